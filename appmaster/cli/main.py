@@ -1,0 +1,72 @@
+"""The command ``standfast``: one parser, onto which each command module mounts its own commands.
+
+A command module offers ``add_commands(subparsers)``. Each parser that it adds names the function that
+carries the command out, ``parser.set_defaults(run=function)``: a function of the parsed arguments that
+returns the exit status. It reports failure by raising one of :mod:`standby.errors`, which ends here as
+one line on standard error and the error's ``exit_status``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import embedded.cli
+from standby.errors import StandfastError
+
+#: What a shell reports for a process that SIGINT ended.
+INTERRUPTED: Final = 130
+
+#: Mounted in this order, which is the order of the help text.
+COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None], ...]] = (
+    embedded.cli.add_commands,
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, every command mounted."""
+    parser = argparse.ArgumentParser(
+        prog="standfast",
+        description="A YARN application master with hot standbys for stateful PySpark streaming jobs.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add_commands in COMMAND_MODULES:
+        add_commands(subparsers)
+    return parser
+
+
+def version() -> str:
+    """Return the installed distribution's version, or ``unknown`` in a tree that was never installed."""
+    try:
+        return importlib.metadata.version("standfast")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out the command in ``argv`` (default: the process's own arguments); return its exit status."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except StandfastError as error:
+        print(f"standfast: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("standfast: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has gone, which is its right; without this the interpreter would
+        # complain once more when it flushes standard output on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The embedded cluster: real ZooKeeper, Kafka and YARN servers on one machine's loopback interface."""
