@@ -1,0 +1,61 @@
+"""What a job's author uses: the types of the keyed state function.
+
+A job is a module with up to two functions, named in its job file::
+
+    def clean(df: DataFrame) -> DataFrame: ...                     # task.transform, on Spark
+    def totals(rows: pyarrow.Table, state: State, out: Output) -> None: ...   # task.step
+
+``clean`` gets the streaming DataFrame with the columns ``key`` (binary), ``value`` (binary),
+``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result.
+It must be pure: it also runs on a standby, to keep it warm, and there its result is thrown away.
+
+``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order. What
+it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
+at all. It may be called again with the same rows after a failure, then from the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+
+class Store(Protocol):
+    """One named store of a task: bytes to bytes. Reads see the writes of the running batch."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``, or None."""
+        ...
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the present ones among ``keys`` with their values, in one look-up."""
+        ...
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set ``key`` to ``value``; both may be empty, neither None."""
+        ...
+
+    def delete(self, key: bytes) -> None:
+        """Remove ``key``, whether it exists or not."""
+        ...
+
+
+#: The task's stores by name, as `task.stores` lists them.
+State = Mapping[str, Store]
+
+
+class Output(Protocol):
+    """Collects the records that a batch sends out."""
+
+    def emit(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        topic: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Send a record to ``topic`` (by default the first of `task.outputs`), partitioned by ``key``.
+
+        Raises `BadConfiguration` for a topic that `task.outputs` does not list.
+        """
+        ...

@@ -1,0 +1,364 @@
+"""The configuration of a job: every key once, with its type, default, bounds and meaning.
+
+`docs/configuration.md` is generated from this table (``python -m appmaster.cli.reference``), so the
+page and the checks cannot differ. Keys follow Samza and SEP-23 where those have one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+from standby.errors import BadConfiguration
+
+#: Kafka's own rule for topic names, kept for jobs and clusters because topics are named after them.
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,120}\Z")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+
+#: Prefixes whose keys are handed on as they are: to every Kafka client, and to the Spark session.
+PASS_THROUGH: Final = ("kafka.", "spark.")
+
+#: Settings that the exactly-once kernel owns; a job that sets one would break the law it rests on.
+OWNED_BY_KERNEL: Final = frozenset(
+    {
+        "kafka.transactional.id",
+        "kafka.enable.idempotence",
+        "kafka.enable.auto.commit",
+        "kafka.enable.auto.offset.store",
+        "kafka.auto.offset.reset",
+        "kafka.isolation.level",
+        "kafka.group.id",
+        "kafka.acks",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One documented key of the job file."""
+
+    name: str
+    doc: str
+    minimum: int | None = None
+    choices: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    example: str = ""
+
+
+def _key(
+    name: str,
+    doc: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    minimum: int | None = None,
+    choices: tuple[str, ...] = (),
+    pattern: re.Pattern[str] | None = None,
+    example: str = "",
+) -> Any:
+    """Return a dataclass field that carries its key; required when there is no default."""
+    key = Key(name, doc, minimum, choices, pattern, example)
+    return field(default=default, metadata={"key": key})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """A job's configuration, validated; build it with `parse`."""
+
+    # ---- the job ----
+    job_name: str = _key("job.name", "Name of the job; topics, group and state directories are named after it.", pattern=_NAME)
+    cluster_name: str = _key(
+        "cluster.name",
+        "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
+        "",
+        pattern=_NAME,
+    )
+    modules: tuple[str, ...] = _key(
+        "job.modules", "Python files of the job, relative to the job file; they are shipped to every container.", (), example="[flights.py]"
+    )
+    container_count: int = _key("job.container.count", "Number of processors, each with one active container.", 1, minimum=1)
+    run_start: str = _key(
+        "job.start.offset", "Where a new run begins to read its input.", "earliest", choices=("earliest", "latest")
+    )
+
+    # ---- the pipeline ----
+    inputs: tuple[str, ...] = _key("task.inputs", "Input topic (exactly one in this version).", pattern=_TOPIC)
+    outputs: tuple[str, ...] = _key(
+        "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), pattern=_TOPIC
+    )
+    transform: str = _key(
+        "task.transform",
+        "`module:function`, DataFrame → DataFrame on the streaming DataFrame; empty: rows pass as they are.",
+        "",
+        pattern=_FUNCTION,
+        example="flights:clean",
+    )
+    step: str = _key(
+        "task.step",
+        "`module:function`, the keyed state function called with the rows of one task, in offset order.",
+        pattern=_FUNCTION,
+        example="flights:totals",
+    )
+    stores: tuple[str, ...] = _key("task.stores", "Names of the task's state stores.", ("default",), pattern=_STORE)
+    feed: str = _key("task.feed", "What reads the input: Spark, or the plain reader without a JVM.", "spark", choices=("spark", "plain"))
+    batch_max_records: int = _key("task.batch.max.records", "Most input records in one micro-batch, all tasks of a container together.", 20_000, minimum=1)
+    progress_timeout_ms: int = _key(
+        "task.progress.timeout.ms", "An active with waiting input and no commit for so long is a failure.", 60_000, minimum=1_000
+    )
+
+    # ---- state ----
+    state_dir: str = _key(
+        "job.state.dir",
+        "Directory on every host for task state; it should survive a container and a reboot.",
+        "/var/tmp/standfast",
+    )
+    changelog_replication: int = _key(
+        "job.changelog.replication.factor", "Replication factor of the changelog topic; -1: the brokers' default.", -1, minimum=-1
+    )
+    changelog_delete_retention_ms: int = _key(
+        "job.changelog.delete.retention.ms",
+        "How long tombstones are kept; older left-over state is not used, or deleted keys would come back.",
+        86_400_000,
+        minimum=60_000,
+    )
+    transaction_timeout_ms: int = _key(
+        "job.transaction.timeout.ms",
+        "Age at which the broker aborts a dead active's open transaction, if nobody fences it before.",
+        10_000,
+        minimum=1_000,
+    )
+
+    # ---- hot standby ----
+    standby_enabled: bool = _key("job.hotstandby.enabled", "Whether tasks have hot standbys.", False)
+    replication_count: int = _key(
+        "job.hotstandby.replicationcount", "Standby copies per active, when hot standby is enabled.", 1, minimum=0
+    )
+    failover: str = _key(
+        "job.hotstandby.failover", "How a lost active is replaced: a standby is promoted in place.", "promote", choices=("promote",)
+    )
+    heartbeat_interval_ms: int = _key(
+        "job.hotstandby.heartbeat.interval.ms", "How often a container says that it lives.", 500, minimum=50
+    )
+    heartbeat_timeout_ms: int = _key(
+        "job.hotstandby.heartbeat.timeout.ms", "Silence after which a container is taken for lost.", 2_000, minimum=200
+    )
+    suspect_grace_ms: int = _key(
+        "job.hotstandby.suspect.grace.ms",
+        "How long a silent container that YARN still lists may come back before it is released and replaced.",
+        3_000,
+        minimum=0,
+    )
+    lag_time_ms: int = _key(
+        "job.hotstandby.lag.time.ms", "A standby behind the changelog's end for longer is not in sync.", 2_000, minimum=100
+    )
+    orphan_timeout_ms: int = _key(
+        "job.hotstandby.orphan.timeout.ms", "A container that finds no leader for so long ends itself.", 60_000, minimum=1_000
+    )
+    host_affinity: bool = _key(
+        "job.host-affinity.enabled", "Whether a lost replica is asked for on its last host first, where its state lies.", True
+    )
+
+    # ---- YARN ----
+    memory_mb: int = _key("cluster-manager.container.memory.mb", "Memory of a container, MiB.", 1_536, minimum=64)
+    vcores: int = _key("cluster-manager.container.cpu.cores", "Virtual cores of a container.", 1, minimum=1)
+    request_timeout_ms: int = _key(
+        "cluster-manager.container.request.timeout.ms",
+        "How long a request for a preferred host waits before any host will do.",
+        5_000,
+        minimum=100,
+    )
+    retry_count: int = _key(
+        "cluster-manager.container.retry.count", "Failures of one processor copy inside the window after which the job fails; -1: no bound.", 8, minimum=-1
+    )
+    retry_window_ms: int = _key(
+        "cluster-manager.container.retry.window.ms", "The window in which failures are counted.", 300_000, minimum=1_000
+    )
+    am_memory_mb: int = _key("yarn.am.container.memory.mb", "Memory of the application master's container, MiB.", 512, minimum=128)
+    am_vcores: int = _key("yarn.am.container.cpu.cores", "Virtual cores of the application master's container.", 1, minimum=1)
+    am_max_attempts: int = _key("yarn.am.max.attempts", "Application-master attempts (bounded by the cluster's own maximum).", 4, minimum=1)
+    am_heartbeat_ms: int = _key(
+        "yarn.am.heartbeat.interval.ms", "How often the application master talks to the ResourceManager.", 200, minimum=50
+    )
+    queue: str = _key("yarn.queue", "YARN queue.", "default")
+    container_label: str = _key("yarn.container.label", "Node label for the job's containers.", "")
+    am_label: str = _key("yarn.am.container.label", "Node label for the application master.", "")
+    hosts: tuple[str, ...] = _key(
+        "yarn.hosts",
+        "Hosts that may be asked for by name; empty: every RUNNING node at submit. Later hosts are reached by any-host requests.",
+        (),
+    )
+
+    # ---- Python on the hosts ----
+    python: str = _key(
+        "job.python", "Absolute path of the Python interpreter on every host; by default the one that submits.", ""
+    )
+    python_archive: str = _key(
+        "job.python.archive", "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.", ""
+    )
+
+    # ---- servers ----
+    kafka_bootstrap: str = _key("kafka.bootstrap.servers", "Kafka brokers; by default $STANDFAST_KAFKA.", example="broker1:9092,broker2:9092")
+    zookeeper: str = _key("zookeeper.connect", "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER.", example="zk1:2181,zk2:2181")
+    zookeeper_session_ms: int = _key("zookeeper.session.timeout.ms", "ZooKeeper session time-out.", 6_000, minimum=500)
+
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Every other `kafka.*` key, prefix taken off: settings of each Kafka client."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Every `spark.*` key with its prefix: settings of the Spark session."""
+
+    @property
+    def cluster(self) -> str:
+        """Return the cluster's name."""
+        return self.cluster_name or self.job_name
+
+    @property
+    def standbys(self) -> int:
+        """Return how many standby copies each active has."""
+        return self.replication_count if self.standby_enabled else 0
+
+    @property
+    def stage(self) -> str:
+        """Return the name of the job's one stage."""
+        return "main"
+
+
+def keys() -> Iterator[tuple[Key, dataclasses.Field[Any]]]:
+    """Yield every documented key with its dataclass field, in the order of the reference page."""
+    for each in dataclasses.fields(JobConfig):
+        key = each.metadata.get("key")
+        if key is not None:
+            yield key, each
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested configuration as flat dotted keys with text values; lists join with commas.
+
+    ``{"job": {"name": "a", "hotstandby.enabled": True}}`` gives ``{"job.name": "a",
+    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice.
+    """
+    flat: dict[str, str] = {}
+
+    def put(name: str, value: str) -> None:
+        if name in flat:
+            raise BadConfiguration(f"{name}: given twice, nested and dotted; keep one")
+        flat[name] = value
+
+    for name, value in tree.items():
+        full = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            for inner, text in flatten(value, f"{full}.").items():
+                put(inner, text)
+        elif isinstance(value, (list, tuple)):
+            put(full, ",".join(_text(each, full) for each in value))
+        elif value is not None:
+            put(full, _text(value, full))
+    return flat
+
+
+def _text(value: object, name: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise BadConfiguration(f"{name}: {value!r} is neither text, number, truth value nor a list of those")
+
+
+def parse(flat: Mapping[str, str]) -> JobConfig:
+    """Return the configuration in ``flat``, every value checked.
+
+    Raises `BadConfiguration` naming each wrong key or value, all of them in one message.
+    """
+    known = {key.name: (key, each) for key, each in keys()}
+    wrong: list[str] = []
+    values: dict[str, Any] = {}
+    kafka: dict[str, str] = {}
+    spark: dict[str, str] = {}
+    for name, text in flat.items():
+        if name in known:
+            key, each = known[name]
+            try:
+                values[each.name] = _value(key, str(each.type), text)
+            except ValueError as error:
+                wrong.append(f"{name}: {error}")
+        elif name in OWNED_BY_KERNEL:
+            wrong.append(f"{name}: exactly-once rests on this setting, a job cannot change it; remove it")
+        elif name.startswith("kafka."):
+            kafka[name[len("kafka.") :]] = text
+        elif name.startswith("spark."):
+            spark[name] = text
+        else:
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            wrong.append(f"{name}: no such key" + (f"; did you mean {near[0]}?" if near else ""))
+    for key, each in keys():
+        required = each.default is dataclasses.MISSING
+        if required and each.name not in values and key.name not in flat:
+            wrong.append(f"{key.name}: missing; {key.doc}")
+    if not wrong:
+        config = JobConfig(**values, kafka=kafka, spark=spark)
+        wrong.extend(_contradictions(config))
+        if not wrong:
+            return config
+    raise BadConfiguration("the configuration is wrong:\n  " + "\n  ".join(wrong))
+
+
+def _value(key: Key, kind: str, text: str) -> Any:
+    """Return ``text`` as the field's type; raises ValueError with what was expected."""
+    text = text.strip()
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text!r} is not true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if key.minimum is not None and number < key.minimum:
+            raise ValueError(f"{number} is below the least allowed, {key.minimum}")
+        return number
+    parts = tuple(part.strip() for part in text.split(",") if part.strip()) if kind.startswith("tuple") else (text,)
+    for part in parts:
+        if key.choices and part not in key.choices:
+            raise ValueError(f"{part!r} is not one of {', '.join(key.choices)}")
+        if key.pattern and part and not key.pattern.match(part):
+            raise ValueError(f"{part!r} is not allowed; it must match {key.pattern.pattern}")
+    if kind.startswith("tuple"):
+        return parts
+    return text
+
+
+def _contradictions(config: JobConfig) -> Iterator[str]:
+    """Yield what is wrong between keys that are right one by one."""
+    if config.heartbeat_timeout_ms < 2 * config.heartbeat_interval_ms:
+        yield (
+            f"job.hotstandby.heartbeat.timeout.ms: {config.heartbeat_timeout_ms} is less than twice the interval "
+            f"({config.heartbeat_interval_ms}); one late heartbeat would be a failover"
+        )
+    if len(config.inputs) != 1:
+        yield f"task.inputs: {len(config.inputs)} topics given; this version reads exactly one"
+    if config.job_name in (".", ".."):
+        yield f"job.name: {config.job_name!r} is a directory, not a name"
+    if config.python and not config.python.startswith("/"):
+        yield f"job.python: {config.python!r} is not an absolute path"
+    if config.python and config.python_archive:
+        yield "job.python and job.python.archive: give one of them"
+    if not config.state_dir.startswith("/"):
+        yield f"job.state.dir: {config.state_dir!r} is not an absolute path"
+    if config.stores and len(set(config.stores)) != len(config.stores):
+        yield "task.stores: a name is given twice"
+    if set(config.inputs) & set(config.outputs):
+        yield "task.outputs: an input topic is also an output; the job would feed itself"
+
+
+def kafka_settings(config: JobConfig, **ours: str | int | bool) -> dict[str, str | int | bool]:
+    """Return librdkafka settings: the job's `kafka.*` keys, then ``ours`` (underscores for dots), which win."""
+    return {
+        "bootstrap.servers": config.kafka_bootstrap,
+        **config.kafka,
+        **{name.replace("_", "."): value for name, value in ours.items()},
+    }

@@ -1,0 +1,166 @@
+"""The words that every part of standfast shares: ids, roles, phases and records. Pure.
+
+Ids are structured values; their text forms are for people and logs and are never parsed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Role(str, enum.Enum):
+    """What a replica does with its task: process its input, or replay its changelog."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+
+
+class Phase(str, enum.Enum):
+    """Where a replica stands in its life; `standby.replica.lifecycle` has the legal moves."""
+
+    OPENING = "opening"
+    """Its local store is being opened and checked."""
+    RESTORING = "restoring"
+    """It replays the changelog and is not yet within the lag policy."""
+    TAILING = "tailing"
+    """It is a standby in step with the changelog's end (in-sync)."""
+    FENCING = "fencing"
+    """On its way to active: record read, producer's initialisation fences every earlier writer."""
+    DRAINING = "draining"
+    """On its way to active: the fence holds, the rest of the changelog is being replayed."""
+    CLAIMING = "claiming"
+    """On its way to active: the offsets are being committed again with the new epoch."""
+    ACTIVE = "active"
+    """It claimed its epoch; input is open or about to be."""
+    FENCED = "fenced"
+    """A newer owner exists, or it was fenced again and again: it stopped by itself."""
+    FAILED = "failed"
+    """It cannot go on; the detail says why. Its store is closed."""
+    CLOSED = "closed"
+    """Given up as ordered; store closed, nothing of it runs any more."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """One input partition number of one stage of one job, with all its stores."""
+
+    job: str
+    stage: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.stage}.{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaId:
+    """One copy of a task. Copy numbers run from 0 and stay with the replica; roles move."""
+
+    task: TaskId
+    copy: int
+
+    def __str__(self) -> str:
+        return f"{self.task}#{self.copy}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessorId:
+    """A set of tasks that the job model places together (Samza's container model)."""
+
+    job: str
+    stage: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.stage}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SlotId:
+    """One copy of a processor: the unit that needs a container of its own."""
+
+    processor: ProcessorId
+    copy: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}#{self.copy}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """The durable truth about a task: who is active, since which epoch, who is in sync.
+
+    Kept in ZooKeeper under ``/jobs/<job>/tasks/<stage>.<n>``, changed only by the leader, by a
+    version-checked write in a transaction that also checks the controller epoch.
+    """
+
+    task: TaskId
+    active: int | None
+    """Copy number of the active replica; None before the first one is chosen."""
+    epoch: int
+    """Raised at each change of active; 0 before the first one."""
+    placed: Mapping[int, str] = field(default_factory=dict)
+    """Copy number → YARN container id, for every copy that is bound to a container."""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Copy number → the host where that copy is, or was last (task locality)."""
+    in_sync: tuple[int, ...] = ()
+    """Copies within the lag policy, the active always among them, in ascending order."""
+    claimed: bool = False
+    """Whether some epoch was ever claimed: from then on committed offsets must exist."""
+    decision: str = ""
+    """Id of the decision that wrote this version, by which an unknown outcome is read back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the leader wants of one replica in one container."""
+
+    replica: ReplicaId
+    role: Role
+    epoch: int
+    """The task's epoch under which this was decided; an older one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """What a container says about one replica it holds."""
+
+    replica: ReplicaId
+    role: Role
+    phase: Phase
+    epoch: int
+    applied: int | None = None
+    """Changelog position: the offset after the last record in the local store; None: not known yet."""
+    end: int | None = None
+    """The changelog's end as the replica knows it; None while the broker cannot be asked."""
+    lag_ms: int | None = None
+    """For how long the replica has been behind the changelog's end, milliseconds; None: unknown."""
+    input_committed: int | None = None
+    """Active only: the committed input offset (the next record to process)."""
+    input_end: int | None = None
+    """Active only: end of the input partition, as last seen."""
+    first_commit_ms: int | None = None
+    """Active only: Unix milliseconds of the first commit with input in this epoch."""
+    since_ms: int = 0
+    """Unix milliseconds at which the replica entered its phase, by the container's clock."""
+    detail: str = ""
+    """Why it FAILED or was FENCED: an error's first line."""
+
+    @property
+    def lag_records(self) -> int | None:
+        """Return how many changelog offsets are not applied yet; None while unknown."""
+        if self.applied is None or self.end is None:
+            return None
+        return max(0, self.end - self.applied)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """State of a task found on a host's disk, of this or an earlier container."""
+
+    task: TaskId
+    run: str
+    position: int
+    """Changelog offset it was applied up to."""

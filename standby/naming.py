@@ -1,0 +1,73 @@
+"""Names of what a job owns outside its process: topics, group, transactional ids, paths. Pure.
+
+Names are built here and never taken apart again. Parts are escaped, so that two jobs whose names
+differ only in a dot, dash or underscore never meet in one name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standby.model import TaskId
+
+#: Root of everything in ZooKeeper.
+ROOT: Final = "/standfast"
+
+
+def escape(part: str) -> str:
+    """Return ``part`` with its dots and underscores written as ``_d`` and ``_u``.
+
+    Kafka takes a dot and an underscore in topic names for the same; after escaping, an underscore is
+    always followed by a letter, so different names stay different under that rule too, and ``__``
+    can part them.
+    """
+    return part.replace("_", "_u").replace(".", "_d")
+
+
+def _join(*parts: str) -> str:
+    return "__".join(("standfast", *(escape(part) for part in parts)))
+
+
+def changelog_topic(cluster: str, job: str, stage: str, run: str) -> str:
+    """Return the changelog's topic; it carries the run id, so a re-created job never reads old state."""
+    return _join(cluster, job, stage, run, "changelog")
+
+
+def event_topic(cluster: str) -> str:
+    """Return the topic of the cluster's event log."""
+    return _join(cluster, "events")
+
+
+def consumer_group(cluster: str, job: str, stage: str, run: str) -> str:
+    """Return the group under which a run commits its input offsets."""
+    return _join(cluster, job, stage, run)
+
+
+def transactional_id(cluster: str, task: TaskId) -> str:
+    """Return the task's transactional id: without a run id, so that any later owner fences any earlier one."""
+    return _join(cluster, task.job, task.stage, str(task.partition))
+
+
+def state_path(cluster: str, host: str, task: TaskId, run: str) -> str:
+    """Return the task's directory below a state directory: ``<cluster>/<host>/<job>/<run>/<stage>.<n>``."""
+    return f"{escape(cluster)}/{escape(host)}/{escape(task.job)}/{run}/{escape(task.stage)}.{task.partition}"
+
+
+def cluster_path(cluster: str) -> str:
+    """Return the cluster's root in ZooKeeper."""
+    return f"{ROOT}/{cluster}"
+
+
+def task_path(cluster: str, task: TaskId) -> str:
+    """Return the znode of a task's record."""
+    return f"{ROOT}/{cluster}/jobs/{task.job}/tasks/{task.stage}.{task.partition}"
+
+
+def container_path(cluster: str, container: str) -> str:
+    """Return the ephemeral znode of a container."""
+    return f"{ROOT}/{cluster}/containers/{container}"
+
+
+def controller_path(cluster: str) -> str:
+    """Return the ephemeral znode of the leader: candidate id, address, epoch."""
+    return f"{ROOT}/{cluster}/controller"

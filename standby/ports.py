@@ -1,0 +1,136 @@
+"""The seams inside a container: what its control loop, kernel and feeds ask of each other.
+
+Each port has a real adapter and a fake or plain one, and one contract suite that both pass
+(`tests/contracts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from standby.model import ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.wire import JobDefinition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from standby.config import JobConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBatch:
+    """The part of a micro-batch that belongs to one task."""
+
+    task: TaskId
+    start: int
+    """First input offset it covers: the task's committed offset."""
+    end: int
+    """The input offset after the last one it covers; greater than `start`."""
+    rows: pyarrow.Table
+    """What the job's transform made of the records in [start, end), by rising ``_offset``; may be empty."""
+
+
+#: Called on the feed's own thread with all tasks of a micro-batch that have new input. It returns
+#: only when each of them has committed exactly [start, end); any exception ends the feed (batch law).
+Deliver = Callable[[tuple[TaskBatch, ...]], None]
+
+
+class Feed(Protocol):
+    """Reads the input of the active tasks of one processor in micro-batches.
+
+    A feed is started with committed offsets and keeps none itself: after any failure it is started
+    again from what is committed. All methods are called from one thread, never from ``deliver``.
+    """
+
+    def warm(self) -> None:
+        """Do once, or again, what makes the next `start` quick. Blocks; `cancel_warm` cuts it short."""
+        ...
+
+    def cancel_warm(self) -> None:
+        """Make a running `warm` return soon; may be called from any thread."""
+        ...
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a `start` now would not wait for class loading or compilation."""
+        ...
+
+    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+        """Begin to read each task's partition at its position; returns once the query runs.
+
+        Raises `Transient` when the input cannot be read now, `CorruptState` when a position is
+        outside the partition (the policy for that is the caller's).
+        """
+        ...
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until the feed has ended, at most so long; return whether it has."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The exception that ended the feed: what ``deliver`` raised, or the feed's own; None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """End the feed; a batch in ``deliver`` is waited for. Harmless when it is not running."""
+        ...
+
+    def close(self) -> None:
+        """Stop for good and free what the feed holds."""
+        ...
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """Processes (the JVM) whose death is the container's death."""
+        ...
+
+
+class RecordReader(Protocol):
+    """Reads task records for the way to active (design 4.1)."""
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        """Return the task's record as the ZooKeeper ensemble has it now (synced); None when there is none.
+
+        Raises `Transient` when it cannot be read now.
+        """
+        ...
+
+
+class Replicas(Protocol):
+    """The kernel as the container's control loop sees it: nothing here blocks (design 4.14).
+
+    Work happens on the kernel's own threads; what comes of it shows in `statuses`, and `on_change`
+    (given at construction) is called, from any thread, whenever a phase changed.
+    """
+
+    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        """Make ``wanted`` the whole wanted state: open, promote, demote and close replicas as needed.
+
+        Idempotent; epochs below a replica's own are ignored. Replicas not named are closed.
+        """
+        ...
+
+    def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
+        """Return the present status of every replica held, closed ones until the next `obey`."""
+        ...
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a promotion now would find its pipeline warm."""
+        ...
+
+    @property
+    def broken(self) -> str | None:
+        """Why the whole container must end (a dead JVM, a hanging revoke); None while all is well."""
+        ...
+
+    def close(self, deadline_seconds: float) -> bool:
+        """Close everything within the deadline; return whether that succeeded."""
+        ...
+
+
+#: Builds the feed of one processor: called on the pipeline's thread when the first replica arrives.
+MakeFeed = Callable[["JobConfig", JobDefinition], Feed]

@@ -1,0 +1,143 @@
+"""The messages between a container and the leader: one bidirectional gRPC stream, JSON bodies.
+
+A container sends :class:`Hello` first, then :class:`Heartbeat` every
+``job.hotstandby.heartbeat.interval.ms`` and a :class:`Report` at once whenever a replica changes
+its phase. The leader answers with :class:`Assign`, always the *whole* wanted state of that
+container, repeated until the reports match it, so a lost or doubled message does no harm.
+
+The encoding is msgspec's JSON: readable in a capture, checked on decoding, and open for later
+fields (unknown fields are ignored, new ones need a default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Union
+
+import msgspec
+
+from standby.errors import BadConfiguration
+from standby.model import Leftover, ReplicaStatus, Wanted
+
+#: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
+PROTOCOL = 1
+
+#: Full gRPC method name of the one stream.
+METHOD = "/standfast.Control/Stream"
+
+#: Host name in the certificate that Skein makes for an application: both sides check for it.
+CERTIFICATE_NAME = "skein-internal"
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """A container introduces itself: first message of each stream."""
+
+    protocol: int
+    container: str
+    """YARN container id."""
+    skein_id: str
+    """The id under which the cell's Skein knows it, such as ``anywhere_3``."""
+    cell: int
+    incarnation: int
+    """Creation transaction id (czxid) of its znode ``/containers/<container>``."""
+    host: str
+    """``NM_HOST``: the one identity of a host."""
+    port: int
+    """Its own TCP port, which accepts as long as the process lives."""
+    http_port: int
+    """Prometheus metrics."""
+    pid: int
+    controller_epoch: int
+    """Highest controller epoch it has obeyed; an older leader must not serve it."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """Everything it holds."""
+    leftovers: tuple[Leftover, ...] = ()
+    """Usable state on its host's disks, held by nobody."""
+
+
+class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
+    """A sign of life."""
+
+    sequence: int
+
+
+class Report(msgspec.Struct, tag="report", frozen=True):
+    """The present status of all replicas of the container, sent on each change of a phase, when lag
+    crosses the in-sync bound, and every few seconds."""
+
+    number: int
+    """The last :attr:`Assign.number` it has begun to carry out; 0 before the first."""
+    replicas: tuple[ReplicaStatus, ...]
+    warm: bool = False
+    """Whether its pipeline is warm: a promotion would not wait for class loading."""
+    rss_bytes: int = 0
+    """Resident memory of the process and its children."""
+
+
+class JobDefinition(msgspec.Struct, frozen=True):
+    """What a container needs to know of a job: its run, its validated configuration, its topics."""
+
+    name: str
+    run: str
+    """Run id: changes when a deleted job is created again, never else."""
+    config: Mapping[str, str]
+    """Flat configuration, as `standby.config.parse` takes it."""
+    changelog: str
+    """Name of the changelog topic of its (one) stage; partition n belongs to task n."""
+    group: str
+    """Consumer group that carries the committed input offsets."""
+    tasks: int
+    """Number of input partitions."""
+
+
+class Assign(msgspec.Struct, tag="assign", frozen=True):
+    """The whole wanted state of one container."""
+
+    controller_epoch: int
+    """Refused when lower than one the container obeyed before."""
+    incarnation: int
+    """Refused unless it is the container's own."""
+    number: int
+    """Rises with each new content within one controller epoch; a resend repeats it."""
+    replicas: tuple[Wanted, ...]
+    jobs: tuple[JobDefinition, ...]
+    """Definitions of every job that `replicas` names, and of those to keep warm."""
+
+
+class Exit(msgspec.Struct, tag="exit", frozen=True):
+    """The container is not wanted (any more): close everything in order and end the process."""
+
+    controller_epoch: int
+    reason: str
+
+
+Up = Union[Hello, Heartbeat, Report]
+Down = Union[Assign, Exit]
+
+_encoder = msgspec.json.Encoder()
+_up = msgspec.json.Decoder(Up)
+_down = msgspec.json.Decoder(Down)
+
+
+def encode(message: Up | Down) -> bytes:
+    """Return the message as bytes for the stream."""
+    return _encoder.encode(message)
+
+
+def decode_up(data: bytes) -> Up:
+    """Return the container's message in ``data``.
+
+    Raises `BadConfiguration` when it is none: the peer speaks another protocol.
+    """
+    try:
+        return _up.decode(data)
+    except msgspec.MsgspecError as error:
+        raise BadConfiguration(f"not a message of protocol {PROTOCOL} from a container: {error}") from error
+
+
+def decode_down(data: bytes) -> Down:
+    """Return the leader's message in ``data``; raises as `decode_up`."""
+    try:
+        return _down.decode(data)
+    except msgspec.MsgspecError as error:
+        raise BadConfiguration(f"not a message of protocol {PROTOCOL} from a leader: {error}") from error
