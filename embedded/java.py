@@ -1,0 +1,78 @@
+"""Which Java runs the servers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standby.errors import Unavailable
+
+#: Hadoop 3.5 and Kafka 4 are compiled for this release.
+OLDEST: Final = 17
+
+_REMEDY: Final = (
+    f"install a JDK of release {OLDEST} or newer (Debian and Ubuntu: apt-get install openjdk-{OLDEST}-jdk-headless) "
+    "or let JAVA_HOME name one"
+)
+
+#: For short-lived and small JVMs: no parallel collector, no second compiler, no shared statistics file.
+LEAN: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-XX:-UsePerfData", "-Xshare:auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java installation that is new enough."""
+
+    home: Path
+    release: int
+
+    @property
+    def command(self) -> Path:
+        """Where its ``java`` is."""
+        return self.home / "bin" / "java"
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """Return the Java that ``environment`` names by ``JAVA_HOME`` or else has on its ``PATH``.
+
+    Raises :class:`Unavailable` when there is none, when it does not run, and when it is too old.
+    """
+    home = environment.get("JAVA_HOME")
+    if home:
+        command = Path(home) / "bin" / "java"
+        if not command.is_file():
+            raise Unavailable(f"JAVA_HOME is {home}, which has no bin/java: {_REMEDY}")
+    else:
+        found = shutil.which("java", path=environment.get("PATH", ""))
+        if found is None:
+            raise Unavailable(f"no java on the PATH, and JAVA_HOME is not set: {_REMEDY}")
+        command = Path(found).resolve()
+    release = _release(command, environment)
+    if release < OLDEST:
+        raise Unavailable(f"{command} is Java {release}, which is too old: {_REMEDY}")
+    return Java(home=command.parent.parent, release=release)
+
+
+def _release(command: Path, environment: Mapping[str, str]) -> int:
+    try:
+        answer = subprocess.run(
+            [str(command), "-XshowSettings:properties", "-version"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{command} does not run ({error}): {_REMEDY}") from error
+    # "1.8" is how Java 8 and older name themselves.
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", answer.stderr + answer.stdout)
+    if match is None:
+        raise Unavailable(f"{command} does not say which release it is: {_REMEDY}")
+    return int(match[1])
