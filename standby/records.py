@@ -1,0 +1,90 @@
+"""What lies in ZooKeeper, as bytes: the JSON of each znode that more than one program reads.
+
+Every body carries a ``version``; unknown fields are ignored, later fields need a default, so that programs of
+neighbouring versions read each other's records. What cannot be decoded raises `BadConfiguration`, as on the
+wire: another program writes there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from standby.errors import BadConfiguration
+from standby.model import TaskRecord
+
+#: Version of the bodies below.
+VERSION = 1
+
+
+class ControllerRecord(msgspec.Struct, frozen=True):
+    """``/controller``: who leads."""
+
+    candidate: str
+    host: str
+    port: int
+    epoch: int
+    version: int = VERSION
+
+
+class ContainerRecord(msgspec.Struct, frozen=True):
+    """``/containers/<container>``: a container as it registered itself (ephemeral)."""
+
+    container: str
+    skein_id: str
+    cell: int
+    host: str
+    port: int
+    """Accepts as long as the process lives."""
+    http_port: int
+    """`/metrics` and `/healthz`."""
+    pid: int
+    protocol: int
+    """Of `standby.wire`."""
+    standfast: str
+    """Version of the distribution."""
+    log_dirs: tuple[str, ...] = ()
+    version: int = VERSION
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """``/jobs/<job>/tasks/<stage>.<n>``: the task's record."""
+
+    record: TaskRecord
+    version: int = VERSION
+
+
+_Body = TypeVar("_Body")
+
+
+def encode(record: ControllerRecord | ContainerRecord) -> bytes:
+    """Return the znode's data."""
+    return msgspec.json.encode(record)
+
+
+def encode_task(record: TaskRecord) -> bytes:
+    """Return the data of a task record's znode."""
+    return msgspec.json.encode(_Task(record))
+
+
+def decode_controller(data: bytes, path: str) -> ControllerRecord:
+    """Return who leads; ``path`` is for the message of `BadConfiguration`, raised when ``data`` is no such record."""
+    return _decode(data, path, ControllerRecord)
+
+
+def decode_container(data: bytes, path: str) -> ContainerRecord:
+    """Return a container's registration; raises `BadConfiguration` as `decode_controller`."""
+    return _decode(data, path, ContainerRecord)
+
+
+def decode_task(data: bytes, path: str) -> TaskRecord:
+    """Return a task record; raises `BadConfiguration` as `decode_controller`."""
+    return _decode(data, path, _Task).record
+
+
+def _decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error
