@@ -1,0 +1,667 @@
+"""The embedded cluster: ZooKeeper, Kafka and YARN, each server a process, each host an address of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import msgspec
+
+from embedded import probes
+from embedded.jars import open_cache
+from embedded.java import find_java
+from embedded.places import clusters_directory
+from embedded.ports import free_ports
+from embedded.processes import (
+    Identity,
+    Owned,
+    boot_id,
+    command_of,
+    environment_of,
+    is_alive,
+    look,
+    send,
+    start_detached,
+    uptime_seconds,
+)
+from embedded.servers import (
+    KAFKA,
+    LOOPBACK,
+    PORTS,
+    RESOURCE_MANAGER,
+    ZOOKEEPER,
+    Blueprint,
+    Launch,
+    node_manager,
+)
+from embedded.state import State, load, save
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+#: What one host offers to YARN unless told otherwise.
+HOST_MEMORY_MB: Final = 8192
+HOST_VCORES: Final = 32
+
+#: How long any server may take until it serves, on a machine that is busy with other things.
+START_SECONDS: Final = 120.0
+
+_JAR_SETS: Final = ("hadoop", "kafka", "zookeeper")
+_ID_FILE: Final = "cluster-id"
+_FIRST_HOST: Final = 11
+_MOST_HOSTS: Final = 200
+
+
+def _silent(_: str) -> None:
+    """Show nothing."""
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """One server, now."""
+
+    name: str
+    #: running, stopped (by SIGSTOP) or dead.
+    state: str
+    pid: int | None
+    ports: dict[str, int]
+    memory_bytes: int
+    uptime_seconds: float
+
+
+class HostStatus(msgspec.Struct, frozen=True):
+    """One host, now."""
+
+    host: str
+    #: running, stopped (by SIGSTOP) or dead: what is so.
+    state: str
+    #: RUNNING, LOST, …, UNKNOWN: what the ResourceManager believes.
+    yarn_state: str
+    containers: int
+    container_processes: int
+    container_memory_bytes: int
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """The whole cluster, now."""
+
+    name: str
+    directory: str
+    servers: tuple[ServerStatus, ...]
+    hosts: tuple[HostStatus, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every server and every host runs."""
+        return all(each.state == "running" for each in self.servers)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerProcess:
+    """A process inside a YARN container."""
+
+    identity: Identity
+    host: str
+    container_id: str
+    command: tuple[str, ...]
+    memory_bytes: int
+    is_stopped: bool
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.identity.pid
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send it a signal; return whether it was there to get it."""
+        return send(self.identity, number)
+
+
+class LocalCluster:
+    """A cluster on this machine's loopback interface.
+
+    It outlives whoever started it, until :meth:`down` ends it, from whatever process. As a context manager
+    it ends with the block. Every method may be called from several processes; one at a time changes it.
+    """
+
+    def __init__(self, directory: Path, state: State, environment: Mapping[str, str]) -> None:
+        self.name = state.name
+        self.directory = directory
+        self.hosts = state.hosts
+        self._state = state
+        self._environment = environment
+        self._owned = Owned(state.cluster_id, {host: directory / "hosts" / host for host in state.hosts})
+
+    @classmethod
+    def start(
+        cls,
+        name: str = "default",
+        *,
+        nodes: int = 3,
+        host_memory_mb: int = HOST_MEMORY_MB,
+        host_vcores: int = HOST_VCORES,
+        is_temporary: bool = False,
+        environment: Mapping[str, str] | None = None,
+        show: Callable[[str], None] = _silent,
+        timeout_seconds: float = START_SECONDS,
+    ) -> LocalCluster:
+        """Start the servers, wait until all of them serve, and return the cluster.
+
+        Whatever an earlier start under that name left behind is removed. A temporary cluster whose starter
+        has ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a
+        bad argument and when the cluster is up, :class:`Unavailable` when a server does not start; nothing
+        is left then.
+        """
+        environment = os.environ if environment is None else environment
+        directory = _directory(name, environment)
+        if not 1 <= nodes <= _MOST_HOSTS:
+            raise BadConfiguration(f"nodes is {nodes}; it can be 1 to {_MOST_HOSTS}")
+        java = find_java(environment)
+        cache = open_cache(environment)
+        cache.require(*_JAR_SETS, show=show)
+        with _locked(directory):
+            _remove_leftover(directory, name)
+            hosts = tuple(f"127.0.0.{_FIRST_HOST + number}" for number in range(nodes))
+            own = look(os.getpid())
+            assert own is not None
+            state = State(
+                name=name,
+                cluster_id=str(uuid.uuid4()),
+                boot_id=boot_id(),
+                owner=own.identity,
+                is_temporary=is_temporary,
+                hosts=hosts,
+                host_memory_mb=host_memory_mb,
+                host_vcores=host_vcores,
+                ports=_choose_ports(hosts),
+            )
+            try:
+                directory.mkdir(parents=True)
+                # First of all: with it alone, `down` finds every process.
+                (directory / _ID_FILE).write_text(state.cluster_id, encoding="ascii")
+            except OSError as error:
+                raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
+            cluster = cls(directory, state, environment)
+            try:
+                cluster._save()
+                blueprint = cluster._blueprint(java_home=str(java.home))
+                blueprint.write_client()
+                cluster._start_all(blueprint, show, timeout_seconds)
+                cluster._save(is_complete=True)
+            except BaseException:
+                _end(directory)
+                raise
+        return cluster
+
+    @classmethod
+    def attach(cls, name: str = "default", *, environment: Mapping[str, str] | None = None) -> LocalCluster:
+        """Return the cluster of that name that somebody started; raises :class:`BadConfiguration`."""
+        environment = os.environ if environment is None else environment
+        directory = _directory(name, environment)
+        state = load(directory)
+        if state is None or state.boot_id != boot_id():
+            raise BadConfiguration(f"there is no embedded cluster {name!r}: standfast local up --name {name}")
+        return cls(directory, state, environment)
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.down()
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Kafka's ``host:port``."""
+        return f"{LOOPBACK}:{self._state.ports[f'{KAFKA}.broker']}"
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """ZooKeeper's ``host:port``."""
+        return f"{LOOPBACK}:{self._state.ports[f'{ZOOKEEPER}.client']}"
+
+    @property
+    def resource_manager_url(self) -> str:
+        """Where the ResourceManager's web page and REST interface are."""
+        return f"http://{LOOPBACK}:{self._state.ports[f'{RESOURCE_MANAGER}.web']}"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of all servers."""
+        return (ZOOKEEPER, KAFKA, RESOURCE_MANAGER, *map(node_manager, self.hosts))
+
+    def additional_environment(self) -> dict[str, str]:
+        """Return the variables that a client of the cluster needs; of ``PATH`` only what comes first in it."""
+        blueprint = self._blueprint()
+        return {
+            "HADOOP_CONF_DIR": str(blueprint.client_conf),
+            "JAVA_HOME": str(blueprint.java.home),
+            # Skein keeps its driver's and its applications' credentials there, by default in the home directory.
+            "SKEIN_CONFIG": str(self.directory / "client" / "skein"),
+            "STANDFAST_KAFKA": self.kafka_bootstrap,
+            "STANDFAST_ZOOKEEPER": self.zookeeper_connect,
+            "PATH": str(blueprint.client_bin),
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Return the whole environment of a client process of the cluster."""
+        additional = self.additional_environment()
+        path = os.pathsep.join(filter(None, (additional["PATH"], self._environment.get("PATH", os.defpath))))
+        return {**self._environment, **additional, "PATH": path}
+
+    def host_directory(self, host: str) -> Path:
+        """Return the directory of everything that lies on a host's disk."""
+        return self.directory / "hosts" / self._known(host)
+
+    def host_state_directory(self, host: str) -> Path:
+        """Return the host's directory for the state of jobs; it survives the host's death."""
+        return self.host_directory(host) / "state"
+
+    def log(self, server: str) -> Path:
+        """Return a server's log file; raises :class:`BadConfiguration` for a name that no server has."""
+        if server not in self.servers:
+            raise BadConfiguration(f"there is no server {server!r}; there are {', '.join(self.servers)}")
+        return self.directory / "log" / f"{server}.log"
+
+    def container_processes(self, host: str | None = None) -> list[ContainerProcess]:
+        """Return the processes inside containers, of one host or of all, oldest first."""
+        if host is not None:
+            self._known(host)
+        servers = {each.pid for each in self._servers_alive().values()}
+        found: list[ContainerProcess] = []
+        for process in self._owned.processes(host):
+            if process.pid in servers:
+                continue
+            environment = environment_of(process.pid)
+            where = environment.get("STANDFAST_LOCAL_HOST", host)
+            if where is not None:
+                found.append(
+                    ContainerProcess(
+                        identity=process.identity,
+                        host=where,
+                        container_id=environment.get("CONTAINER_ID", ""),
+                        command=command_of(process.pid),
+                        memory_bytes=process.memory_bytes,
+                        is_stopped=process.is_stopped,
+                    )
+                )
+        return found
+
+    def kill_host(self, host: str, *, silent: bool = False) -> int:
+        """Let a host die: its NodeManager and every process that it started; return how many there were.
+
+        Silent: all of them are held by SIGSTOP, so that no connection closes, as when a cable is pulled.
+        A second call, :meth:`finish_silent`, :meth:`start_host` or :meth:`down` then kills them.
+        """
+        self._known(host)
+        with self._changing():
+            # The NodeManager first: it must not report its containers' ends, as it does when they die before it.
+            server = self._state.servers.get(node_manager(host))
+            first = [server] if server is not None else []
+            if silent:
+                return self._owned.stop(host, first=first)
+            return self._owned.kill(host, first=first)
+
+    def finish_silent(self, host: str) -> int:
+        """Kill what a silent death holds; return how many processes there were."""
+        return self.kill_host(host)
+
+    def start_host(self, host: str, *, timeout_seconds: float = START_SECONDS) -> None:
+        """Start a host that died, with the state of jobs on its disk as it was; wait until YARN has it.
+
+        Raises :class:`BadConfiguration` when it runs.
+        """
+        server = node_manager(self._known(host))
+        with self._changing():
+            identity = self._state.servers.get(server)
+            process = look(identity.pid) if identity and is_alive(identity) else None
+            if process is not None and not process.is_stopped:
+                raise BadConfiguration(f"the host {host} runs: standfast local kill-host {host}")
+            self._owned.kill(host)
+            # As a NodeManager without recovery does itself, but in the background and after it has registered.
+            shutil.rmtree(self.host_directory(host) / "local", ignore_errors=True)
+            try:
+                before = probes.nodes(self.resource_manager_url).get(host)
+            except OSError as error:
+                raise Unavailable(f"the ResourceManager does not answer: {error}") from error
+            self._launch(server, self._blueprint().node_manager(host))
+
+        def has_come(nodes: Mapping[str, probes.Node]) -> bool:
+            node = nodes.get(host)
+            # YARN may not have noticed the death yet; then it still lists the old NodeManager's page.
+            is_new = before is None or (node is not None and node.web_address != before.web_address)
+            return node is not None and node.state == "RUNNING" and is_new
+
+        self._wait(
+            (server,),
+            lambda patience: probes.yarn(self.resource_manager_url, has_come, patience),
+            timeout_seconds,
+            threading.Event(),
+        )
+
+    def stop_server(self, server: str) -> None:
+        """Kill a server, as when its machine dies; raises :class:`BadConfiguration` for an unknown name."""
+        self.log(server)
+        with self._changing():
+            identity = self._state.servers.get(server)
+            if identity is None or not send(identity, signal.SIGKILL):
+                return
+            deadline = time.monotonic() + 20
+            while is_alive(identity):
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"the process {identity.pid} of {server} does not react to SIGKILL")
+                time.sleep(0.01)
+
+    def start_server(self, server: str, *, timeout_seconds: float = START_SECONDS) -> None:
+        """Start a server that was stopped, with what is on its disk, and wait until it serves.
+
+        Raises :class:`BadConfiguration` for an unknown name, for a NodeManager (see :meth:`start_host`), and
+        when the server runs.
+        """
+        launches: dict[str, Callable[[Blueprint], Launch]] = {
+            ZOOKEEPER: Blueprint.zookeeper,
+            KAFKA: Blueprint.kafka,
+            RESOURCE_MANAGER: Blueprint.resource_manager,
+        }
+        self.log(server)
+        if server not in launches:
+            raise BadConfiguration(f"{server} is started with its host: standfast local start-host")
+        with self._changing():
+            if server in self._servers_alive():
+                raise BadConfiguration(f"{server} runs")
+            self._launch(server, launches[server](self._blueprint()))
+        self._wait((server,), self._probe(server), timeout_seconds, threading.Event())
+
+    def pause_server(self, server: str) -> None:
+        """Hold a server with SIGSTOP: its connections stay open and nothing answers."""
+        self._signal_server(server, signal.SIGSTOP)
+
+    def resume_server(self, server: str) -> None:
+        """Let a server go on that :meth:`pause_server` holds."""
+        self._signal_server(server, signal.SIGCONT)
+
+    def stop_kafka(self) -> None:
+        """Kill the Kafka broker."""
+        self.stop_server(KAFKA)
+
+    def start_kafka(self) -> None:
+        """Start the Kafka broker again, with its topics, and wait until it serves."""
+        self.start_server(KAFKA)
+
+    def restart_kafka(self) -> None:
+        """Kill the Kafka broker and start it again."""
+        self.stop_kafka()
+        self.start_kafka()
+
+    def status(self) -> ClusterStatus:
+        """Return how every server and host is."""
+        self._refresh()
+        try:
+            nodes = probes.nodes(self.resource_manager_url)
+        except OSError:
+            nodes = {}
+        servers = {name: self._server_status(name) for name in self.servers}
+        hosts: list[HostStatus] = []
+        for host in self.hosts:
+            node = nodes.get(host)
+            processes = self.container_processes(host)
+            hosts.append(
+                HostStatus(
+                    host=host,
+                    state=servers[node_manager(host)].state,
+                    yarn_state=node.state if node else "UNKNOWN",
+                    containers=len({each.container_id for each in processes if each.container_id}),
+                    container_processes=len(processes),
+                    container_memory_bytes=sum(each.memory_bytes for each in processes),
+                )
+            )
+        return ClusterStatus(self.name, str(self.directory), tuple(servers.values()), tuple(hosts))
+
+    def down(self) -> None:
+        """End every process of the cluster and remove its directory; nothing is wrong if it is gone already."""
+        with _locked(self.directory):
+            _end(self.directory)
+
+    def _start_all(self, blueprint: Blueprint, show: Callable[[str], None], timeout_seconds: float) -> None:
+        self._launch(RESOURCE_MANAGER, blueprint.resource_manager())
+        for host in self.hosts:
+            self._launch(node_manager(host), blueprint.node_manager(host))
+        self._launch(ZOOKEEPER, blueprint.zookeeper())
+        # Last, since its disk has to be formatted first.
+        self._launch(KAFKA, blueprint.kafka())
+        waiting = {
+            ZOOKEEPER: (ZOOKEEPER,),
+            KAFKA: (KAFKA,),
+            "yarn": (RESOURCE_MANAGER, *map(node_manager, self.hosts)),
+        }
+        cancelled = threading.Event()
+        with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
+            futures = {
+                name: pool.submit(self._wait, servers, self._probe(servers[0]), timeout_seconds, cancelled)
+                for name, servers in waiting.items()
+            }
+            try:
+                while not all(each.done() for each in futures.values()):
+                    show(
+                        f"waiting for {', '.join(name for name, each in futures.items() if not each.done())}"
+                    )
+                    failed = next(
+                        (each for each in futures.values() if each.done() and each.exception()), None
+                    )
+                    if failed is not None:
+                        failed.result()
+                    time.sleep(0.05)
+                for each in futures.values():
+                    each.result()
+            finally:
+                cancelled.set()
+
+    def _probe(self, server: str) -> Callable[[probes.Patience], None]:
+        if server == ZOOKEEPER:
+            return lambda patience: probes.zookeeper(self.zookeeper_connect, patience)
+        if server == KAFKA:
+            return lambda patience: probes.kafka(self.kafka_bootstrap, patience)
+        alive = [host for host in self.hosts if node_manager(host) in self._servers_alive()]
+
+        def all_run(nodes: Mapping[str, probes.Node]) -> bool:
+            return all(host in nodes and nodes[host].state == "RUNNING" for host in alive)
+
+        return lambda patience: probes.yarn(self.resource_manager_url, all_run, patience)
+
+    def _wait(
+        self,
+        servers: tuple[str, ...],
+        probe: Callable[[probes.Patience], None],
+        timeout_seconds: float,
+        cancelled: threading.Event,
+    ) -> None:
+        def check() -> None:
+            for server in servers:
+                if not is_alive(self._state.servers[server]):
+                    raise Unavailable(f"{server} ended while it was starting.\n{self._tail(server)}")
+
+        try:
+            probe(probes.Patience(time.monotonic() + timeout_seconds, check, cancelled))
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{servers[0]} does not serve after {timeout_seconds:.0f} s.\n{self._tail(servers[0])}"
+            ) from error
+
+    def _tail(self, server: str, lines: int = 15) -> str:
+        try:
+            text = self.log(server).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return "It has no log."
+        return "The end of its log:\n" + "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+
+    def _launch(self, server: str, launch: Launch) -> None:
+        log = self.log(server)
+        log.parent.mkdir(exist_ok=True)
+        identity = start_detached(
+            launch.arguments, environment=launch.environment, directory=launch.directory, log=log
+        )
+        self._save(servers={**self._state.servers, server: identity})
+
+    def _signal_server(self, server: str, number: signal.Signals) -> None:
+        self.log(server)
+        self._refresh()
+        identity = self._state.servers.get(server)
+        if identity is None or not send(identity, number):
+            raise BadConfiguration(f"{server} does not run")
+
+    def _servers_alive(self) -> dict[str, Identity]:
+        return {name: identity for name, identity in self._state.servers.items() if is_alive(identity)}
+
+    def _server_status(self, server: str) -> ServerStatus:
+        ports = {
+            name.removeprefix(f"{server}."): number
+            for name, number in self._state.ports.items()
+            if name.startswith(f"{server}.")
+        }
+        identity = self._state.servers.get(server)
+        process = look(identity.pid) if identity and is_alive(identity) else None
+        if process is None:
+            return ServerStatus(server, "dead", None, ports, 0, 0.0)
+        return ServerStatus(
+            name=server,
+            state="stopped" if process.is_stopped else "running",
+            pid=process.pid,
+            ports=ports,
+            memory_bytes=process.memory_bytes,
+            uptime_seconds=round(uptime_seconds(process.identity), 1),
+        )
+
+    def _blueprint(self, java_home: str = "") -> Blueprint:
+        environment = {**self._environment, "JAVA_HOME": java_home} if java_home else self._environment
+        cache = open_cache(environment)
+        return Blueprint(
+            directory=self.directory,
+            cluster_id=self._state.cluster_id,
+            java=find_java(environment),
+            jars={name: cache.path(name) for name in _JAR_SETS},
+            ports=self._state.ports,
+            host_memory_mb=self._state.host_memory_mb,
+            host_vcores=self._state.host_vcores,
+            environment=self._environment,
+        )
+
+    def _known(self, host: str) -> str:
+        if host not in self.hosts:
+            raise BadConfiguration(f"there is no host {host!r}; there are {', '.join(self.hosts)}")
+        return host
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        with _locked(self.directory):
+            self._refresh()
+            yield
+
+    def _refresh(self) -> None:
+        state = load(self.directory)
+        if state is None or state.cluster_id != self._state.cluster_id:
+            raise BadConfiguration(f"the embedded cluster {self.name!r} is no more")
+        self._state = state
+
+    def _save(self, **changes: object) -> None:
+        self._state = msgspec.structs.replace(self._state, **changes)
+        save(self.directory, self._state)
+
+
+def names(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the clusters that somebody started and nobody ended."""
+    directory = clusters_directory(os.environ if environment is None else environment)
+    return sorted(each.parent.name for each in directory.glob(f"*/{_ID_FILE}"))
+
+
+def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
+    """End the cluster of that name, whatever is left of it; return whether there was anything."""
+    directory = _directory(name, os.environ if environment is None else environment)
+    with _locked(directory):
+        return _end(directory)
+
+
+def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
+    """End the temporary clusters whose starters have ended without doing so."""
+    environment = os.environ if environment is None else environment
+    for name in names(environment):
+        state = load(_directory(name, environment))
+        if state is not None and state.is_temporary and not is_alive(state.owner):
+            # Somebody else may be at it; then it is done.
+            with contextlib.suppress(StandfastError):
+                end(name, environment)
+
+
+def _directory(name: str, environment: Mapping[str, str]) -> Path:
+    # Short, because the paths of Unix sockets have to be.
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
+        raise BadConfiguration(f"{name!r} cannot be a cluster's name: up to 31 of a-z, 0-9 and - can")
+    return clusters_directory(environment) / name
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keep every other command from changing the same cluster; whoever dies lets go."""
+    path = directory.with_name(f"{directory.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError as error:
+        raise Unavailable(
+            f"{path.parent} cannot be written ({error.strerror}): let STANDFAST_HOME name a directory that can"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Unavailable(
+                f"another command is changing the embedded cluster {directory.name!r}"
+            ) from error
+        yield
+
+
+def _remove_leftover(directory: Path, name: str) -> None:
+    state = load(directory)
+    if state is not None and state.is_complete and state.boot_id == boot_id():
+        is_abandoned = state.is_temporary and not is_alive(state.owner)
+        if not is_abandoned and any(map(is_alive, state.servers.values())):
+            raise BadConfiguration(f"the embedded cluster {name!r} is up: standfast local down --name {name}")
+    _end(directory)
+
+
+def _end(directory: Path) -> bool:
+    """Kill every process of the cluster in ``directory`` and remove it; return whether there was anything."""
+    id_file = directory / _ID_FILE
+    if not directory.exists():
+        return False
+    if id_file.exists():
+        state = load(directory)
+        first = state.servers.values() if state is not None and state.boot_id == boot_id() else ()
+        hosts = directory / "hosts"
+        owned = Owned(
+            id_file.read_text(encoding="ascii").strip(),
+            {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {},
+        )
+        owned.kill(first=first)
+    # Under another name first, so that nobody takes half of it for a cluster.
+    gone = directory.with_name(f"{directory.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    directory.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _choose_ports(hosts: tuple[str, ...]) -> dict[str, int]:
+    wanted = [f"{server}.{purpose}" for server, purposes in PORTS.items() for purpose in purposes]
+    ports = dict(zip(wanted, free_ports(len(wanted)), strict=True))
+    return ports | {f"{node_manager(host)}.rpc": free_ports(1, host)[0] for host in hosts}

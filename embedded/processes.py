@@ -1,0 +1,256 @@
+"""The processes of an embedded cluster: who they are, and signals that reach nobody else.
+
+Every server is started with two environment variables, and the NodeManagers hand them on to containers:
+the cluster's id, and for what runs on a host, that host. A process therefore shows whose it is for as long
+as it lives, whoever started it, whether that one still lives, and whatever was written down. Those that
+dropped their environment are still found by their ancestors, and by a working directory inside a host's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standby.errors import Unavailable
+
+CLUSTER_MARK: Final = "STANDFAST_LOCAL_CLUSTER"
+HOST_MARK: Final = "STANDFAST_LOCAL_HOST"
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_POLL_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process and nobody else: its number may be used again, its number and birth may not."""
+
+    pid: int
+    #: Clock ticks from the machine's start to the process's.
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What ``/proc`` said of a process."""
+
+    identity: Identity
+    parent: int
+    #: One letter, as in ``ps``: T is stopped, Z is dead and not yet reaped by its parent.
+    state: str
+    has_terminal: bool
+    memory_bytes: int
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.identity.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in "ZX"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether SIGSTOP holds it."""
+        return self.state == "T"
+
+
+def look(pid: int) -> Process | None:
+    """Return the process with that number, or None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field is the command in brackets, and may hold anything, brackets too.
+    fields = text[text.rindex(")") + 2 :].split()
+    return Process(
+        identity=Identity(pid, int(fields[19])),
+        parent=int(fields[1]),
+        state=fields[0],
+        has_terminal=fields[4] != "0",
+        memory_bytes=int(fields[21]) * _PAGE_BYTES,
+    )
+
+
+def is_alive(identity: Identity) -> bool:
+    """Whether exactly this process still runs."""
+    process = look(identity.pid)
+    return process is not None and process.identity == identity and process.is_alive
+
+
+def uptime_seconds(identity: Identity) -> float:
+    """Return how long ago the process was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - identity.started_ticks / _TICKS_PER_SECOND
+
+
+def boot_id() -> str:
+    """Return the id of the machine's present run; an :class:`Identity` of another run means nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return what the process's environment was when it began; empty when it has ended or is not ours to see."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (each.partition(b"=") for each in raw.split(b"\0") if b"=" in each)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def command_of(pid: int) -> tuple[str, ...]:
+    """Return the process's arguments; empty when it has ended."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(os.fsdecode(each) for each in raw.rstrip(b"\0").split(b"\0"))
+
+
+def send(identity: Identity, number: signal.Signals) -> bool:
+    """Send a signal to exactly this process; return whether it was there to get it."""
+    try:
+        handle = os.pidfd_open(identity.pid)
+    except OSError:
+        return False
+    try:
+        # The handle stays with the process that had the number when it was opened: looked at after that,
+        # and before anything is sent, a number used again cannot slip in between.
+        process = look(identity.pid)
+        if process is None or process.identity != identity:
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def start_detached(
+    arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
+) -> Identity:
+    """Start a process that nobody's end or Ctrl-C ends; return who it is.
+
+    It is a session of its own and nobody's child: a shell in between starts it and goes at once, so that
+    init is the one who buries it. Its output is appended to ``log``. Raises :class:`Unavailable` when it
+    cannot be started.
+    """
+    try:
+        with log.open("ab") as output:
+            shell = subprocess.run(
+                ["sh", "-c", 'exec 3>&1; "$@" >&2 3>&- & echo $! >&3', "sh", *arguments],
+                env=dict(environment),
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                check=True,
+                timeout=30,
+            )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{arguments[0]} cannot be started: {error}") from error
+    process = look(int(shell.stdout))
+    if process is None:
+        raise Unavailable(f"{arguments[0]} ended at once: see {log}")
+    return process.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The processes of one cluster, by what they carry; with ``host``, only those of that host."""
+
+    cluster_id: str
+    #: The directory of each host; a container's working directory lies in it.
+    host_directories: Mapping[str, Path]
+
+    def processes(self, host: str | None = None) -> list[Process]:
+        """Return the living processes of the cluster (or of one host of it), oldest first."""
+        alive = {each.pid: each for each in _all() if each.is_alive}
+        hosts = [host] if host is not None else list(self.host_directories)
+        local = tuple(f"{self.host_directories[each]}/local/" for each in hosts)
+        owned = {pid for pid, each in alive.items() if self._is_marked(pid, host) or _works_in(each, local)}
+        children: dict[int, list[int]] = {}
+        for each in alive.values():
+            children.setdefault(each.parent, []).append(each.pid)
+        waiting = list(owned)
+        while waiting:
+            for child in children.get(waiting.pop(), ()):
+                if child not in owned:
+                    owned.add(child)
+                    waiting.append(child)
+        owned.discard(os.getpid())
+        return sorted((alive[pid] for pid in owned), key=lambda each: each.identity.started_ticks)
+
+    def kill(
+        self, host: str | None = None, *, first: Iterable[Identity] = (), timeout_seconds: float = 20
+    ) -> int:
+        """Kill every process (or those of one host) until none is left; return how many there were.
+
+        Those in ``first`` die first, so that they can neither start others nor tell of their end. Raises
+        :class:`Unavailable` when some do not go.
+        """
+        for identity in first:
+            send(identity, signal.SIGKILL)
+        return self._until_none(host, lambda _: True, signal.SIGKILL, timeout_seconds)
+
+    def stop(self, host: str, *, first: Iterable[Identity] = (), timeout_seconds: float = 20) -> int:
+        """Hold every process of a host with SIGSTOP until none runs; return how many there were."""
+        for identity in first:
+            send(identity, signal.SIGSTOP)
+        return self._until_none(host, lambda each: not each.is_stopped, signal.SIGSTOP, timeout_seconds)
+
+    def _until_none(
+        self,
+        host: str | None,
+        concerns: Callable[[Process], bool],
+        number: signal.Signals,
+        timeout_seconds: float,
+    ) -> int:
+        seen: set[Identity] = set()
+        deadline = time.monotonic() + timeout_seconds
+        # Again and again: one of them may have started another just before it was reached.
+        while left := [each for each in self.processes(host) if concerns(each)]:
+            if time.monotonic() > deadline:
+                numbers = ", ".join(str(each.pid) for each in left)
+                raise Unavailable(f"the processes {numbers} do not react to {number.name}")
+            for each in left:
+                if each.identity not in seen:
+                    send(each.identity, number)
+                    seen.add(each.identity)
+            time.sleep(_POLL_SECONDS)
+        return len(seen)
+
+    def _is_marked(self, pid: int, host: str | None) -> bool:
+        environment = environment_of(pid)
+        return environment.get(CLUSTER_MARK) == self.cluster_id and (
+            host is None or environment.get(HOST_MARK) == host
+        )
+
+
+def _all() -> Iterator[Process]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = look(int(name))
+            if process is not None:
+                yield process
+
+
+def _works_in(process: Process, directories: tuple[str, ...]) -> bool:
+    """Whether the working directory is in one of these; a shell in which somebody looks around does not count."""
+    if process.has_terminal or not directories:
+        return False
+    try:
+        working_directory = Path(f"/proc/{process.pid}/cwd").readlink()
+    except OSError:
+        return False
+    return f"{working_directory}/".startswith(directories)

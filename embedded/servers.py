@@ -1,0 +1,267 @@
+"""How each server of the embedded cluster is configured and started."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import os
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from embedded.java import LEAN, Java
+from embedded.places import yarn_conf
+from embedded.processes import CLUSTER_MARK, HOST_MARK
+from embedded.templates import render, render_hadoop
+from standby.errors import Unavailable
+
+ZOOKEEPER: Final = "zookeeper"
+KAFKA: Final = "kafka"
+RESOURCE_MANAGER: Final = "resourcemanager"
+
+#: Where all but the NodeManagers listen.
+LOOPBACK: Final = "127.0.0.1"
+
+#: The ports that clients have to know, and so are chosen before the start.
+PORTS: Final = {
+    ZOOKEEPER: ("client",),
+    KAFKA: ("broker", "controller"),
+    RESOURCE_MANAGER: ("client", "scheduler", "tracker", "admin", "web"),
+}
+
+_COMMON: Final = ("-Djava.net.preferIPv4Stack=true", "-Dfile.encoding=UTF-8")
+
+
+def node_manager(host: str) -> str:
+    """Return the name of the server that is a host's NodeManager."""
+    return f"nodemanager-{host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one server."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """All that configuration files and command lines of one cluster are made of."""
+
+    directory: Path
+    cluster_id: str
+    java: Java
+    #: The directory of each set of jars.
+    jars: Mapping[str, Path]
+    ports: Mapping[str, int]
+    host_memory_mb: int
+    host_vcores: int
+    environment: Mapping[str, str]
+
+    @property
+    def client_conf(self) -> Path:
+        """The Hadoop configuration directory for clients."""
+        return self.directory / "client" / "conf"
+
+    @property
+    def client_bin(self) -> Path:
+        """The directory with the command ``yarn``."""
+        return self.directory / "client" / "bin"
+
+    def host_directory(self, host: str) -> Path:
+        """Where everything of a host lies: all hosts share one disk."""
+        return self.directory / "hosts" / host
+
+    def zookeeper(self) -> Launch:
+        """Write ZooKeeper's configuration; return how to start it."""
+        directory = self._server_directory(ZOOKEEPER)
+        config = directory / "zoo.cfg"
+        values = {"directory": directory, "client_port": self.ports[f"{ZOOKEEPER}.client"]}
+        _write(config, render(yarn_conf() / "zookeeper" / "zoo.cfg", values))
+        options = (
+            "-Xmx128m",
+            *LEAN,
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
+            # Its transaction log begins with 64 MB of zeros, in KB.
+            "-Dzookeeper.preAllocSize=1024",
+            # The page cache outlives the death of a process, and this machine's is not what is played here.
+            "-Dzookeeper.forceSync=no",
+        )
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return self._launch(options, [self.jars["zookeeper"]], main, [str(config)], directory)
+
+    def kafka(self) -> Launch:
+        """Write Kafka's configuration and format its disk if that is new; return how to start it."""
+        directory = self._server_directory(KAFKA)
+        config = directory / "server.properties"
+        values = {
+            "directory": directory,
+            "broker_port": self.ports[f"{KAFKA}.broker"],
+            "controller_port": self.ports[f"{KAFKA}.controller"],
+        }
+        _write(config, render(yarn_conf() / "kafka" / "server.properties", values))
+        logging = f"-Dlog4j2.configurationFile={yarn_conf() / 'kafka' / 'log4j2.properties'}"
+        jars = [self.jars["kafka"]]
+        if not (directory / "data" / "meta.properties").exists():
+            kafka_id = base64.urlsafe_b64encode(uuid.UUID(self.cluster_id).bytes).rstrip(b"=").decode()
+            format_arguments = ["format", "-t", kafka_id, "-c", str(config)]
+            _run(
+                self._launch(
+                    ("-Xmx128m", *LEAN), jars, "kafka.tools.StorageTool", format_arguments, directory
+                )
+            )
+        # No -XX:TieredStopAtLevel=1: this one has to be quick later on, too.
+        options = ("-Xmx512m", "-XX:+UseSerialGC", "-Xss512k", "-XX:-UsePerfData", logging)
+        return self._launch(options, jars, "kafka.Kafka", [str(config)], directory)
+
+    def resource_manager(self) -> Launch:
+        """Write the ResourceManager's configuration; return how to start it."""
+        directory = self._server_directory(RESOURCE_MANAGER)
+        conf = directory / "conf"
+        self._write_hadoop(conf, "yarn-site.xml")
+        _write(
+            conf / "capacity-scheduler.xml",
+            render_hadoop([yarn_conf() / "hadoop" / "capacity-scheduler.xml"], self._hadoop_values()),
+        )
+        main = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
+        return self._launch_hadoop("-Xmx256m", conf, main, directory)
+
+    def node_manager(self, host: str) -> Launch:
+        """Write the configuration of a host's NodeManager; return how to start it."""
+        directory = self.host_directory(host)
+        for name in ("local", "logs", "state"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        conf = directory / "conf"
+        self._write_hadoop(
+            conf,
+            "yarn-site.xml",
+            "yarn-site.nodemanager.xml",
+            host=host,
+            host_directory=directory,
+            host_port=self.ports[f"{node_manager(host)}.rpc"],
+        )
+        main = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+        launch = self._launch_hadoop("-Xmx192m", conf, main, directory)
+        return Launch(launch.arguments, {**launch.environment, HOST_MARK: host}, launch.directory)
+
+    def write_client(self) -> None:
+        """Write the configuration directory of clients, and the command ``yarn`` that Skein asks for jars."""
+        self._write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
+        for name in ("user", "tmp"):
+            (self.directory / "files" / name).mkdir(parents=True, exist_ok=True)
+        shim = self.client_bin / "yarn"
+        classpath = f"{self.client_conf}:{self.jars['hadoop']}/*"
+        _write(shim, f"#!/bin/sh\n# Skein runs `yarn classpath --glob`.\nprintf '%s\\n' '{classpath}'\n")
+        shim.chmod(0o755)
+
+    def _server_directory(self, server: str) -> Path:
+        directory = self.directory / server
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _hadoop_values(self, **more: object) -> dict[str, object]:
+        return {
+            "directory": self.directory,
+            "files": self.directory / "files",
+            "user": getpass.getuser(),
+            "rm_host": LOOPBACK,
+            **{
+                f"rm_{name}_port": self.ports[f"{RESOURCE_MANAGER}.{name}"]
+                for name in PORTS[RESOURCE_MANAGER]
+            },
+            "host_memory_mb": self.host_memory_mb,
+            "host_vcores": self.host_vcores,
+            "client_conf": self.client_conf,
+            "hadoop_jars": self.jars["hadoop"],
+            **more,
+        }
+
+    def _write_hadoop(self, conf: Path, *yarn_site: str, **more: object) -> None:
+        templates = yarn_conf() / "hadoop"
+        values = self._hadoop_values(**more)
+        _write(conf / "core-site.xml", render_hadoop([templates / "core-site.xml"], values))
+        _write(conf / "yarn-site.xml", render_hadoop([templates / name for name in yarn_site], values))
+        _write(conf / "log4j.properties", (templates / "log4j.properties").read_text(encoding="utf-8"))
+
+    def _launch_hadoop(self, heap: str, conf: Path, main: str, directory: Path) -> Launch:
+        options = (heap, *LEAN, "--add-opens=java.base/java.lang=ALL-UNNAMED")
+        launch = self._launch(options, [conf, self.jars["hadoop"]], main, [], directory)
+        return Launch(launch.arguments, {**launch.environment, "HADOOP_CONF_DIR": str(conf)}, directory)
+
+    def _launch(
+        self,
+        options: tuple[str, ...],
+        classpath: list[Path],
+        main: str,
+        arguments: list[str],
+        directory: Path,
+    ) -> Launch:
+        temporary = self.directory / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        entries = [str(each) if each.name == "conf" else f"{each}/*" for each in classpath]
+        environment = {
+            **{name: value for name, value in self.environment.items() if name not in _NOT_INHERITED},
+            "JAVA_HOME": str(self.java.home),
+            CLUSTER_MARK: self.cluster_id,
+        }
+        return Launch(
+            arguments=(
+                str(self.java.command),
+                *options,
+                *_COMMON,
+                f"-Djava.io.tmpdir={temporary}",
+                "-cp",
+                os.pathsep.join(entries),
+                main,
+                *arguments,
+            ),
+            environment=environment,
+            directory=directory,
+        )
+
+
+#: What the user set for other programs, and what would point these servers at another cluster.
+_NOT_INHERITED: Final = frozenset(
+    {
+        "CLASSPATH",
+        "HADOOP_CLASSPATH",
+        "HADOOP_CONF_DIR",
+        "HADOOP_HOME",
+        "JDK_JAVA_OPTIONS",
+        "KAFKA_OPTS",
+        "SPARK_HOME",
+        "YARN_CONF_DIR",
+        HOST_MARK,
+    }
+)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _run(launch: Launch) -> None:
+    """Run a short-lived tool of a server to its end; raises :class:`Unavailable` with what it said."""
+    try:
+        subprocess.run(
+            launch.arguments,
+            env=dict(launch.environment),
+            cwd=launch.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(f"{launch.arguments[-5]} failed: {error.stdout.strip()[-2000:]}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{launch.arguments[0]} cannot be run: {error}") from error
