@@ -199,36 +199,34 @@ class Owned:
         Those in ``first`` die first, so that they can neither start others nor tell of their end. Raises
         :class:`Unavailable` when some do not go.
         """
-        for identity in first:
-            send(identity, signal.SIGKILL)
-        return self._until_none(host, lambda _: True, signal.SIGKILL, timeout_seconds)
+        return self._until_none(host, lambda _: True, signal.SIGKILL, first, timeout_seconds)
 
     def stop(self, host: str, *, first: Iterable[Identity] = (), timeout_seconds: float = 20) -> int:
         """Hold every process of a host with SIGSTOP until none runs; return how many there were."""
-        for identity in first:
-            send(identity, signal.SIGSTOP)
-        return self._until_none(host, lambda each: not each.is_stopped, signal.SIGSTOP, timeout_seconds)
+        return self._until_none(
+            host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
+        )
 
     def _until_none(
         self,
         host: str | None,
         concerns: Callable[[Process], bool],
         number: signal.Signals,
+        first: Iterable[Identity],
         timeout_seconds: float,
     ) -> int:
-        seen: set[Identity] = set()
+        reached = {identity for identity in first if send(identity, number)}
         deadline = time.monotonic() + timeout_seconds
         # Again and again: one of them may have started another just before it was reached.
-        while left := [each for each in self.processes(host) if concerns(each)]:
+        while left := [each.identity for each in self.processes(host) if concerns(each)]:
             if time.monotonic() > deadline:
                 numbers = ", ".join(str(each.pid) for each in left)
                 raise Unavailable(f"the processes {numbers} do not react to {number.name}")
-            for each in left:
-                if each.identity not in seen:
-                    send(each.identity, number)
-                    seen.add(each.identity)
-            time.sleep(_POLL_SECONDS)
-        return len(seen)
+            fresh = [identity for identity in left if identity not in reached]
+            reached.update(identity for identity in fresh if send(identity, number))
+            if not fresh:
+                time.sleep(_POLL_SECONDS)
+        return len(reached)
 
     def _is_marked(self, pid: int, host: str | None) -> bool:
         environment = environment_of(pid)
