@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from standby.control.events import Leader
 from standby.model import ReplicaStatus, Wanted
@@ -86,15 +85,15 @@ class Note:
     is_warning: bool = False
 
 
-Effect = Union[
-    Register,
-    LookUpLeader,
-    FindLeftovers,
-    OpenStream,
-    CloseStream,
-    Obey,
-    SendReport,
-    CloseReplicas,
-    Quit,
-    Note,
-]
+Effect = (
+    Register
+    | LookUpLeader
+    | FindLeftovers
+    | OpenStream
+    | CloseStream
+    | Obey
+    | SendReport
+    | CloseReplicas
+    | Quit
+    | Note
+)

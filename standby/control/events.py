@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from standby.model import Leftover, ReplicaId, ReplicaStatus
 from standby.wire import Assign, Exit
@@ -148,22 +147,22 @@ class Turned:
     broken: str | None
 
 
-Event = Union[
-    SessionConnected,
-    SessionSuspended,
-    SessionLost,
-    Registered,
-    RegistrationFailed,
-    LeaderMoved,
-    LeaderChanged,
-    LeaderUnknown,
-    LeftoversFound,
-    StreamConnected,
-    StreamBroken,
-    AssignReceived,
-    ExitReceived,
-    ReplicasChanged,
-    ReplicasClosed,
-    Terminated,
-    Turned,
-]
+Event = (
+    SessionConnected
+    | SessionSuspended
+    | SessionLost
+    | Registered
+    | RegistrationFailed
+    | LeaderMoved
+    | LeaderChanged
+    | LeaderUnknown
+    | LeftoversFound
+    | StreamConnected
+    | StreamBroken
+    | AssignReceived
+    | ExitReceived
+    | ReplicasChanged
+    | ReplicasClosed
+    | Terminated
+    | Turned
+)

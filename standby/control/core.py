@@ -1,0 +1,274 @@
+"""What a container's control loop decides: `step` folds one event into the state and names what is owed.
+
+No clock, no thread, no library: the loop in `standby.control.loop` carries events in and effects out. The
+rules it keeps:
+
+- an order counts only on the present stream, of no older controller epoch than one obeyed before, and for
+  the container's own incarnation (design 3, 4.15; acceptance D4);
+- the replicas go on without ZooKeeper and without a leader; a container that stays without a leader for the
+  orphan time-out closes in order and ends (4.10);
+- time is looked at only in `Turned`, which ends each turn, after all news (4.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from standby.config import parse
+from standby.control import exits
+from standby.control.effects import (
+    CloseReplicas,
+    CloseStream,
+    Effect,
+    FindLeftovers,
+    LookUpLeader,
+    Note,
+    Obey,
+    Register,
+)
+from standby.control.events import (
+    AssignReceived,
+    Event,
+    ExitReceived,
+    LeaderChanged,
+    LeaderMoved,
+    LeaderUnknown,
+    LeftoversFound,
+    Registered,
+    RegistrationFailed,
+    ReplicasChanged,
+    ReplicasClosed,
+    SessionConnected,
+    SessionLost,
+    SessionSuspended,
+    StreamBroken,
+    StreamConnected,
+    Terminated,
+    Turned,
+)
+from standby.control.state import Closing, ControlState, NoStream, Registration, Stream
+from standby.control.turn import turned
+from standby.errors import BadConfiguration
+from standby.wire import JobDefinition
+
+Step = tuple[ControlState, tuple[Effect, ...]]
+
+
+def step(state: ControlState, event: Event) -> Step:
+    """Return the state after ``event``, and the effects that are owed, first to last."""
+    if state.has_quit:
+        return state, ()
+    return RULES[type(event)](state, event)
+
+
+def begin_closing(state: ControlState, code: int, reason: str) -> Step:
+    """Return the state in which the container closes, and what starts that; nothing when it does already."""
+    if state.closing is not None:
+        return state, ()
+    return (
+        replace(state, closing=Closing(code, reason)),
+        (Note(f"closing: {reason}"), CloseReplicas(state.policy.close_deadline_ms)),
+    )
+
+
+def _session_connected(state: ControlState, event: SessionConnected) -> Step:
+    # A broken connection takes every watch with it, so who leads is read again each time.
+    effects: list[Effect] = [Note("ZooKeeper: connected"), LookUpLeader()]
+    registration = state.registration
+    if registration in {Registration.ABSENT, Registration.FAILED}:
+        registration = Registration.ASKED
+        effects.append(Register())
+    return replace(state, is_session_up=True, registration=registration), tuple(effects)
+
+
+def _registration_failed(state: ControlState, event: RegistrationFailed) -> Step:
+    note = Note(f"registration failed: {event.reason}", is_warning=True)
+    if state.registration is not Registration.ASKED:
+        return state, (note,)
+    return replace(state, registration=Registration.FAILED, register_at_ms=None), (note,)
+
+
+def _registered(state: ControlState, event: Registered) -> Step:
+    incarnation = event.incarnation
+    known = replace(state, registration=Registration.DONE, incarnation=incarnation)
+    if incarnation == state.incarnation:
+        return known, ()
+    note = Note(f"registered: incarnation {incarnation}")
+    dropped, effects = _drop_stream(known, "a new incarnation introduces itself anew")
+    return dropped, (note, *effects)
+
+
+def _leader_changed(state: ControlState, event: LeaderChanged) -> Step:
+    leader = event.leader
+    known = replace(state, leader=leader)
+    notes: tuple[Effect, ...] = ()
+    if leader != state.leader:
+        notes = (Note(f"leader: {leader}" if leader else "leader: none"),)
+    link = state.link
+    if leader is None:
+        # An open stream stays: a leader may lose its znode for a moment and still serve.
+        return known, notes
+    if isinstance(link, Stream):
+        if link.leader == leader:
+            return known, notes
+        dropped, effects = _drop_stream(known, f"led by {leader} now")
+        return dropped, (*notes, *effects)
+    if leader != state.leader:
+        return replace(known, link=NoStream(0, 0)), notes
+    return known, notes
+
+
+def _drop_stream(state: ControlState, reason: str) -> Step:
+    """Return the state without a stream, free to open the next one at once."""
+    dropped = replace(state, link=NoStream(0, 0))
+    if isinstance(state.link, Stream):
+        number = state.link.number
+        return dropped, (CloseStream(number), Note(f"stream {number}: dropped, {reason}"))
+    return dropped, ()
+
+
+def _stream_broken(state: ControlState, event: StreamBroken) -> Step:
+    link = state.link
+    if not isinstance(link, Stream) or link.number != event.stream:
+        return state, ()
+    broken = replace(state, link=NoStream(link.attempt + 1))
+    return broken, (
+        CloseStream(event.stream),
+        Note(f"stream {event.stream}: broken: {event.reason}", is_warning=link.is_connected),
+        # A successor's znode may be there already, its watch on the way; and what lies on the disks may
+        # have changed since the last introduction.
+        LookUpLeader(),
+        FindLeftovers(tuple(state.jobs.values())),
+    )
+
+
+def _assigned(state: ControlState, event: AssignReceived) -> Step:
+    assign, link = event.assign, state.link
+    if not isinstance(link, Stream) or link.number != event.stream:
+        return _refused(state, f"assignment {assign.number} of stream {event.stream}, which was left")
+    heard = replace(link, is_connected=True, attempt=0)
+    if assign.controller_epoch < state.epoch:
+        return _refused(
+            replace(state, link=heard),
+            f"assignment {assign.number} of controller epoch {assign.controller_epoch}, {state.epoch} was obeyed",
+        )
+    if assign.incarnation != state.incarnation:
+        return _refused(
+            replace(state, link=heard),
+            f"assignment {assign.number} for incarnation {assign.incarnation}, this is {state.incarnation}",
+        )
+    if assign.controller_epoch == state.epoch and assign.number < link.obeyed:
+        return _refused(
+            replace(state, link=heard), f"assignment {assign.number} after {link.obeyed} on the same stream"
+        )
+    if state.closing is not None:
+        return _refused(replace(state, link=heard), f"assignment {assign.number}: the container is closing")
+    jobs = {each.name: each for each in assign.jobs}
+    obeyed = replace(
+        state,
+        link=replace(heard, obeyed=assign.number),
+        epoch=assign.controller_epoch,
+        jobs=jobs,
+        lag_bounds_ms=_lag_bounds(jobs),
+    )
+    effects: list[Effect] = []
+    if assign.number != link.obeyed or assign.controller_epoch != state.epoch:
+        listed = ", ".join(f"{each.replica} {each.role.value} at {each.epoch}" for each in assign.replicas)
+        text = (
+            f"assignment {assign.number} of controller epoch {assign.controller_epoch}: {listed or 'nothing'}"
+        )
+        effects.append(Note(text))
+    return obeyed, (*effects, Obey(assign.replicas, jobs))
+
+
+def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
+    told, link = event.exit, state.link
+    if not isinstance(link, Stream) or link.number != event.stream:
+        return _refused(state, f"exit of stream {event.stream}, which was left")
+    heard = replace(state, link=replace(link, is_connected=True, attempt=0))
+    if told.controller_epoch < state.epoch:
+        return _refused(heard, f"exit of controller epoch {told.controller_epoch}, {state.epoch} was obeyed")
+    return begin_closing(
+        replace(heard, epoch=told.controller_epoch), exits.ORDERLY, f"told to exit: {told.reason}"
+    )
+
+
+def _refused(state: ControlState, what: str) -> Step:
+    return replace(state, refused=state.refused + 1), (Note(f"refused: {what}", is_warning=True),)
+
+
+def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
+    bounds: dict[str, int] = {}
+    for name, job in jobs.items():
+        try:
+            bounds[name] = parse(job.config).lag_time_ms
+        except BadConfiguration:
+            continue  # the kernel says what is wrong with it
+    return bounds
+
+
+def _session_suspended(state: ControlState, event: SessionSuspended) -> Step:
+    return replace(state, is_session_up=False), (Note("ZooKeeper: connection suspended"),)
+
+
+def _session_lost(state: ControlState, event: SessionLost) -> Step:
+    note = Note("ZooKeeper: session lost, the registration with it", is_warning=True)
+    return replace(state, is_session_up=False, registration=Registration.ABSENT), (note,)
+
+
+def _leader_moved(state: ControlState, event: LeaderMoved) -> Step:
+    return state, (LookUpLeader(),)
+
+
+def _leader_unknown(state: ControlState, event: LeaderUnknown) -> Step:
+    return state, (Note(f"who leads cannot be read now: {event.reason}"),)
+
+
+def _leftovers_found(state: ControlState, event: LeftoversFound) -> Step:
+    return replace(state, leftovers=event.leftovers), ()
+
+
+def _stream_connected(state: ControlState, event: StreamConnected) -> Step:
+    if not isinstance(state.link, Stream) or state.link.number != event.stream:
+        return state, ()
+    connected = replace(state, link=replace(state.link, is_connected=True))
+    return connected, (Note(f"stream {event.stream}: connected"),)
+
+
+def _replicas_changed(state: ControlState, event: ReplicasChanged) -> Step:
+    # It only woke the loop: the end of its turn brings how the replicas are.
+    return state, ()
+
+
+def _replicas_closed(state: ControlState, event: ReplicasClosed) -> Step:
+    if state.closing is None:
+        return state, ()
+    return replace(state, closing=replace(state.closing, in_time=event.in_time)), ()
+
+
+def _terminated(state: ControlState, event: Terminated) -> Step:
+    return begin_closing(state, exits.ORDERLY, f"{event.signal} received")
+
+
+#: What each event does. One test holds it against the union of all events.
+RULES: Final[Mapping[type, Callable[[ControlState, Any], Step]]] = {
+    Turned: turned,
+    SessionConnected: _session_connected,
+    SessionSuspended: _session_suspended,
+    SessionLost: _session_lost,
+    Registered: _registered,
+    RegistrationFailed: _registration_failed,
+    LeaderMoved: _leader_moved,
+    LeaderChanged: _leader_changed,
+    LeaderUnknown: _leader_unknown,
+    LeftoversFound: _leftovers_found,
+    StreamConnected: _stream_connected,
+    StreamBroken: _stream_broken,
+    AssignReceived: _assigned,
+    ExitReceived: _told_to_exit,
+    ReplicasChanged: _replicas_changed,
+    ReplicasClosed: _replicas_closed,
+    Terminated: _terminated,
+}

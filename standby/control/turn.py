@@ -1,0 +1,154 @@
+"""The end of a turn: what the control loop does about time, and about how the replicas are. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from standby.control import exits
+from standby.control.effects import (
+    CloseReplicas,
+    CloseStream,
+    Effect,
+    LookUpLeader,
+    Note,
+    OpenStream,
+    Quit,
+    Register,
+    SendReport,
+)
+from standby.control.events import Turned
+from standby.control.state import Closing, ControlState, NoStream, Registration, Stream, hello, signature
+
+Step = tuple[ControlState, tuple[Effect, ...]]
+
+
+def turned(state: ControlState, event: Turned) -> Step:
+    """Return the state after a turn that ends at ``event``, and what is due by now."""
+    effects: list[Effect] = []
+    if event.broken is not None:
+        # Nothing can be closed in order any more; waiting would only delay the failover (design 4.14).
+        return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
+    state = _stalled(state, event.now_ms)
+    state = replace(state, now_ms=event.now_ms, statuses=event.statuses, is_warm=event.is_warm)
+    for rule in (_orphan, _register, _connect, _report, _close):
+        state, owed = rule(state, event)
+        effects.extend(owed)
+    return state, tuple(effects)
+
+
+def _stalled(state: ControlState, now_ms: int) -> ControlState:
+    """Return the state with every deadline moved by the time for which the process itself stood still.
+
+    Nobody else is to blame for that time, and its news is only just being heard (design 4.9).
+    """
+    if state.now_ms is None or now_ms - state.now_ms <= state.policy.stall_ms:
+        return state
+    stall = now_ms - state.now_ms
+    if state.leaderless_since_ms is not None:
+        state = replace(state, leaderless_since_ms=state.leaderless_since_ms + stall)
+    if isinstance(state.link, Stream):
+        state = replace(state, link=replace(state.link, opened_at_ms=state.link.opened_at_ms + stall))
+    if state.closing is not None and state.closing.until_ms is not None:
+        state = replace(state, closing=replace(state.closing, until_ms=state.closing.until_ms + stall))
+    return state
+
+
+def _orphan(state: ControlState, event: Turned) -> Step:
+    if state.is_led:
+        return replace(state, leaderless_since_ms=None), ()
+    if state.leaderless_since_ms is None:
+        return replace(state, leaderless_since_ms=event.now_ms), ()
+    waited = event.now_ms - state.leaderless_since_ms
+    if waited < state.policy.orphan_timeout_ms or state.closing is not None:
+        return state, ()
+    reason = f"no leader for {waited} ms"
+    return (
+        replace(state, closing=Closing(exits.ORPHANED, reason)),
+        (Note(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
+    )
+
+
+def _register(state: ControlState, event: Turned) -> Step:
+    if state.registration is not Registration.FAILED or not state.is_session_up:
+        return state, ()
+    if state.register_at_ms is None:
+        return replace(state, register_at_ms=event.now_ms + state.policy.register_retry_ms), ()
+    if event.now_ms < state.register_at_ms:
+        return state, ()
+    return replace(state, registration=Registration.ASKED), (Register(),)
+
+
+def _connect(state: ControlState, event: Turned) -> Step:
+    link = state.link
+    if isinstance(link, Stream):
+        if link.is_connected or event.now_ms - link.opened_at_ms < state.policy.connect_timeout_ms:
+            return state, ()
+        note = Note(f"stream {link.number}: no connection to {link.leader} in time", is_warning=True)
+        given_up = replace(state, link=NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1)))
+        return given_up, (CloseStream(link.number), note, LookUpLeader())
+    if link.retry_at_ms is None:
+        due = event.now_ms if link.attempt == 0 else _retry_at(state, event, link.attempt)
+        link = replace(link, retry_at_ms=due)
+        state = replace(state, link=link)
+    if link.retry_at_ms is not None and event.now_ms < link.retry_at_ms:
+        return state, ()
+    return _open(state, event, link)
+
+
+def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
+    if state.leader is None:
+        # The watch tells of a new leader; this reading makes up for a watch that was lost.
+        again = NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1))
+        return replace(state, link=again), (LookUpLeader(),) if state.is_session_up else ()
+    is_registering = state.is_session_up and state.registration is not Registration.DONE
+    if state.incarnation is None or state.leftovers is None or is_registering:
+        # What the introduction needs is on its way. A lost session's incarnation is not worth introducing;
+        # that of a suspended one is: without ZooKeeper, the leader's stream matters all the more.
+        return state, ()
+    number = state.streams + 1
+    stream = Stream(number, state.leader, link.attempt, event.now_ms)
+    return (
+        replace(state, streams=number, link=stream),
+        (
+            Note(f"stream {number}: to {state.leader}"),
+            OpenStream(number, state.leader, hello(state, state.incarnation)),
+        ),
+    )
+
+
+def _retry_at(state: ControlState, event: Turned, attempt: int) -> int:
+    """Return when to try the ``attempt``-th time again: doubling, jittered between a half and the whole."""
+    policy = state.policy
+    longest = min(policy.backoff_most_ms, policy.backoff_least_ms << min(attempt - 1, 16))
+    return event.now_ms + round(longest * (0.5 + event.jitter / 2))
+
+
+def _report(state: ControlState, event: Turned) -> Step:
+    link = state.link
+    if not isinstance(link, Stream):
+        return state, ()
+    present = signature(state)
+    is_news = link.told != present or link.told_number != link.obeyed
+    if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
+        return state, ()
+    told = replace(link, told=present, told_number=link.obeyed, told_at_ms=event.now_ms)
+    statuses = tuple(state.statuses[each] for each in sorted(state.statuses))
+    return replace(state, link=told), (SendReport(link.number, link.obeyed, statuses, state.is_warm),)
+
+
+def _close(state: ControlState, event: Turned) -> Step:
+    closing = state.closing
+    if closing is None:
+        return state, ()
+    if closing.in_time is not None:
+        # The report of this turn, just before, was the last word: everything is closed.
+        code = closing.code if closing.in_time else exits.UNCLEAN
+        return replace(state, has_quit=True), (Quit(code, closing.reason),)
+    policy = state.policy
+    if closing.until_ms is None:
+        until = event.now_ms + policy.close_deadline_ms + policy.close_grace_ms
+        return replace(state, closing=replace(closing, until_ms=until)), ()
+    if event.now_ms < closing.until_ms:
+        return state, ()
+    reason = f"{closing.reason}; the kernel did not close within {policy.close_deadline_ms} ms"
+    return replace(state, has_quit=True), (Quit(exits.UNCLEAN, reason),)
