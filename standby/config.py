@@ -71,7 +71,9 @@ class JobConfig:
     """A job's configuration, validated; build it with `parse`."""
 
     # ---- the job ----
-    job_name: str = _key("job.name", "Name of the job; topics, group and state directories are named after it.", pattern=_NAME)
+    job_name: str = _key(
+        "job.name", "Name of the job; topics, group and state directories are named after it.", pattern=_NAME
+    )
     cluster_name: str = _key(
         "cluster.name",
         "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
@@ -79,15 +81,25 @@ class JobConfig:
         pattern=_NAME,
     )
     modules: tuple[str, ...] = _key(
-        "job.modules", "Python files of the job, relative to the job file; they are shipped to every container.", (), example="[flights.py]"
+        "job.modules",
+        "Python files of the job, relative to the job file; they are shipped to every container.",
+        (),
+        example="[flights.py]",
     )
-    container_count: int = _key("job.container.count", "Number of processors, each with one active container.", 1, minimum=1)
+    container_count: int = _key(
+        "job.container.count", "Number of processors, each with one active container.", 1, minimum=1
+    )
     run_start: str = _key(
-        "job.start.offset", "Where a new run begins to read its input.", "earliest", choices=("earliest", "latest")
+        "job.start.offset",
+        "Where a new run begins to read its input.",
+        "earliest",
+        choices=("earliest", "latest"),
     )
 
     # ---- the pipeline ----
-    inputs: tuple[str, ...] = _key("task.inputs", "Input topic (exactly one in this version).", pattern=_TOPIC)
+    inputs: tuple[str, ...] = _key(
+        "task.inputs", "Input topic (exactly one in this version).", pattern=_TOPIC
+    )
     outputs: tuple[str, ...] = _key(
         "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), pattern=_TOPIC
     )
@@ -104,21 +116,39 @@ class JobConfig:
         pattern=_FUNCTION,
         example="flights:totals",
     )
-    stores: tuple[str, ...] = _key("task.stores", "Names of the task's state stores.", ("default",), pattern=_STORE)
-    feed: str = _key("task.feed", "What reads the input: Spark, or the plain reader without a JVM.", "spark", choices=("spark", "plain"))
-    batch_max_records: int = _key("task.batch.max.records", "Most input records in one micro-batch, all tasks of a container together.", 20_000, minimum=1)
+    stores: tuple[str, ...] = _key(
+        "task.stores", "Names of the task's state stores.", ("default",), pattern=_STORE
+    )
+    feed: str = _key(
+        "task.feed",
+        "What reads the input: Spark, or the plain reader without a JVM.",
+        "spark",
+        choices=("spark", "plain"),
+    )
+    batch_max_records: int = _key(
+        "task.batch.max.records",
+        "Most input records in one micro-batch, all tasks of a container together.",
+        20_000,
+        minimum=1,
+    )
     progress_timeout_ms: int = _key(
-        "task.progress.timeout.ms", "An active with waiting input and no commit for so long is a failure.", 60_000, minimum=1_000
+        "task.progress.timeout.ms",
+        "An active with waiting input and no commit for so long is a failure.",
+        60_000,
+        minimum=1_000,
     )
 
     # ---- state ----
     state_dir: str = _key(
         "job.state.dir",
         "Directory on every host for task state; it should survive a container and a reboot.",
-        "/var/tmp/standfast",
+        "/var/tmp/standfast",  # noqa: S108 (the state is checked before use, and the user may set another)
     )
     changelog_replication: int = _key(
-        "job.changelog.replication.factor", "Replication factor of the changelog topic; -1: the brokers' default.", -1, minimum=-1
+        "job.changelog.replication.factor",
+        "Replication factor of the changelog topic; -1: the brokers' default.",
+        -1,
+        minimum=-1,
     )
     changelog_delete_retention_ms: int = _key(
         "job.changelog.delete.retention.ms",
@@ -136,16 +166,25 @@ class JobConfig:
     # ---- hot standby ----
     standby_enabled: bool = _key("job.hotstandby.enabled", "Whether tasks have hot standbys.", False)
     replication_count: int = _key(
-        "job.hotstandby.replicationcount", "Standby copies per active, when hot standby is enabled.", 1, minimum=0
+        "job.hotstandby.replicationcount",
+        "Standby copies per active, when hot standby is enabled.",
+        1,
+        minimum=0,
     )
     failover: str = _key(
-        "job.hotstandby.failover", "How a lost active is replaced: a standby is promoted in place.", "promote", choices=("promote",)
+        "job.hotstandby.failover",
+        "How a lost active is replaced: a standby is promoted in place.",
+        "promote",
+        choices=("promote",),
     )
     heartbeat_interval_ms: int = _key(
         "job.hotstandby.heartbeat.interval.ms", "How often a container says that it lives.", 500, minimum=50
     )
     heartbeat_timeout_ms: int = _key(
-        "job.hotstandby.heartbeat.timeout.ms", "Silence after which a container is taken for lost.", 2_000, minimum=200
+        "job.hotstandby.heartbeat.timeout.ms",
+        "Silence after which a container is taken for lost.",
+        2_000,
+        minimum=200,
     )
     suspect_grace_ms: int = _key(
         "job.hotstandby.suspect.grace.ms",
@@ -154,17 +193,27 @@ class JobConfig:
         minimum=0,
     )
     lag_time_ms: int = _key(
-        "job.hotstandby.lag.time.ms", "A standby behind the changelog's end for longer is not in sync.", 2_000, minimum=100
+        "job.hotstandby.lag.time.ms",
+        "A standby behind the changelog's end for longer is not in sync.",
+        2_000,
+        minimum=100,
     )
     orphan_timeout_ms: int = _key(
-        "job.hotstandby.orphan.timeout.ms", "A container that finds no leader for so long ends itself.", 60_000, minimum=1_000
+        "job.hotstandby.orphan.timeout.ms",
+        "A container that finds no leader for so long ends itself.",
+        60_000,
+        minimum=1_000,
     )
     host_affinity: bool = _key(
-        "job.host-affinity.enabled", "Whether a lost replica is asked for on its last host first, where its state lies.", True
+        "job.host-affinity.enabled",
+        "Whether a lost replica is asked for on its last host first, where its state lies.",
+        True,
     )
 
     # ---- YARN ----
-    memory_mb: int = _key("cluster-manager.container.memory.mb", "Memory of a container, MiB.", 1_536, minimum=64)
+    memory_mb: int = _key(
+        "cluster-manager.container.memory.mb", "Memory of a container, MiB.", 1_536, minimum=64
+    )
     vcores: int = _key("cluster-manager.container.cpu.cores", "Virtual cores of a container.", 1, minimum=1)
     request_timeout_ms: int = _key(
         "cluster-manager.container.request.timeout.ms",
@@ -173,38 +222,71 @@ class JobConfig:
         minimum=100,
     )
     retry_count: int = _key(
-        "cluster-manager.container.retry.count", "Failures of one processor copy inside the window after which the job fails; -1: no bound.", 8, minimum=-1
+        "cluster-manager.container.retry.count",
+        "Failures of one processor copy inside the window after which the job fails; -1: no bound.",
+        8,
+        minimum=-1,
     )
     retry_window_ms: int = _key(
-        "cluster-manager.container.retry.window.ms", "The window in which failures are counted.", 300_000, minimum=1_000
+        "cluster-manager.container.retry.window.ms",
+        "The window in which failures are counted.",
+        300_000,
+        minimum=1_000,
     )
-    am_memory_mb: int = _key("yarn.am.container.memory.mb", "Memory of the application master's container, MiB.", 512, minimum=128)
-    am_vcores: int = _key("yarn.am.container.cpu.cores", "Virtual cores of the application master's container.", 1, minimum=1)
-    am_max_attempts: int = _key("yarn.am.max.attempts", "Application-master attempts (bounded by the cluster's own maximum).", 4, minimum=1)
+    am_memory_mb: int = _key(
+        "yarn.am.container.memory.mb", "Memory of the application master's container, MiB.", 512, minimum=128
+    )
+    am_vcores: int = _key(
+        "yarn.am.container.cpu.cores", "Virtual cores of the application master's container.", 1, minimum=1
+    )
+    am_max_attempts: int = _key(
+        "yarn.am.max.attempts",
+        "Application-master attempts (bounded by the cluster's own maximum).",
+        4,
+        minimum=1,
+    )
     am_heartbeat_ms: int = _key(
-        "yarn.am.heartbeat.interval.ms", "How often the application master talks to the ResourceManager.", 200, minimum=50
+        "yarn.am.heartbeat.interval.ms",
+        "How often the application master talks to the ResourceManager.",
+        200,
+        minimum=50,
     )
     queue: str = _key("yarn.queue", "YARN queue.", "default")
     container_label: str = _key("yarn.container.label", "Node label for the job's containers.", "")
     am_label: str = _key("yarn.am.container.label", "Node label for the application master.", "")
     hosts: tuple[str, ...] = _key(
         "yarn.hosts",
-        "Hosts that may be asked for by name; empty: every RUNNING node at submit. Later hosts are reached by any-host requests.",
+        "Hosts that may be asked for by name; empty: every RUNNING node at submit. "
+        "Later hosts are reached by any-host requests.",
         (),
     )
 
     # ---- Python on the hosts ----
     python: str = _key(
-        "job.python", "Absolute path of the Python interpreter on every host; by default the one that submits.", ""
+        "job.python",
+        "Absolute path of the Python interpreter on every host; by default the one that submits.",
+        "",
     )
     python_archive: str = _key(
-        "job.python.archive", "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.", ""
+        "job.python.archive",
+        "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.",
+        "",
     )
 
     # ---- servers ----
-    kafka_bootstrap: str = _key("kafka.bootstrap.servers", "Kafka brokers; by default $STANDFAST_KAFKA.", example="broker1:9092,broker2:9092")
-    zookeeper: str = _key("zookeeper.connect", "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER.", example="zk1:2181,zk2:2181")
-    zookeeper_session_ms: int = _key("zookeeper.session.timeout.ms", "ZooKeeper session time-out.", 6_000, minimum=500)
+    kafka_bootstrap: str = _key(
+        "kafka.bootstrap.servers",
+        "Kafka brokers; by default $STANDFAST_KAFKA.",
+        example="broker1:9092,broker2:9092",
+    )
+    zookeeper: str = _key(
+        "zookeeper.connect",
+        "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER.",
+        example="zk1:2181,zk2:2181",
+    )
+    zookeeper_session_ms: int = _key(
+        "zookeeper.session.timeout.ms", "ZooKeeper session time-out.", 6_000, minimum=500
+    )
 
     kafka: Mapping[str, str] = field(default_factory=dict)
     """Every other `kafka.*` key, prefix taken off: settings of each Kafka client."""
@@ -321,7 +403,11 @@ def _value(key: Key, kind: str, text: str) -> Any:
         if key.minimum is not None and number < key.minimum:
             raise ValueError(f"{number} is below the least allowed, {key.minimum}")
         return number
-    parts = tuple(part.strip() for part in text.split(",") if part.strip()) if kind.startswith("tuple") else (text,)
+    parts = (
+        tuple(part.strip() for part in text.split(",") if part.strip())
+        if kind.startswith("tuple")
+        else (text,)
+    )
     for part in parts:
         if key.choices and part not in key.choices:
             raise ValueError(f"{part!r} is not one of {', '.join(key.choices)}")

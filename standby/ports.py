@@ -14,7 +14,7 @@ from standby.model import ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
 from standby.wire import JobDefinition
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
     from standby.config import JobConfig
 
@@ -28,7 +28,7 @@ class TaskBatch:
     """First input offset it covers: the task's committed offset."""
     end: int
     """The input offset after the last one it covers; greater than `start`."""
-    rows: pyarrow.Table
+    rows: pa.Table
     """What the job's transform made of the records in [start, end), by rising ``_offset``; may be empty."""
 
 

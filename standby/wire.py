@@ -12,7 +12,6 @@ fields (unknown fields are ignored, new ones need a default).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Union
 
 import msgspec
 
@@ -62,8 +61,10 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 
 class Report(msgspec.Struct, tag="report", frozen=True):
-    """The present status of all replicas of the container, sent on each change of a phase, when lag
-    crosses the in-sync bound, and every few seconds."""
+    """The present status of all replicas of a container.
+
+    Sent on each change of a phase, when lag crosses the in-sync bound, and every few seconds.
+    """
 
     number: int
     """The last :attr:`Assign.number` it has begun to carry out; 0 before the first."""
@@ -109,14 +110,16 @@ class Exit(msgspec.Struct, tag="exit", frozen=True):
 
     controller_epoch: int
     reason: str
+    purge: bool = False
+    """The job is deleted: remove its local state too."""
 
 
-Up = Union[Hello, Heartbeat, Report]
-Down = Union[Assign, Exit]
+Up = Hello | Heartbeat | Report
+Down = Assign | Exit
 
 _encoder = msgspec.json.Encoder()
-_up = msgspec.json.Decoder(Up)
-_down = msgspec.json.Decoder(Down)
+_up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+_down: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
 
 
 def encode(message: Up | Down) -> bytes:

@@ -1,0 +1,94 @@
+"""Who is lost (design 4.9). Pure.
+
+Three ways, besides YARN's own word: the stream broke and the port refuses (in `apply`, for that is an
+observation, not a judgement); the stream broke and nobody came back in time; silence. A wrong verdict
+costs a failover, never correctness: fencing takes care of the one who was wrongly suspected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning.actions import Action, DeclareLost, DoubtSelf, ProbePort
+from appmaster.planning.view import HOLDING, ClusterView, Container, Policy, Presence
+from standby.model import Phase
+
+#: The leader does not doubt itself again sooner: silence that stays is the others'.
+DOUBT_AGAIN_MS: Final = 60_000
+
+
+def policy_of(view: ClusterView, container: Container) -> Policy:
+    """Return the policy that holds for a container: its job's, or the first job's while it has none."""
+    if container.slot is not None and container.slot.processor.job in view.jobs:
+        return view.jobs[container.slot.processor.job].policy
+    return next((job.policy for job in view.jobs.values()), Policy())
+
+
+def losses(view: ClusterView) -> Iterator[Action]:
+    """Yield the verdict on every container whose time is over, or the leader's doubt in itself."""
+    holding = [each for each in view.containers.values() if each.presence in HOLDING]
+    silent = [
+        each
+        for each in holding
+        if each.presence is Presence.LIVE
+        and view.now_ms - each.heard_ms > policy_of(view, each).heartbeat_timeout_ms
+    ]
+    live = [each for each in holding if each.presence is Presence.LIVE]
+    if silent and view.now_ms < view.self_doubt_until_ms:
+        silent = []
+    elif (
+        len(silent) >= 3
+        and 2 * len(silent) > len(live)
+        and _hosts(silent) > 1
+        and (not view.self_doubt_until_ms or view.now_ms - view.self_doubt_until_ms > DOUBT_AGAIN_MS)
+    ):
+        # More than half, on several hosts, within one time-out: rather this process was cut off.
+        yield DoubtSelf(len(silent), len(live))
+        return
+    for each in silent:
+        heard = view.now_ms - each.heard_ms
+        yield DeclareLost(each.id, f"silent: no heartbeat for {heard} ms", may_return=True)
+    for each in holding:
+        waited = view.now_ms - each.since_ms
+        policy = policy_of(view, each)
+        if each.presence is Presence.BROKEN and waited > policy.reconnect_grace_ms:
+            yield DeclareLost(
+                each.id, "no-stream: its port accepts, but it did not come back", may_return=True
+            )
+        elif each.presence is Presence.EXPECTED and waited > max(
+            policy.takeover_grace_ms, policy.heartbeat_timeout_ms
+        ):
+            yield DeclareLost(
+                each.id, "never-came: YARN lists it, but it did not find the new leader", may_return=True
+            )
+        elif each.presence is Presence.LIVE and each.is_bound:
+            reason = _given_up(view, each)
+            if reason:
+                yield DeclareLost(each.id, reason, may_return=True)
+
+
+def _given_up(view: ClusterView, container: Container) -> str:
+    """Return why a container that lives cannot hold its slot; empty when it can.
+
+    Fenced at the current epoch is a loss like any other (design 4.2), and so is a replica that FAILED.
+    Fenced at an older one is how a former active should end: it is about to be told its new role.
+    """
+    for each in container.statuses.values():
+        if each.phase is Phase.FAILED:
+            return f"replica-failed: {each.replica}: {each.detail}"
+        recorded = view.records.get(each.replica.task)
+        if each.phase is Phase.FENCED and recorded is not None and each.epoch >= recorded.record.epoch:
+            return f"replica-fenced: {each.replica}: {each.detail}"
+    return ""
+
+
+def probes(view: ClusterView) -> Iterator[Action]:
+    """Yield a look at the port of every container whose stream has just broken."""
+    for each in view.containers.values():
+        if each.presence is Presence.BROKEN and not each.is_probing:
+            yield ProbePort(each.id, each.incarnation)
+
+
+def _hosts(containers: list[Container]) -> int:
+    return len({each.host for each in containers})

@@ -1,0 +1,53 @@
+"""``plan(view, policy-in-view)``: every difference between what is and what should be. Pure.
+
+The passes run in a fixed order and each returns actions; what one pass decides shows in the view
+only in the next turn, so no pass needs to know what another has just asked for. A turn is cut at
+`MOST_ACTIONS`; the rest comes in the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning import deploy, detect, orders, requests, status
+from appmaster.planning.actions import Action, DeclareLost, DoubtSelf, WriteRecords, WriteStatus
+from appmaster.planning.view import ClusterView
+
+#: A turn starts at most so many actions.
+MOST_ACTIONS: Final = 5_000
+
+
+def plan(view: ClusterView) -> tuple[Action, ...]:
+    """Return what is to be done now, durable writes first.
+
+    The result depends on where the cluster is, not on how it got there: a leader that restarts and
+    rebuilds the same view makes the same plan. A settled cluster gives an empty one.
+    """
+    if view.epoch == 0:
+        return ()
+    losses = tuple(detect.losses(view))
+    if losses:
+        # Who is lost decides everything else: judge first, go on in the next turn, at once.
+        return losses
+    actions = [*_all(view)]
+    actions.sort(key=_urgency)
+    return tuple(actions[:MOST_ACTIONS])
+
+
+def _all(view: ClusterView) -> Iterator[Action]:
+    yield from deploy.writes(view)
+    yield from orders.orders(view)
+    yield from detect.probes(view)
+    yield from requests.releases(view)
+    yield from requests.requests(view)
+    yield from status.statuses(view)
+
+
+def _urgency(action: Action) -> int:
+    """Return the rank of an action: what must be durable goes before what is told (stable sort)."""
+    if isinstance(action, (DeclareLost, DoubtSelf)):
+        return 0
+    if isinstance(action, (WriteRecords, WriteStatus)):
+        return 1
+    return 2

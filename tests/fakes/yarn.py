@@ -1,0 +1,317 @@
+"""A cluster without I/O: YARN, ZooKeeper and containers as the planner sees them, one event at a time.
+
+It obeys the planner's actions with the quirks that were measured on the real thing: a request for a
+host that is down waits for ever, RUNNING comes before the process, a released container takes a
+moment to die, a silent host closes no socket. Virtual time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from appmaster.planning import actions as todo
+from appmaster.planning import events as happened
+from appmaster.planning import laws
+from appmaster.planning.apply import apply
+from appmaster.planning.model import build
+from appmaster.planning.plan import plan
+from appmaster.planning.view import ClusterView, News, Policy, Recorded
+from standby.model import Phase, ReplicaStatus, Role, TaskId, Wanted
+
+HEARTBEAT_MS = 500
+RESTORE_MS = 300
+
+
+@dataclass
+class Process:
+    """A container's process as it is, whatever the leader thinks."""
+
+    skein_id: str
+    container: str
+    host: str
+    incarnation: int
+    pid: int
+    is_frozen: bool = False
+    is_connected: bool = False
+    number: int = 0
+    replicas: dict[str, ReplicaStatus] = field(default_factory=dict)
+    wanted: tuple[Wanted, ...] = ()
+    ready_ms: int = 0
+
+
+@dataclass
+class FakeCluster:
+    """Hosts, processes and records; `turn` runs the leader once, `run` lets time pass."""
+
+    tasks: int = 4
+    containers: int = 2
+    standbys: int = 1
+    hosts: tuple[str, ...] = ("h1", "h2", "h3")
+    capacity: int = 8
+    policy: Policy = field(default_factory=Policy)
+
+    def __post_init__(self) -> None:
+        self.now_ms = 1_000
+        self.up = set(self.hosts)
+        self.frozen: set[str] = set()
+        self.processes: dict[str, Process] = {}
+        self.waiting: dict[str, tuple[int, str | None]] = {}
+        self.versions: dict[TaskId, Recorded] = {}
+        self.news: list[News] = []
+        self.actions: list[todo.Action] = []
+        self.serial = 0
+        self.fails_at_launch: Callable[[str], bool] = lambda host: False
+        self.refuses_writes = 0
+        self.later: list[tuple[int, happened.Event]] = []
+        self.view = ClusterView()
+        self.elect()
+
+    # ---- the leader ----
+
+    def elect(self, epoch: int = 1) -> None:
+        """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say."""
+        self.view = ClusterView()
+        self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000 - self.now_ms))
+        model = build("job", "main", self.tasks, self.containers, self.standbys)
+        self.tell(happened.JobLoaded("job", "run1", model, self.policy))
+        self.tell(happened.HostsKnown(self.hosts))
+        self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
+        for process in self.processes.values():
+            process.is_connected = False
+            self.tell(happened.ContainerExpected(process.container, process.skein_id, self.now_ms))
+
+    def tell(self, event: happened.Event) -> None:
+        """Fold one event into the view and check every law."""
+        self.view = apply(self.view, event)
+        laws.check(self.view)
+        self.news.extend(self.view.news)
+        self.view = replace(self.view, news=())
+
+    def turn(self) -> int:
+        """Plan once and carry everything out; return how many actions there were."""
+        self.tell(happened.Ticked(self.now_ms))
+        actions = plan(self.view)
+        laws.check(self.view, actions)
+        for action in actions:
+            self.actions.append(action)
+            self.tell(happened.Started(action, self.now_ms))
+            self.obey(action)
+        return len(actions)
+
+    def obey(self, action: todo.Action) -> None:
+        """Carry out one action as the outside world would."""
+        if isinstance(action, todo.WriteRecords):
+            self._write(action)
+        elif isinstance(action, todo.RequestContainer):
+            self.serial += 1
+            skein_id = f"s_{self.serial}"
+            self.waiting[skein_id] = (self.now_ms + 100, action.host)
+            self.tell(happened.RequestPlaced(action.number, skein_id))
+        elif isinstance(action, todo.CancelRequest):
+            self.waiting.pop(action.skein_id, None)
+            self.kill(action.skein_id)
+        elif isinstance(action, todo.ReleaseContainer):
+            self.kill(action.skein_id)
+        elif isinstance(action, todo.SendAssign):
+            process = self.by_container(action.container)
+            if process is not None and self.can_hear(process):
+                process.number, process.wanted = action.number, action.replicas
+                process.ready_ms = self.now_ms + RESTORE_MS
+        elif isinstance(action, todo.SendExit):
+            process = self.by_container(action.container)
+            if process is not None and self.can_hear(process):
+                self.kill(process.skein_id)
+        elif isinstance(action, todo.ProbePort):
+            process = self.by_container(action.container)
+            self.tell(
+                happened.PortProbed(action.container, action.incarnation, process is not None, self.now_ms)
+            )
+        elif isinstance(action, todo.FenceTasks):
+            self.tell(happened.TasksFenced(action.job))
+
+    def _write(self, action: todo.WriteRecords) -> None:
+        if self.refuses_writes:
+            self.refuses_writes -= 1
+            self.tell(happened.RecordsRefused(action.decision, "a version did not match"))
+            present = (self.versions.get(each.record.task) for each in action.changes)
+            self.later.append(
+                (self.now_ms + 10, happened.RecordsLoaded(tuple(each for each in present if each)))
+            )
+            if not any(self.versions.get(each.record.task) for each in action.changes):
+                blank = tuple(
+                    Recorded(
+                        replace(
+                            each.record, active=None, epoch=0, placed={}, hosts={}, in_sync=(), decision=""
+                        ),
+                        0,
+                    )
+                    for each in action.changes
+                )
+                self.versions.update({each.record.task: each for each in blank})
+                self.later.append((self.now_ms + 10, happened.RecordsLoaded(blank)))
+            return
+        written = []
+        for change in action.changes:
+            old = self.versions.get(change.record.task)
+            assert (old.version if old else None) == change.expected_version, change
+            version = 0 if old is None else old.version + 1
+            self.versions[change.record.task] = Recorded(change.record, version)
+            written.append(self.versions[change.record.task])
+        self.tell(happened.RecordsWritten(action.decision, tuple(written), self.now_ms))
+
+    # ---- the world ----
+
+    def by_container(self, container: str) -> Process | None:
+        """Return the process of a YARN container, dead ones excluded."""
+        return next((each for each in self.processes.values() if each.container == container), None)
+
+    def can_hear(self, process: Process) -> bool:
+        """Return whether a message reaches the process and moves it."""
+        return not process.is_frozen and process.host not in self.frozen
+
+    def kill(self, skein_id: str) -> None:
+        """End a process as kill -9 does: its sockets close, YARN tells a moment later."""
+        process = self.processes.pop(skein_id, None)
+        if process is None:
+            return
+        if process.is_connected and process.host in self.up and process.host not in self.frozen:
+            self.later.append(
+                (
+                    self.now_ms + 1,
+                    happened.StreamBroken(process.container, process.incarnation, self.now_ms + 1),
+                )
+            )
+        self.later.append(
+            (self.now_ms + 200, happened.ContainerCompleted(skein_id, "exit 137", self.now_ms + 200))
+        )
+
+    def lose_host(self, host: str, *, silent: bool) -> None:
+        """Take a host away with everything on it."""
+        if silent:
+            self.frozen.add(host)
+            return
+        self.up.discard(host)
+        self.frozen.discard(host)
+        for process in [each for each in self.processes.values() if each.host == host]:
+            self.kill(process.skein_id)
+
+    def return_host(self, host: str) -> None:
+        """Give the host back, empty."""
+        if host in self.frozen:
+            self.lose_host(host, silent=False)
+        self.up.add(host)
+
+    def _grant(self) -> None:
+        for skein_id, (due, wanted_host) in list(self.waiting.items()):
+            usable = [
+                each
+                for each in sorted(self.up)
+                if sum(1 for p in self.processes.values() if p.host == each) < self.capacity
+                and each not in self.frozen
+            ]
+            if due > self.now_ms or not usable or (wanted_host and wanted_host not in usable):
+                continue
+            del self.waiting[skein_id]
+            host = wanted_host or min(
+                usable, key=lambda h: sum(1 for p in self.processes.values() if p.host == h)
+            )
+            self.tell(happened.ContainerGranted(skein_id, self.now_ms))
+            if self.fails_at_launch(host):
+                self.later.append(
+                    (self.now_ms + 50, happened.ContainerCompleted(skein_id, "exit 1", self.now_ms + 50))
+                )
+                continue
+            self.serial += 1
+            self.processes[skein_id] = Process(
+                skein_id, f"c{self.serial}", host, self.serial, 1000 + self.serial
+            )
+
+    def _live(self) -> None:
+        for process in list(self.processes.values()):
+            if not self.can_hear(process):
+                continue
+            if not process.is_connected:
+                process.is_connected = True
+                self.tell(
+                    happened.ContainerRegistered(
+                        process.container,
+                        process.skein_id,
+                        process.incarnation,
+                        process.host,
+                        process.pid,
+                        0,
+                        tuple(process.replicas.values()),
+                        (),
+                        self.now_ms,
+                    )
+                )
+            if process.wanted and self.now_ms >= process.ready_ms:
+                process.replicas = {
+                    str(each.replica): ReplicaStatus(
+                        each.replica,
+                        each.role,
+                        Phase.ACTIVE if each.role is Role.ACTIVE else Phase.TAILING,
+                        each.epoch,
+                        applied=10,
+                        end=10,
+                        lag_ms=0,
+                        input_committed=10,
+                        input_end=10,
+                        since_ms=self.now_ms,
+                    )
+                    for each in process.wanted
+                }
+            self.tell(
+                happened.ReportReceived(
+                    process.container,
+                    process.incarnation,
+                    process.number,
+                    tuple(process.replicas.values()),
+                    True,
+                    0,
+                    self.now_ms,
+                )
+            )
+
+    def run(self, milliseconds: int, step_ms: int = 100) -> None:
+        """Let time pass, the leader turning at every step until it has nothing more to do."""
+        end = self.now_ms + milliseconds
+        while self.now_ms < end:
+            self.now_ms += step_ms
+            due = [each for each in self.later if each[0] <= self.now_ms]
+            self.later = [each for each in self.later if each[0] > self.now_ms]
+            for _, event in sorted(due, key=lambda each: each[0]):
+                self.tell(event)
+            self._grant()
+            self._live()
+            for _ in range(50):
+                if not self.turn():
+                    break
+            else:
+                raise AssertionError(f"the planner never comes to rest: {self.actions[-5:]}")
+
+    # ---- what tests ask ----
+
+    def is_whole(self) -> bool:
+        """Return whether every replica is in place, in sync, on processes that live."""
+        for record in (each.record for each in self.versions.values()):
+            if len(record.in_sync) != 1 + self.standbys:
+                return False
+            for copy in record.in_sync:
+                process = self.by_container(record.placed.get(copy, ""))
+                if process is None or not self.can_hear(process):
+                    return False
+        return len(self.versions) == self.tasks
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of all news so far."""
+        return [each.kind for each in self.news]
+
+    def active_process(self, partition: int) -> Process:
+        """Return the process that the record of a task names as its active."""
+        record = self.versions[TaskId("job", "main", partition)].record
+        assert record.active is not None
+        process = self.by_container(record.placed[record.active])
+        assert process is not None
+        return process

@@ -1,0 +1,97 @@
+"""Whatever fails in whatever order: no law is broken on the way, and the job is whole again after."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from appmaster.planning.plan import plan
+from tests.fakes.yarn import FakeCluster
+
+FAULTS = st.sampled_from(
+    [
+        "kill",
+        "freeze",
+        "thaw",
+        "silent",
+        "loud",
+        "return",
+        "elect",
+        "refuse",
+        "launch",
+        "launch-ok",
+        "wait",
+        "wait-long",
+    ]
+)
+
+
+def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
+    processes = sorted(cluster.processes.values(), key=lambda each: each.container)
+    hosts = sorted(cluster.hosts)
+    host = hosts[which % len(hosts)]
+    if fault == "kill" and processes:
+        cluster.kill(processes[which % len(processes)].skein_id)
+    elif fault == "freeze" and processes:
+        processes[which % len(processes)].is_frozen = True
+    elif fault == "thaw":
+        for each in processes:
+            each.is_frozen = False
+    elif fault == "silent" and host in cluster.up:
+        cluster.lose_host(host, silent=True)
+    elif fault == "loud":
+        cluster.lose_host(host, silent=False)
+    elif fault == "return":
+        cluster.return_host(host)
+    elif fault == "elect":
+        cluster.elect(cluster.view.epoch + 1)
+    elif fault == "refuse":
+        cluster.refuses_writes += 1
+    elif fault == "launch":
+        cluster.fails_at_launch = lambda each: each == host
+    elif fault == "launch-ok":
+        cluster.fails_at_launch = lambda each: False
+    cluster.run(6_000 if fault == "wait-long" else 700 if fault == "wait" else 100)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
+    shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
+)
+def test_every_task_is_whole_again_after_any_faults(
+    faults: list[tuple[str, int]], shape: tuple[int, int, int]
+) -> None:
+    tasks, containers, standbys = shape
+    cluster = FakeCluster(tasks=tasks, containers=containers, standbys=standbys)
+    # The budget is a subject of its own; here it must not end the story.
+    cluster.policy = type(cluster.policy)(retry_count=-1)
+    cluster.elect(2)
+    for fault, which in faults:
+        suffer(cluster, fault, which)
+    cluster.fails_at_launch = lambda host: False
+    cluster.refuses_writes = 0
+    for process in cluster.processes.values():
+        process.is_frozen = False
+    for host in cluster.hosts:
+        cluster.return_host(host)
+    cluster.run(45_000)
+    assert cluster.is_whole(), cluster.view
+    assert cluster.view.jobs["job"].state.value == "deployed", cluster.view.jobs["job"]
+    assert plan(cluster.view) == ()  # a settled cluster is left alone
+
+
+@settings(max_examples=40, deadline=None)
+@given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=10))
+def test_epochs_never_fall_and_each_epoch_has_one_active(faults: list[tuple[str, int]]) -> None:
+    cluster = FakeCluster()
+    owners: dict[tuple[str, int], int] = {}
+    epochs: dict[str, int] = {}
+    for fault, which in faults:
+        suffer(cluster, fault, which)
+        for recorded in cluster.versions.values():
+            record = recorded.record
+            assert record.epoch >= epochs.get(str(record.task), 0)
+            epochs[str(record.task)] = record.epoch
+            if record.active is not None:
+                assert owners.setdefault((str(record.task), record.epoch), record.active) == record.active
