@@ -1,0 +1,150 @@
+"""The input topic through confluent-kafka: its bounds, and a reader at explicit positions."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from standby.errors import CorruptState, StandfastError, Transient
+
+_LOG: Final = logging.getLogger(__name__)
+
+Settings = Mapping[str, "str | int | bool"]
+
+_Futures = Mapping[TopicPartition, "concurrent.futures.Future[Any]"]
+
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class InputBounds:
+    """Asks where the partitions of a topic begin and end, over one connection that is kept."""
+
+    def __init__(self, settings: Settings, topic: str, timeout_seconds: float = 5.0) -> None:
+        self._topic = topic
+        self._timeout_seconds = timeout_seconds
+        self._client = AdminClient(dict(settings), logger=_LOG)
+
+    def ask(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Return the first offset and the end of the committed part (last stable offset) of each partition.
+
+        Raises `Transient` when the brokers do not say so in time, and for a partition that they do not know.
+        """
+        asked = list(partitions)
+        first = self._list(asked, _EARLIEST, IsolationLevel.READ_COMMITTED)
+        end = self._list(asked, _LATEST, IsolationLevel.READ_COMMITTED)
+        return {each: (self._answer(first, each), self._answer(end, each)) for each in asked}
+
+    def check(self, positions: Mapping[int, int]) -> None:
+        """Raise unless each of ``positions`` (partition → offset) lies where records are, or will be next.
+
+        Raises `CorruptState` for one outside its partition, `Transient` for one in the part that an open
+        transaction still hides: committed readers see nothing there until it ends.
+        """
+        for partition, (first, end) in self.ask(positions).items():
+            position = positions[partition]
+            if first <= position <= end:
+                continue
+            what = f"input {self._topic}[{partition}]: position {position}"
+            if position < first:
+                raise CorruptState(f"{what} is below the first record, {first}")
+            high = self._answer(self._list([partition], _LATEST, IsolationLevel.READ_UNCOMMITTED), partition)
+            if position > high:
+                raise CorruptState(f"{what} is past the end, {high}")
+            raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
+
+    def _list(self, partitions: Iterable[int], spec: OffsetSpec, isolation: IsolationLevel) -> _Futures:
+        return self._client.list_offsets(
+            {TopicPartition(self._topic, each): spec for each in partitions},
+            isolation_level=isolation,
+            request_timeout=self._timeout_seconds,
+        )
+
+    def _answer(self, futures: _Futures, partition: int) -> int:
+        what = f"the bounds of input {self._topic}[{partition}] cannot be read"
+        try:
+            answer = futures[TopicPartition(self._topic, partition)].result(self._timeout_seconds + 1)
+        except KafkaException as error:
+            raise Transient(f"{what}: {error.args[0].str()}") from error
+        except concurrent.futures.TimeoutError as error:
+            raise Transient(f"{what}: no answer") from error
+        return int(answer.offset)
+
+
+class InputReader:
+    """Reads committed records of a topic's partitions, one reader for one run of a feed."""
+
+    def __init__(self, settings: Settings, topic: str, group: str) -> None:
+        self._topic = topic
+        self._positions: dict[int, int] = {}
+        self._consumer = Consumer(
+            {
+                **settings,
+                # Never joined and nothing is committed under it: the client just insists on a name.
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                # A position outside the partition is an error of ours, never a jump.
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                # With the default, 1 s, a reader that is faster than its queue stalls.
+                "fetch.queue.backoff.ms": 5,
+                "queued.max.messages.kbytes": 16_384,
+            },
+            logger=_LOG,
+        )
+
+    def connect(self, timeout_seconds: float) -> None:
+        """Fetch the topic's metadata, so that a later `assign` need not; raises `Transient`."""
+        try:
+            self._consumer.list_topics(self._topic, timeout=timeout_seconds)
+        except KafkaException as error:
+            raise _translated(error.args[0], self._topic) from error
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Begin to fetch at ``positions`` (partition → offset); raises `Transient`."""
+        self._positions = dict(positions)
+        try:
+            self._consumer.assign([TopicPartition(self._topic, *each) for each in positions.items()])
+        except KafkaException as error:
+            raise _translated(error.args[0], self._topic) from error
+
+    def read(self, max_records: int, timeout_seconds: float) -> list[Message]:
+        """Return the records that are there, at most ``max_records``; waits for the first one only.
+
+        Raises `CorruptState` when a position is out of range, `Transient` for every other fault.
+        """
+        first = self._consumer.poll(timeout_seconds)
+        if first is None:
+            return []
+        messages = [first]
+        if max_records > 1:
+            messages += self._consumer.consume(max_records - 1, timeout=0)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                raise _translated(error, f"{message.topic()}[{message.partition()}]")
+        return messages
+
+    def positions(self) -> dict[int, int]:
+        """Return the offset after everything read so far, per partition; passes transaction markers."""
+        for each in self._consumer.position([TopicPartition(self._topic, each) for each in self._positions]):
+            # Negative until something was read.
+            if each.offset >= 0:
+                self._positions[each.partition] = each.offset
+        return dict(self._positions)
+
+    def close(self) -> None:
+        """End the fetching and free the client."""
+        self._consumer.close()
+
+
+def _translated(error: KafkaError, what: str) -> StandfastError:
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+        return CorruptState(f"input {what}: {error.str()}")
+    return Transient(f"input {what} cannot be read: {error.str()}")

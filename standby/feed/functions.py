@@ -1,0 +1,131 @@
+"""A job's own functions: found by name, with an error that says what is wrong when they cannot be used.
+
+Used twice: by `standfast submit`, which wants the same answer that a container would get
+(:func:`job_code`), and in the container, where the job's modules lie in `code/` on `sys.path`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from standby.config import JobConfig
+from standby.errors import BadConfiguration
+
+
+def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
+    """Return the function that `task.transform` names, or None when there is none; raises as `resolve`."""
+    return resolve("task.transform", config.transform, ("rows",)) if config.transform else None
+
+
+def step_of(config: JobConfig) -> Callable[[Any, Any, Any], Any]:
+    """Return the function that `task.step` names; raises as `resolve`."""
+    return resolve("task.step", config.step, ("rows", "state", "out"))
+
+
+def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
+    """Return the function called ``name`` (`module:function`), which can be called with ``parameters``.
+
+    Raises `BadConfiguration`, naming ``key``, when the module is not there or its import raises, when it
+    has no such name, or when that is nothing that takes so many positional arguments.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise BadConfiguration(f"{key}: {name!r} is not of the form module:function")
+    module = _imported(key, module_name)
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise BadConfiguration(f"{key}: module {module_name} has no function {function_name!r}")
+    if not callable(function):
+        raise BadConfiguration(f"{key}: {name} is a {type(function).__name__}, not a function")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise BadConfiguration(
+            f"{key}: {name} is async; it is called from a thread and must be a plain function"
+        )
+    try:
+        inspect.signature(function).bind(*parameters)
+    except TypeError:
+        raise BadConfiguration(
+            f"{key}: {name}{inspect.signature(function)} cannot be called with "
+            f"{len(parameters)} positional arguments ({', '.join(parameters)})"
+        ) from None
+    except ValueError:
+        # Some builtins have no signature; the first call will tell.
+        pass
+    return function  # type: ignore[no-any-return]
+
+
+def _imported(key: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise BadConfiguration(
+                f"{key}: there is no module {missing!r}; list its file in job.modules, "
+                "or install its package into the job's Python environment"
+            ) from error
+        raise BadConfiguration(
+            f"{key}: module {module_name} imports {missing!r}, which is not there; list its file in job.modules, "
+            "or install its package into the job's Python environment"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise BadConfiguration(
+            f"{key}: importing {module_name} raised {type(error).__name__}: {error}{_place(error)}"
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Return in which file and line of user code ``error`` arose, or nothing where that cannot be said."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({Path(error.filename).name}, line {error.lineno})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+        and Path(frame.filename) not in (Path(__file__), Path(importlib.__file__))
+    ]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+@contextlib.contextmanager
+def job_code(job_directory: Path, modules: Sequence[str]) -> Iterator[Path]:
+    """Yield a directory with exactly ``modules``, as a container's `code/`; it is first on `sys.path` meanwhile.
+
+    ``modules`` are paths relative to ``job_directory`` (`job.modules`). A module next to the job file that
+    the job does not list is not found here, because it would not be found in a container either.
+    Afterwards what was imported from there is forgotten. Raises `BadConfiguration` for a file that is
+    missing and for two of the same name.
+    """
+    with tempfile.TemporaryDirectory(prefix="standfast-code-") as name:
+        directory = Path(name)
+        for module in modules:
+            path = (job_directory / module).resolve()
+            if not path.exists():
+                raise BadConfiguration(f"job.modules: there is no {path}")
+            link = directory / path.name
+            if link.is_symlink():
+                raise BadConfiguration(
+                    f"job.modules: two files are called {path.name}; containers get them in one directory"
+                )
+            link.symlink_to(path)
+        sys.path.insert(0, name)
+        importlib.invalidate_caches()
+        try:
+            yield directory
+        finally:
+            sys.path.remove(name)
+            for loaded in [each for each, module in sys.modules.items() if _is_from(module, directory)]:
+                del sys.modules[loaded]
+
+
+def _is_from(module: object, directory: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and directory in Path(file).parents

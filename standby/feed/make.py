@@ -1,0 +1,42 @@
+"""Which feed a job gets (`task.feed`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from standby.cluster import CODE_DIRECTORY
+from standby.config import JobConfig
+from standby.feed.plain import PlainFeed, check_plain_transform
+from standby.ports import Feed
+from standby.wire import JobDefinition
+
+
+def make_feed(
+    config: JobConfig, job: JobDefinition, classpath: Sequence[Path] = (), code: Path = Path(CODE_DIRECTORY)
+) -> Feed:
+    """Return the feed that ``config`` asks for, not started yet and with nothing running.
+
+    ``classpath`` has the jars of Spark's Kafka connector, ``code`` the job's modules, which Spark's Python
+    workers need; the plain feed uses neither. Raises `BadConfiguration` when `task.transform` cannot be used.
+    """
+    if config.feed == "plain":
+        return PlainFeed(config, job)
+    # Spark takes long to import, and a machine without Java can do without.
+    from standby.feed.spark import SparkFeed
+
+    return SparkFeed(config, job, classpath, code)
+
+
+def check_transform(config: JobConfig) -> None:
+    """Raise `BadConfiguration` unless a feed could run the job's `task.transform`; reads no input.
+
+    For a Spark job this starts a JVM, plans the function over a stream without Kafka and stops the JVM
+    again (5 to 10 s); the job's modules must be importable.
+    """
+    if config.feed == "plain":
+        check_plain_transform(config)
+    elif config.transform:
+        from standby.feed.spark import check_spark_transform
+
+        check_spark_transform(config)

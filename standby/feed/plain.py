@@ -1,0 +1,172 @@
+"""The feed without Spark and JVM: a Kafka consumer, Arrow tables, one thread.
+
+It keeps the same promises as the Spark feed and passes the same contract suite. Its transform, when the
+job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.batches.ROWS`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from standby.adapters.kafka_input import InputBounds, InputReader
+from standby.config import JobConfig, kafka_settings
+from standby.errors import BadConfiguration, BrokenLaw
+from standby.feed.batches import ROWS, check_schema, split
+from standby.feed.functions import transform_of
+from standby.model import TaskId
+from standby.ports import Deliver
+from standby.wire import JobDefinition
+
+#: How long one look at the input waits for a first record; a stop waits at most as long.
+_POLL_SECONDS = 0.05
+
+
+class PlainFeed:
+    """A `standby.ports.Feed` over a consumer of its own."""
+
+    def __init__(self, config: JobConfig, job: JobDefinition) -> None:
+        self._config = config
+        self._topic = config.inputs[0]
+        self._group = job.group
+        self._transform = transform_of(config)
+        self._settings = kafka_settings(config)
+        self._bounds: InputBounds | None = None
+        #: A connected reader for the next start.
+        self._spare: InputReader | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
+
+    def warm(self) -> None:
+        """Connect to the brokers; see `standby.ports.Feed.warm`. Raises `Transient`."""
+        self._input_bounds().ask([0])
+        if self._spare is None:
+            reader = self._reader()
+            reader.connect(timeout_seconds=5)
+            self._spare = reader
+
+    def cancel_warm(self) -> None:
+        """Do nothing: there is nothing long in `warm`."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a connected reader is at hand or in use."""
+        return self._spare is not None or not self._ended.is_set()
+
+    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+        """Begin to read; see `standby.ports.Feed.start`."""
+        if not self._ended.is_set():
+            raise BrokenLaw("the feed was started while it runs")
+        by_partition = {task.partition: offset for task, offset in positions.items()}
+        self._input_bounds().check(by_partition)
+        reader = self._spare or self._reader()
+        self._spare = None
+        reader.assign(by_partition)
+        self._failure = None
+        self._stopping.clear()
+        self._ended.clear()
+        self._thread = threading.Thread(
+            target=self._run, args=(reader, dict(positions), deliver), name="plain-feed", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for the end; see `standby.ports.Feed.wait`."""
+        return self._ended.wait(timeout_seconds)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the feed; see `standby.ports.Feed.failure`."""
+        return self._failure
+
+    def stop(self) -> None:
+        """End the feed; see `standby.ports.Feed.stop`."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Stop, and close the connections."""
+        self.stop()
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        self._bounds = None
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """Empty: there is no child process."""
+        return ()
+
+    def _input_bounds(self) -> InputBounds:
+        if self._bounds is None:
+            self._bounds = InputBounds(self._settings, self._topic)
+        return self._bounds
+
+    def _reader(self) -> InputReader:
+        return InputReader(self._settings, self._topic, self._group)
+
+    def _run(self, reader: InputReader, starts: dict[TaskId, int], deliver: Deliver) -> None:
+        try:
+            while not self._stopping.is_set():
+                rows = self._rows(reader)
+                reached = reader.positions()
+                spans = {task: (start, reached[task.partition]) for task, start in starts.items()}
+                batches = split(rows, spans, self._config.transform)
+                if batches and not self._stopping.is_set():
+                    deliver(batches)
+                    starts.update((batch.task, batch.end) for batch in batches)
+        except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
+            self._failure = error
+        finally:
+            reader.close()
+            self._ended.set()
+
+    def _rows(self, reader: InputReader) -> pa.Table:
+        messages = reader.read(self._config.batch_max_records, _POLL_SECONDS)
+        rows = pa.Table.from_arrays(
+            [
+                pa.array([each.key() for each in messages], pa.binary()),
+                pa.array([each.value() for each in messages], pa.binary()),
+                # Kafka counts milliseconds; the column has Spark's unit.
+                pa.array([each.timestamp()[1] * 1000 for each in messages], ROWS.field("timestamp").type),
+                pa.array([each.partition() for each in messages], pa.int32()),
+                pa.array([each.offset() for each in messages], pa.int64()),
+            ],
+            schema=ROWS,
+        )
+        return rows if self._transform is None else transformed(self._transform, rows, self._config.transform)
+
+
+def transformed(transform: Callable[[Any], Any], rows: pa.Table, name: str) -> pa.Table:
+    """Return what ``transform`` makes of ``rows``; raises `BadConfiguration` when that is no table."""
+    result = transform(rows)
+    if not isinstance(result, pa.Table):
+        raise BadConfiguration(
+            f"task.transform: {name} returned a {type(result).__name__}; with task.feed=plain it is given "
+            "a pyarrow.Table and must return one"
+        )
+    return result
+
+
+def check_plain_transform(config: JobConfig) -> None:
+    """Raise `BadConfiguration` unless the job's transform keeps the reserved columns of an empty table."""
+    transform = transform_of(config)
+    if transform is None:
+        return
+    try:
+        result = transformed(transform, ROWS.empty_table(), config.transform)
+    except BadConfiguration:
+        raise
+    except Exception as error:
+        raise BadConfiguration(
+            f"task.transform: {config.transform} raised {type(error).__name__} on an empty table: {error}"
+        ) from error
+    check_schema(result.schema, config.transform)

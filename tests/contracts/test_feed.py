@@ -1,0 +1,459 @@
+"""What `standby.ports.Feed` promises, proved for each feed on a real broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from standby.config import JobConfig, parse
+from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.feed.batches import ROWS
+from standby.feed.make import make_feed
+from standby.model import TaskId
+from standby.ports import Feed, TaskBatch
+from standby.wire import JobDefinition
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 30.0
+"""Within which a promise must be kept on a busy machine."""
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("contract", "main", partition)
+
+
+class Broker:
+    """The real broker as the tests use it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+
+    def topic(self, partitions: int = 1) -> str:
+        name = f"feed-{uuid.uuid4().hex[:12]}"
+        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+        return name
+
+    def produce(
+        self, topic: str, values: list[bytes | None], partition: int = 0, key: bytes | None = None
+    ) -> None:
+        send(self.producer, topic, values, partition, key)
+        assert self.producer.flush(SECONDS) == 0
+
+    def transactional(self) -> Producer:
+        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex}
+        producer = Producer({**settings, "retry.backoff.ms": 1, "retry.backoff.max.ms": 10})
+        producer.init_transactions(SECONDS)
+        return producer
+
+    def truncate(self, topic: str, before: int) -> None:
+        where = TopicPartition(topic, 0, before)
+        self.admin.delete_records([where])[where].result(SECONDS)
+
+
+def send(
+    producer: Producer, topic: str, values: list[bytes | None], partition: int = 0, key: bytes | None = None
+) -> None:
+    for value in values:
+        producer.produce(topic, value, key, partition)
+
+
+class Deliveries:
+    """A `Deliver` that keeps what it was given and lets the test wait for it."""
+
+    def __init__(self, before: Callable[[tuple[TaskBatch, ...]], None] = lambda _: None) -> None:
+        self._changed = threading.Condition()
+        self._before = before
+        self.calls: list[tuple[TaskBatch, ...]] = []
+
+    def __call__(self, batches: tuple[TaskBatch, ...]) -> None:
+        self._before(batches)
+        with self._changed:
+            self.calls.append(batches)
+            self._changed.notify_all()
+
+    def of(self, partition: int) -> list[TaskBatch]:
+        return [batch for call in self.calls for batch in call if batch.task == task(partition)]
+
+    def values(self, partition: int = 0) -> list[bytes | None]:
+        return [value for batch in self.of(partition) for value in batch.rows.column("value").to_pylist()]
+
+    def end(self, partition: int = 0) -> int:
+        batches = self.of(partition)
+        return batches[-1].end if batches else -1
+
+    def wait(self, feed: Feed, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        with self._changed:
+            while not until():
+                assert not feed.wait(0), f"the feed ended: {feed.failure!r}"
+                assert time.monotonic() < deadline, f"after {SECONDS} s only {self.calls}"
+                self._changed.wait(0.1)
+
+    def assert_gapless(self, starts: Mapping[int, int]) -> None:
+        for partition, start in starts.items():
+            expected = start
+            for batch in self.of(partition):
+                assert batch.start == expected
+                assert batch.end > batch.start
+                offsets = batch.rows.column("_offset").to_pylist()
+                assert offsets == sorted(offsets)
+                assert all(batch.start <= each < batch.end for each in offsets)
+                assert set(batch.rows.column("_task").to_pylist()) <= {partition}
+                expected = batch.end
+
+
+class Boom(Exception):
+    """What a state step of these tests raises."""
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_bootstrap: str) -> Broker:
+    return Broker(kafka_bootstrap)
+
+
+Make = Callable[..., Feed]
+
+
+@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.spark)])
+def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
+    """Builds a feed of the kind under test for a topic; the name of a transform lacks its kind."""
+    kind: str = request.param
+    classpath = request.getfixturevalue("shared_spark") if kind == "spark" else ()
+    feeds: list[Feed] = []
+
+    def build(topic: str, transform: str = "", **changes: Any) -> Feed:
+        config = dataclasses.replace(
+            configuration(broker, topic, kind),
+            transform=f"tests.contracts.feed_functions:{kind}_{transform}" if transform else "",
+            **changes,
+        )
+        job = JobDefinition(
+            name="contract", run="r", config={}, changelog="none", group=f"group-{topic}", tasks=1
+        )
+        feed = make_feed(config, job, classpath)
+        feeds.append(feed)
+        return feed
+
+    yield build
+    for feed in feeds:
+        feed.close()
+
+
+def configuration(broker: Broker, topic: str, kind: str) -> JobConfig:
+    return parse(
+        {
+            "job.name": "contract",
+            "task.inputs": topic,
+            "task.step": "contract:step",
+            "task.feed": kind,
+            "kafka.bootstrap.servers": broker.bootstrap,
+            "zookeeper.connect": "unused:2181",
+        }
+    )
+
+
+def failure_of(feed: Feed) -> BaseException | None:
+    """The failure now: mypy would take what an earlier assertion said of the property for its value."""
+    return feed.failure
+
+
+def numbered(count: int, prefix: str = "v") -> list[bytes | None]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def test_the_first_batch_starts_at_the_committed_offset(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(10))
+    feed, seen = make(topic), Deliveries()
+    feed.start({task(0): 4}, seen)
+    seen.wait(feed, lambda: seen.end() == 10)
+    assert seen.of(0)[0].start == 4
+    assert seen.values() == numbered(10)[4:]
+    seen.assert_gapless({0: 4})
+
+
+def test_every_record_comes_once_across_batches_and_restarts(broker: Broker, make: Make) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(120, "a"), 0)
+    broker.produce(topic, numbered(80, "b"), 1)
+    feed = make(topic, batch_max_records=30)
+    everything = Deliveries()
+
+    def committed() -> dict[TaskId, int]:
+        return {task(partition): max(everything.end(partition), 0) for partition in (0, 1)}
+
+    class TwoBatchesThenBoom(Deliveries):
+        def __call__(self, batches: tuple[TaskBatch, ...]) -> None:
+            if len(self.calls) == 2:
+                raise Boom
+            super().__call__(batches)
+
+    for _ in range(2):
+        seen = TwoBatchesThenBoom()
+        feed.start(committed(), seen)
+        assert feed.wait(SECONDS)
+        assert isinstance(feed.failure, Boom)
+        everything.calls += seen.calls
+    feed.start(committed(), everything)
+    everything.wait(feed, lambda: everything.end(0) == 120 and everything.end(1) == 80)
+    broker.produce(topic, numbered(5, "late"), 1)
+    everything.wait(feed, lambda: everything.end(1) == 85)
+    assert everything.values(0) == numbered(120, "a")
+    assert everything.values(1) == numbered(80, "b") + numbered(5, "late")
+    everything.assert_gapless({0: 0, 1: 0})
+
+
+def test_a_micro_batch_has_no_more_records_than_allowed(broker: Broker, make: Make) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(60), 0)
+    broker.produce(topic, numbered(60), 1)
+    feed, seen = make(topic, batch_max_records=25), Deliveries()
+    feed.start({task(0): 0, task(1): 0}, seen)
+    seen.wait(feed, lambda: seen.end(0) == 60 and seen.end(1) == 60)
+    assert max(sum(batch.rows.num_rows for batch in call) for call in seen.calls) <= 25
+
+
+def test_filtered_records_still_advance_the_end(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, [b"drop", b"keep 1", b"drop", b"drop"])
+    feed, seen = make(topic, "keep_marked"), Deliveries()
+    feed.start({task(0): 0}, seen)
+    seen.wait(feed, lambda: seen.end() == 4)
+    assert seen.values() == [b"keep 1"]
+    broker.produce(topic, [b"drop", b"drop"])
+    seen.wait(feed, lambda: seen.end() == 6)
+    assert seen.of(0)[-1].rows.num_rows == 0
+    assert seen.of(0)[-1].rows.schema.names == ROWS.names
+    seen.assert_gapless({0: 0})
+
+
+def test_aborted_records_are_invisible_and_markers_are_passed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    writer = broker.transactional()
+    for name, keep in (("first", True), ("gone", False), ("second", True), ("tail", False)):
+        writer.begin_transaction()
+        send(writer, topic, numbered(3, name))
+        writer.flush(SECONDS)
+        if keep:
+            writer.commit_transaction(SECONDS)
+        else:
+            writer.abort_transaction(SECONDS)
+    feed, seen = make(topic, batch_max_records=4), Deliveries()
+    feed.start({task(0): 0}, seen)
+    # Four transactions of three records, each with its marker.
+    seen.wait(feed, lambda: seen.end() == 16)
+    assert seen.values() == numbered(3, "first") + numbered(3, "second")
+    seen.assert_gapless({0: 0})
+
+
+def test_an_open_transaction_shows_nothing_until_it_is_committed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, [b"before"])
+    writer = broker.transactional()
+    writer.begin_transaction()
+    send(writer, topic, [b"inside"])
+    writer.flush(SECONDS)
+    broker.produce(topic, [b"behind"])
+    feed, seen = make(topic), Deliveries()
+    with pytest.raises(Transient, match="last stable offset, 1"):
+        feed.start({task(0): 3}, seen)
+    feed.start({task(0): 0}, seen)
+    seen.wait(feed, lambda: seen.end() >= 1)
+    assert seen.values() == [b"before"]
+    assert seen.end() == 1
+    writer.commit_transaction(SECONDS)
+    seen.wait(feed, lambda: seen.end() == 4)
+    assert seen.values() == [b"before", b"inside", b"behind"]
+    seen.assert_gapless({0: 0})
+
+
+def test_an_exception_in_deliver_ends_the_feed_and_the_batch_comes_again(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    boom = Boom("in the second batch")
+    seen = Deliveries()
+
+    def fail(batches: tuple[TaskBatch, ...]) -> None:
+        if batches[0].start >= 3:
+            raise boom
+
+    seen = Deliveries(before=fail)
+    feed = make(topic, batch_max_records=3)
+    feed.start({task(0): 0}, seen)
+    assert feed.wait(SECONDS)
+    assert feed.failure is boom
+    assert seen.values() == numbered(6)[: seen.end()]
+    assert seen.end() == 3
+    again = Deliveries()
+    feed.start({task(0): 3}, again)
+    assert failure_of(feed) is None
+    again.wait(feed, lambda: again.end() == 6)
+    assert again.values() == numbered(6)[3:]
+
+
+@pytest.mark.parametrize(("position", "why"), [(2, "below the first record"), (11, "past the end")])
+def test_a_position_outside_the_partition_is_refused(
+    broker: Broker, make: Make, position: int, why: str
+) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(10))
+    broker.truncate(topic, before=3)
+    feed = make(topic)
+    with pytest.raises(CorruptState, match=why):
+        feed.start({task(0): position}, Deliveries())
+    assert feed.wait(0)
+    seen = Deliveries()
+    feed.start({task(0): 3}, seen)
+    seen.wait(feed, lambda: seen.end() == 10)
+    assert seen.values() == numbered(10)[3:]
+
+
+def test_an_input_that_is_not_there_is_worth_another_try(broker: Broker, make: Make) -> None:
+    feed = make("never-made")
+    with pytest.raises(Transient, match=r"never-made\[0\]"):
+        feed.start({task(0): 0}, Deliveries())
+
+
+def test_stop_waits_for_the_batch_in_deliver(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(_: tuple[TaskBatch, ...]) -> None:
+        entered.set()
+        assert leave.wait(SECONDS)
+
+    seen = Deliveries(before=hold)
+    feed = make(topic, batch_max_records=2)
+    feed.start({task(0): 0}, seen)
+    assert entered.wait(SECONDS)
+    stopper = threading.Thread(target=feed.stop)
+    stopper.start()
+    stopper.join(0.3)
+    assert stopper.is_alive()
+    assert not feed.wait(0)
+    leave.set()
+    stopper.join(SECONDS)
+    assert not stopper.is_alive()
+    assert feed.wait(0)
+    assert feed.failure is None
+    assert len(seen.calls) == 1
+    assert seen.values() == numbered(6)[: seen.end()]
+
+
+def test_partitions_without_records_get_no_batch(broker: Broker, make: Make) -> None:
+    topic = broker.topic(3)
+    broker.produce(topic, numbered(4), 1)
+    feed, seen = make(topic), Deliveries()
+    feed.start({task(0): 0, task(1): 0, task(2): 0}, seen)
+    seen.wait(feed, lambda: seen.end(1) == 4)
+    assert seen.of(0) == []
+    assert seen.of(2) == []
+    broker.produce(topic, [b"at last"], 2)
+    seen.wait(feed, lambda: seen.end(2) == 1)
+    assert seen.values(2) == [b"at last"]
+    assert seen.of(0) == []
+
+
+def test_only_the_given_partitions_are_read(broker: Broker, make: Make) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(3, "mine"), 0)
+    broker.produce(topic, numbered(3, "other"), 1)
+    feed, seen = make(topic), Deliveries()
+    feed.start({task(0): 0}, seen)
+    seen.wait(feed, lambda: seen.end(0) == 3)
+    assert {batch.task for call in seen.calls for batch in call} == {task(0)}
+
+
+def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    records: list[tuple[bytes | None, bytes | None]] = [
+        (None, None),
+        (b"", b""),
+        ("clé ключ 鍵".encode(), "vrai 🛫".encode()),
+        (b"\x00\xff", None),
+        (None, b"x" * 100_000),
+    ]
+    for number, (key, value) in enumerate(records):
+        broker.producer.produce(topic, value, key, 0, timestamp=1_357_000_000_123 + number)
+    broker.producer.flush(SECONDS)
+    feed, seen = make(topic), Deliveries()
+    feed.start({task(0): 0}, seen)
+    seen.wait(feed, lambda: seen.end() == 5)
+    rows = pa.concat_tables([batch.rows for batch in seen.of(0)])
+    assert rows.schema.names == ROWS.names
+    assert rows.schema.types == ROWS.types
+    assert list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)) == records
+    assert rows.column("timestamp").cast(pa.int64()).to_pylist() == [
+        1_357_000_000_123_000 + 1000 * number for number in range(5)
+    ]
+    assert rows.column("_task").to_pylist() == [0] * 5
+    assert rows.column("_offset").to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_rows_are_given_in_offset_order_whatever_the_transform_does(broker: Broker, make: Make) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(40, "a"), 0)
+    broker.produce(topic, numbered(40, "b"), 1)
+    feed, seen = make(topic, "twice_backwards"), Deliveries()
+    feed.start({task(0): 0, task(1): 0}, seen)
+    seen.wait(feed, lambda: seen.end(0) == 40 and seen.end(1) == 40)
+    assert seen.values(0) == [each for each in numbered(40, "a") for _ in range(2)]
+    assert seen.values(1) == [each for each in numbered(40, "b") for _ in range(2)]
+    seen.assert_gapless({0: 0, 1: 0})
+
+
+def test_a_transform_that_moves_rows_to_another_task_ends_the_feed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(3))
+    feed, seen = make(topic, "other_task"), Deliveries()
+    feed.start({task(0): 0}, seen)
+    assert feed.wait(SECONDS)
+    assert isinstance(feed.failure, BadConfiguration)
+    assert "_task" in str(feed.failure)
+    assert seen.calls == []
+
+
+def test_warming_changes_nothing_of_what_is_delivered(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(10))
+    feed, seen = make(topic), Deliveries()
+    feed.warm()
+    assert feed.is_warm
+    feed.warm()
+    feed.start({task(0): 7}, seen)
+    seen.wait(feed, lambda: seen.end() == 10)
+    assert seen.values() == numbered(10)[7:]
+    feed.stop()
+    feed.warm()
+    again = Deliveries()
+    feed.start({task(0): 0}, again)
+    again.wait(feed, lambda: again.end() == 10)
+    assert again.values() == numbered(10)
+
+
+def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    feed = make(topic)
+    feed.stop()
+    assert feed.wait(0)
+    assert feed.failure is None
+    feed.start({task(0): 0}, Deliveries())
+    assert not feed.wait(0)
+    feed.stop()
+    feed.stop()
+    feed.close()
+    feed.close()
+    assert feed.wait(0)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.errors import BadConfiguration
+from standby.feed.functions import job_code, resolve
+
+MODULES = {
+    "good_job.py": "def step(rows, state, out): return 'called'\nvalue = 3\nasync def later(rows, state, out): ...\n"
+    "def two(rows, state): ...\ndef named(rows, state, *, out): ...\nclass Step:\n"
+    "    def __init__(self, rows, state, out): ...\n",
+    "broken_job.py": "x = 1\nraise ValueError('no table')\n",
+    "exits_job.py": "import sys\nsys.exit('bye')\n",
+    "syntax_job.py": "def step(:\n",
+    "needs_job.py": "import good_job\n",
+    "lost_job.py": "import not_installed_anywhere\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    assert sys.path == path
+    assert not {each for each in set(sys.modules) - modules if each.endswith("_job")}
+
+
+@pytest.fixture
+def job_directory(tmp_path: Path) -> Path:
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_function_of_a_listed_module_is_found_and_can_be_called(job_directory: Path) -> None:
+    with job_code(job_directory, ["good_job.py"]):
+        assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "called"
+
+
+def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_directory: Path) -> None:
+    (job_directory / "below").mkdir()
+    (job_directory / "below" / "deep_job.py").write_text("from good_job import step\n", encoding="utf-8")
+    with job_code(job_directory, ["below/deep_job.py", "good_job.py"]):
+        assert resolve("task.step", "deep_job:step", ("rows", "state", "out"))(1, 2, 3) == "called"
+
+
+@pytest.mark.parametrize(
+    ("listed", "name", "said"),
+    [
+        ((), "good_job:step", "no module 'good_job'; list its file in job.modules"),
+        (("needs_job.py",), "needs_job:step", "needs_job imports 'good_job', which is not there"),
+        (("lost_job.py",), "lost_job:step", "imports 'not_installed_anywhere'"),
+        (("broken_job.py",), "broken_job:step", r"raised ValueError: no table \(broken_job.py, line 2\)"),
+        (("exits_job.py",), "exits_job:step", "raised SystemExit: bye"),
+        (("syntax_job.py",), "syntax_job:step", r"raised SyntaxError: .*\(syntax_job.py, line 1\)"),
+        (("good_job.py",), "good_job:stop", "has no function 'stop'"),
+        (("good_job.py",), "good_job:value", "is a int, not a function"),
+        (("good_job.py",), "good_job:later", "is async"),
+        (("good_job.py",), "good_job:two", r"two\(rows, state\) cannot be called with 3"),
+        (("good_job.py",), "good_job:named", r"named\(rows, state, \*, out\) cannot be called with 3"),
+        (("good_job.py",), "good_job.step", "not of the form module:function"),
+        (("good_job.py",), "good_job.sub:step", "no module 'good_job.sub'|imports 'good_job.sub'"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    job_directory: Path, listed: tuple[str, ...], name: str, said: str
+) -> None:
+    with job_code(job_directory, listed), pytest.raises(BadConfiguration, match=said) as error:
+        resolve("task.step", name, ("rows", "state", "out"))
+    assert str(error.value).startswith("task.step: ")
+
+
+def test_a_class_that_takes_the_arguments_is_callable_too(job_directory: Path) -> None:
+    with job_code(job_directory, ["good_job.py"]):
+        assert resolve("task.step", "good_job:Step", ("rows", "state", "out")).__name__ == "Step"
+
+
+def test_a_missing_module_file_is_named(job_directory: Path) -> None:
+    with (
+        pytest.raises(BadConfiguration, match=r"job\.modules: there is no .*absent\.py"),
+        job_code(job_directory, ["absent.py"]),
+    ):
+        pass
+
+
+def test_two_modules_of_one_name_cannot_be_shipped(job_directory: Path) -> None:
+    (job_directory / "other").mkdir()
+    (job_directory / "other" / "good_job.py").write_text("", encoding="utf-8")
+    with (
+        pytest.raises(BadConfiguration, match=r"two files are called good_job\.py"),
+        job_code(job_directory, ["good_job.py", "other/good_job.py"]),
+    ):
+        pass
+
+
+def test_the_code_of_one_job_is_forgotten_before_the_next(job_directory: Path, tmp_path: Path) -> None:
+    with job_code(job_directory, ["good_job.py"]):
+        resolve("task.step", "good_job:step", ("rows", "state", "out"))
+    other = tmp_path / "second"
+    other.mkdir()
+    (other / "good_job.py").write_text("def step(rows, state, out): return 'other'\n", encoding="utf-8")
+    with job_code(other, ["good_job.py"]):
+        assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "other"
