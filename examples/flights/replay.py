@@ -1,0 +1,103 @@
+"""Replays the flights into Kafka: ``python -m examples.flights.replay [--rate R] [--rows N]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from examples.flights.source import Raw, flights
+
+INPUT_TOPIC: Final = "flights"
+OUTPUT_TOPICS: Final = ("flight-delays", "unassigned-flights")
+
+_SLICE_SECONDS: Final = 0.02
+
+
+def create_topics(bootstrap: str, partitions: int) -> None:
+    """Create the job's topics, all with the broker's clock on their records; raises `KafkaException`."""
+    # The broker's clock on every record: latencies and gaps can then be read from the topics alone.
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    topics = [
+        NewTopic(name, num_partitions=partitions, config=stamped) for name in (INPUT_TOPIC, *OUTPUT_TOPICS)
+    ]
+    for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(topics).values():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def replay(
+    bootstrap: str, records: Iterable[Raw], rate: Callable[[], float], stop: threading.Event
+) -> Iterator[int]:
+    """Produce ``records`` at ``rate()`` records per second, yielding how many were handed over so far.
+
+    Yields after each slice of 20 ms; ends when the records do, or early when ``stop`` is set, and then
+    every record handed over has reached the broker. Raises `KafkaException` or `TimeoutError` when one
+    could not.
+    """
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    settings = {"enable.idempotence": True, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    waiting = iter(records)
+    count, allowance, last = 0, 0.0, time.monotonic()
+    is_over = False
+    while not is_over and not failed and not stop.wait(_SLICE_SECONDS):
+        now = time.monotonic()
+        # After a stall of this process the rate is kept, not the schedule: no burst.
+        allowance = min(allowance + (now - last) * rate(), rate() * 0.2 + 1)
+        last = now
+        while allowance >= 1 and not is_over:
+            record = next(waiting, None)
+            if record is None:
+                is_over = True
+            else:
+                producer.produce(INPUT_TOPIC, record.value, record.key, on_delivery=delivered)
+                count, allowance = count + 1, allowance - 1
+        producer.poll(0)
+        yield count
+    left = producer.flush(30)
+    if failed:
+        raise KafkaException(failed[0])
+    if left:
+        raise TimeoutError(f"{left} records did not reach the broker within 30 s")
+    yield count
+
+
+def main() -> None:
+    """Create the topics where they are missing and replay at the rate asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--kafka", default=os.environ.get("STANDFAST_KAFKA"), help="default: $STANDFAST_KAFKA"
+    )
+    parser.add_argument("--rate", type=float, default=2_000, help="records per second (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=None, help="default: all 336,776")
+    parser.add_argument("--partitions", type=int, default=4, help="of topics that are missing (default: 4)")
+    arguments = parser.parse_args()
+    if not arguments.kafka:
+        parser.error("--kafka: missing, and STANDFAST_KAFKA is not set")
+    create_topics(arguments.kafka, arguments.partitions)
+    stop = threading.Event()
+    for count in replay(arguments.kafka, flights(arguments.rows), lambda: arguments.rate, stop):
+        sys.stdout.write(f"\r{count:,} flights")
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

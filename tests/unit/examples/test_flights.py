@@ -1,0 +1,158 @@
+"""The job against the batch model, in memory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from examples.flights import flights_plain
+from examples.flights.model import Expected, expected
+from examples.flights.source import ROWS, Raw, flights
+from tests.unit.examples.fakes import Job, by_key, table
+
+SAMPLE = 6_000
+
+
+@cache
+def sample() -> tuple[Raw, ...]:
+    """The first week of the year: all kinds of rows, and aircraft with many flights."""
+    return tuple(flights(SAMPLE))
+
+
+def assert_same(job: Job, model: Expected) -> None:
+    for topic, pairs in model.outputs.items():
+        assert by_key(job.output.topics[topic]) == by_key(pairs)
+    assert job.state() == model.state
+
+
+def flight(number: int, tail: str = "N1", **fields: str) -> Raw:
+    """A flight from Newark, ten hours after the one before, with ``fields`` changed."""
+    row = {
+        "year": "2013",
+        "month": "1",
+        "day": "1",
+        "sched_dep_time": "500",
+        "dep_delay": "0",
+        "arr_delay": "0",
+        "carrier": "UA",
+        "flight": str(number),
+        "tailnum": tail,
+        "origin": "EWR",
+        "dest": "IAH",
+        "air_time": "60",
+        "distance": "400",
+        "minute": "0",
+        "time_hour": "2013-01-01T10:00:00Z",
+        **fields,
+    }
+    return Raw((tail if tail != "NA" else f"?{row['carrier']}").encode(), json.dumps(row).encode())
+
+
+def outputs(*records: Raw) -> list[dict[str, object]]:
+    job = Job()
+    job.run(list(records))
+    assert_same(job, expected(records))
+    return [value for _, value in job.output.topics["flight-delays"]]
+
+
+def test_the_source_is_the_whole_year_in_the_order_of_the_timetable() -> None:
+    records = list(flights())
+    assert len(records) == ROWS
+    rows = [json.loads(record.value) for record in records]
+    times = [(row["time_hour"], int(row["minute"])) for row in rows]
+    assert times == sorted(times)
+    assert sum(row["tailnum"] == "NA" for row in rows) == 2_512
+    assert sum(row["dep_delay"] == "NA" for row in rows) == 8_255
+    assert len({record.key for record in records}) == 4_043 + 7
+
+
+def test_the_sample_has_every_kind_of_row() -> None:
+    cleaned = flights_plain.clean_table(table(list(sample())))
+    kinds = Counter(cleaned.column("status").to_pylist())
+    assert set(kinds) == {"flown", "diverted", "cancelled", "unassigned"}
+    assert sum(kinds.values()) == SAMPLE
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
+@given(cuts=st.sets(st.integers(1, SAMPLE - 1), max_size=30))
+def test_any_split_into_batches_gives_what_the_model_says(cuts: set[int]) -> None:
+    records = list(sample())
+    job = Job()
+    bounds = [0, *sorted(cuts), len(records)]
+    for start, end in pairwise(bounds):
+        job.run(list(records[start:end]))
+    assert_same(job, _model())
+
+
+@cache
+def _model() -> Expected:
+    return expected(sample())
+
+
+def test_a_late_arrival_is_inherited_by_the_next_departure() -> None:
+    first, second = outputs(
+        flight(1, arr_delay="40", dep_delay="30"),
+        flight(2, dep_delay="50", arr_delay="10", time_hour="2013-01-01T14:00:00Z"),
+    )
+    assert (first["inherited"], first["carried"], first["late_in_a_row"]) == (0, 40, 1)
+    assert (second["inherited"], second["carried"], second["late_in_a_row"]) == (40, 10, 0)
+
+
+def test_no_more_is_inherited_than_the_departure_was_late() -> None:
+    assert outputs(flight(1, arr_delay="40"), flight(2, dep_delay="25"))[1]["inherited"] == 25
+    assert outputs(flight(1, arr_delay="40"), flight(2, dep_delay="-5"))[1]["inherited"] == 0
+
+
+@pytest.mark.parametrize(("minute", "inherited"), [("0", 40), ("1", 0)])
+def test_the_night_ends_a_chain(minute: str, inherited: int) -> None:
+    later = flight(2, dep_delay="60", time_hour="2013-01-01T22:00:00Z", minute=minute)
+    assert outputs(flight(1, arr_delay="40"), later)[1]["inherited"] == inherited
+
+
+def test_a_cancelled_flight_is_counted_and_passes_the_chain_on() -> None:
+    _, cancelled, third = outputs(
+        flight(1, arr_delay="40"),
+        flight(2, dep_delay="NA", arr_delay="NA", air_time="NA"),
+        flight(3, dep_delay="60", time_hour="2013-01-01T15:00:00Z"),
+    )
+    assert cancelled["status"] == "cancelled"
+    assert (cancelled["flights"], cancelled["cancelled"], cancelled["carried"]) == (1, 1, 40)
+    assert third["inherited"] == 40
+
+
+def test_a_diverted_flight_adds_no_distance_and_leaves_its_departure_delay() -> None:
+    (diverted,) = outputs(flight(1, dep_delay="33", arr_delay="NA", air_time="NA"))
+    assert diverted["status"] == "diverted"
+    assert (diverted["distance"], diverted["air_time"], diverted["carried"]) == (0, 0, 33)
+
+
+def test_a_flight_without_tail_number_goes_to_the_other_topic_and_counts_for_its_carrier() -> None:
+    job = Job()
+    records = [flight(1, "NA"), flight(2), flight(3, "NA"), flight(4, "NA", carrier="B6")]
+    job.run(list(records))
+    assert_same(job, expected(records))
+    assert [(key, value["unassigned"]) for key, value in job.output.topics["unassigned-flights"]] == [
+        (b"?UA", 1),
+        (b"?UA", 2),
+        (b"?B6", 1),
+    ]
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"null", b'{"flight":"1"}', b'{"flight":""}', None])
+def test_what_is_no_flight_is_dropped(value: bytes | None) -> None:
+    cleaned = flights_plain.clean_table(table([(b"N1", value), flight(1)]))
+    assert cleaned.column("_offset").to_pylist() == [1]
+
+
+def test_no_input_means_no_output() -> None:
+    model = expected([])
+    assert model.outputs == {"flight-delays": [], "unassigned-flights": []}
+    job = Job()
+    job.run([])
+    assert job.state() == model.state
