@@ -276,27 +276,22 @@ class LocalCluster:
 
     def container_processes(self, host: str | None = None) -> list[ContainerProcess]:
         """Return the processes inside containers, of one host or of all, oldest first."""
-        if host is not None:
-            self._known(host)
-        servers = {each.pid for each in self._servers_alive().values()}
-        found: list[ContainerProcess] = []
-        for process in self._owned.processes(host):
-            if process.pid in servers:
-                continue
-            environment = environment_of(process.pid)
-            where = environment.get("STANDFAST_LOCAL_HOST", host)
-            if where is not None:
-                found.append(
-                    ContainerProcess(
-                        identity=process.identity,
-                        host=where,
-                        container_id=environment.get("CONTAINER_ID", ""),
-                        command=command_of(process.pid),
-                        memory_bytes=process.memory_bytes,
-                        is_stopped=process.is_stopped,
-                    )
-                )
-        return found
+        self._refresh()
+        servers = set(self._state.servers.values())
+        found = [
+            ContainerProcess(
+                identity=process.identity,
+                host=where,
+                container_id=environment_of(process.pid).get("CONTAINER_ID", ""),
+                command=command_of(process.pid),
+                memory_bytes=process.memory_bytes,
+                is_stopped=process.is_stopped,
+            )
+            for where in (self.hosts if host is None else (self._known(host),))
+            for process in self._owned.processes(where)
+            if process.identity not in servers
+        ]
+        return sorted(found, key=lambda each: each.identity.started_ticks)
 
     def kill_host(self, host: str, *, silent: bool = False) -> int:
         """Let a host die: its NodeManager and every process that it started; return how many there were.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
@@ -21,6 +22,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 _POLL_SECONDS: Final = 0.05
 _PROBE: Final = "standfast-probe"
+
+#: A probe fails until it does not; kazoo's warnings about that would only worry the user.
+_quiet = logging.getLogger(f"{__name__}.quiet")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ def zookeeper(connect: str, patience: Patience) -> None:
     """Return when a session can be made and a node be created; `ruok` alone says less."""
     _port(connect, patience)
     while True:
-        client = KazooClient(connect, timeout=10)
+        client = KazooClient(connect, timeout=10, logger=_quiet)
         try:
             client.start(timeout=min(5, patience.seconds_left))
             client.create(f"/{_PROBE}-{uuid.uuid4()}", ephemeral=True)
@@ -67,24 +73,28 @@ def kafka(bootstrap: str, patience: Patience) -> None:
     ``__consumer_offsets``, which takes a second or more and would else fall on the user's first job.
     """
     _port(bootstrap, patience)
-    quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _: None}
+    quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
     admin = AdminClient({**quiet, "reconnect.backoff.max.ms": 200})
     producer = Producer({**quiet, "transactional.id": _PROBE, "retry.backoff.ms": 50})
-    group = [ConsumerGroupTopicPartitions(_PROBE)]
+    # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 ends the process with a segmentation
+    # fault (rd_kafka_cgrp_op) when the group's coordinator is not there yet, which is what we wait for.
+    consumer = Consumer({**quiet, "group.id": _PROBE, "retry.backoff.ms": 50})
+    any_partition = [TopicPartition("__transaction_state", 0)]
     steps: tuple[Callable[[], Any], ...] = (
         lambda: admin.list_topics(timeout=5),
         lambda: producer.init_transactions(min(30, patience.seconds_left)),
-        lambda: [
-            each.result() for each in admin.list_consumer_group_offsets(group, request_timeout=10).values()
-        ],
+        lambda: consumer.committed(any_partition, timeout=5),
     )
-    for step in steps:
-        while True:
-            try:
-                step()
-                break
-            except KafkaException:
-                patience.wait()
+    try:
+        for step in steps:
+            while True:
+                try:
+                    step()
+                    break
+                except KafkaException:
+                    patience.wait()
+    finally:
+        consumer.close()
 
 
 def yarn(resource_manager_url: str, is_ready: Callable[[dict[str, Node]], bool], patience: Patience) -> None:
