@@ -38,6 +38,8 @@ class Phase(str, enum.Enum):
     """A newer owner exists, or it was fenced again and again: it stopped by itself."""
     FAILED = "failed"
     """It cannot go on; the detail says why. Its store is closed."""
+    CLOSING = "closing"
+    """Told to close and doing so; its store is still open."""
     CLOSED = "closed"
     """Given up as ordered; store closed, nothing of it runs any more."""
 
