@@ -1,0 +1,45 @@
+"""How far behind the changelog a replica is, in time. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_SAMPLES: Final = 64
+
+
+class LagClock:
+    """Says since when a replica has been behind the changelog's end.
+
+    It is behind for as long as ago it had everything that existed: at each look at the end, the end and
+    the time are noted; once the position has reached a noted end, it was "at the end" at that time.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, int]] = deque()
+        self._at_end_ms: int | None = None
+
+    def end_seen(self, end: int, at_ms: int) -> None:
+        """Take note that the changelog ended at ``end`` at ``at_ms`` (asked then, not answered)."""
+        if len(self._ends) == _SAMPLES:
+            # Every second one will do: what is lost is precision about a replica that is far behind.
+            self._ends = deque(list(self._ends)[::2])
+        self._ends.append((end, at_ms))
+
+    def applied(self, position: int) -> int | None:
+        """Return when (milliseconds) the replica last had all there was; None when that is not known.
+
+        ``position`` is the changelog offset applied up to.
+        """
+        while self._ends and self._ends[0][0] <= position:
+            self._at_end_ms = self._ends.popleft()[1]
+        return self._at_end_ms
+
+    def lag_ms(self, position: int, now_ms: int) -> int | None:
+        """Return for how long the replica has been behind, 0 when it is not; None when not known."""
+        at_end = self.applied(position)
+        if not self._ends:
+            return None if at_end is None else 0
+        if at_end is None:
+            return max(0, now_ms - self._ends[0][1])
+        return max(0, now_ms - at_end)
