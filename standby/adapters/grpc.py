@@ -1,0 +1,178 @@
+"""The container's end of the control stream, over grpcio: mutual TLS, bytes in and out.
+
+Detection rests on the heartbeats and on the stream's own end, not on gRPC's keep-alive: a server that was
+not told to expect its pings hangs up on them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from standby.control.effects import OpenStream
+from standby.control.events import AssignReceived, ExitReceived, StreamBroken, StreamConnected
+from standby.control.ports import Post
+from standby.errors import BadConfiguration
+from standby.wire import CERTIFICATE_NAME, METHOD, Assign, Heartbeat, Report, decode_down, encode
+
+#: Where Skein puts an application's credentials in every working directory.
+CERTIFICATE_FILE: Final = ".skein.crt"
+KEY_FILE: Final = ".skein.pem"
+
+#: A leader that has not taken so many reports does not read: it is no leader to wait for.
+_MOST_WAITING: Final = 256
+
+#: An assignment for a container with many tasks and several jobs stays far below.
+_MOST_BYTES: Final = 64 << 20
+
+_OPTIONS: Final = (
+    ("grpc.ssl_target_name_override", CERTIFICATE_NAME),
+    # Leaders are inside the cluster.
+    ("grpc.enable_http_proxy", 0),
+    # Each stream tries by itself: the library would share the back-off of an earlier one with it, and a
+    # leader that has just come back would wait for that.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    ("grpc.max_send_message_length", _MOST_BYTES),
+    # Offers of a service configuration through DNS are not looked for.
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The one pair of an application, used on both sides of every stream."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+def load_credentials(directory: Path) -> Credentials:
+    """Return the pair in ``directory``; raises `BadConfiguration` naming the file that is not there.
+
+    A stream without credentials is never opened: whoever can talk to a container can make it write.
+    """
+    try:
+        return Credentials((directory / CERTIFICATE_FILE).read_bytes(), (directory / KEY_FILE).read_bytes())
+    except OSError as error:
+        raise BadConfiguration(
+            f"{error.filename}: {error.strerror}; Skein puts the application's credentials into the working "
+            "directory of every container, and without them no leader can be talked to"
+        ) from error
+
+
+class ControlStreams:
+    """Opens streams to leaders."""
+
+    def __init__(self, credentials: Credentials, heartbeat_interval_ms: int) -> None:
+        self._credentials = grpc.ssl_channel_credentials(
+            root_certificates=credentials.certificate,
+            private_key=credentials.key,
+            certificate_chain=credentials.certificate,
+        )
+        self._interval_seconds = heartbeat_interval_ms / 1000
+
+    def open(self, order: OpenStream, post: Post) -> ControlStream:
+        """Return a stream that is connecting; see `standby.control.ports.Connect` for what it posts."""
+        leader = order.leader
+        channel = grpc.secure_channel(f"{leader.host}:{leader.port}", self._credentials, options=_OPTIONS)
+        return ControlStream(channel, order, self._interval_seconds, post)
+
+
+class ControlStream:
+    """One stream. Two threads: gRPC's own takes what goes out, one of ours reads what comes in.
+
+    The heartbeats are made where the outgoing messages are handed to gRPC, so nothing but the connection
+    itself can delay them, and none pile up behind a connection that does not take them.
+    """
+
+    def __init__(self, channel: grpc.Channel, order: OpenStream, interval_seconds: float, post: Post) -> None:
+        self._number = order.stream
+        self._channel = channel
+        self._interval_seconds = interval_seconds
+        self._post = post
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._is_dropped = threading.Event()
+        self._ended = threading.Event()
+        channel.subscribe(self._connectivity)
+        call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        # The library's own stubs leave a call's methods untyped.
+        self._call: Any = call(self._messages(encode(order.hello)))
+        threading.Thread(target=self._read, name=f"stream-{self._number}", daemon=True).start()
+
+    def send(self, report: Report) -> None:
+        """Queue the report; a leader that takes none any more loses the stream."""
+        if self._outgoing.qsize() >= _MOST_WAITING:
+            self._call.cancel()
+            return
+        self._outgoing.put(encode(report))
+
+    def finish(self, timeout_seconds: float) -> None:
+        """Send what is queued, end our side, and wait so long for the leader to end its own."""
+        self._outgoing.put(None)
+        self._ended.wait(timeout_seconds)
+        self.drop()
+
+    def drop(self) -> None:
+        """Cancel the call and close the connection."""
+        self._is_dropped.set()
+        self._outgoing.put(None)
+        self._call.cancel()
+        # Closing waits for the channel's own threads; they end by themselves once the call has.
+        threading.Thread(target=self._channel.close, name=f"close-{self._number}", daemon=True).start()
+
+    def _connectivity(self, state: grpc.ChannelConnectivity) -> None:
+        if state is grpc.ChannelConnectivity.READY:
+            self._post(StreamConnected(self._number))
+            # It costs a thread that wakes five times a second.
+            self._channel.unsubscribe(self._connectivity)
+
+    def _messages(self, hello: bytes) -> Iterator[bytes]:
+        """Yield the introduction, then every queued message, and a heartbeat each interval between them."""
+        yield hello
+        sequence = 0
+        due = time.monotonic()
+        while not self._is_dropped.is_set():
+            now = time.monotonic()
+            if now >= due:
+                sequence += 1
+                # A process that stood still does not make up for the heartbeats it missed.
+                due = max(due, now - self._interval_seconds) + self._interval_seconds
+                yield encode(Heartbeat(sequence))
+                continue
+            try:
+                message = self._outgoing.get(timeout=due - now)
+            except queue.Empty:
+                continue
+            if message is None:
+                return
+            yield message
+
+    def _read(self) -> None:
+        reason = "ended by the leader"
+        try:
+            for data in self._call:
+                message = decode_down(data)
+                if isinstance(message, Assign):
+                    self._post(AssignReceived(self._number, message))
+                else:
+                    self._post(ExitReceived(self._number, message))
+        except grpc.RpcError:
+            reason = f"{self._call.code().name}: {self._call.details()}"
+        except BadConfiguration as error:
+            reason = str(error)
+            self._call.cancel()
+        finally:
+            self._ended.set()
+            if not self._is_dropped.is_set():
+                self._post(StreamBroken(self._number, reason))

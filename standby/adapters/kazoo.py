@@ -1,0 +1,209 @@
+"""The container's place in ZooKeeper, and the reading of task records, over kazoo.
+
+Kazoo's callbacks only post events; whatever waits for an answer runs on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from standby.control.events import (
+    Event,
+    Leader,
+    LeaderChanged,
+    LeaderMoved,
+    LeaderUnknown,
+    Registered,
+    RegistrationFailed,
+    SessionConnected,
+    SessionLost,
+    SessionSuspended,
+)
+from standby.control.ports import Post
+from standby.errors import Transient
+from standby.model import TaskId, TaskRecord
+from standby.naming import container_path, controller_path, task_path
+from standby.records import ContainerRecord, decode_controller, decode_task, encode
+
+#: How long one question to ZooKeeper may take; a suspended connection answers none.
+_ANSWER_SECONDS: Final = 5.0
+
+_STATES: Final[Mapping[str, Event]] = {
+    KazooState.CONNECTED: SessionConnected(),
+    KazooState.SUSPENDED: SessionSuspended(),
+    KazooState.LOST: SessionLost(),
+}
+
+
+def make_client(connect: str, session_timeout_ms: int) -> KazooClient:
+    """Return a client that is not started and that never gives up reconnecting."""
+    return KazooClient(
+        hosts=connect,
+        timeout=session_timeout_ms / 1000,
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be asked, and the event that says that it failed."""
+
+    ask: Callable[[], Event]
+    failed: Callable[[str], Event]
+
+
+class ZooKeeperMembership:
+    """Registers the container, and tells who leads; see `standby.control.ports.Membership`.
+
+    Its one thread takes the questions one after the other; a question that already waits is not asked twice.
+    """
+
+    def __init__(self, client: KazooClient, cluster: str, record: ContainerRecord, post: Post) -> None:
+        self._client = client
+        self._path = container_path(cluster, record.container)
+        self._controller_path = controller_path(cluster)
+        self._data = encode(record)
+        self._post = post
+        self._questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
+        self._waiting: set[_Question] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to connect; `SessionConnected` follows when ZooKeeper answers."""
+        self._client.add_listener(self._session_changed)
+        threading.Thread(target=self._answer, name="membership", daemon=True).start()
+        self._client.start_async()
+
+    def register(self) -> None:
+        """Ask for the registration."""
+        self._ask(_Question(self._register, RegistrationFailed))
+
+    def look_up_leader(self) -> None:
+        """Ask who leads."""
+        self._ask(_Question(self._look_up, LeaderUnknown))
+
+    def leave(self, timeout_seconds: float) -> None:
+        """Delete the znode and close the session, which would delete it, too."""
+
+        def leave() -> None:
+            try:
+                self._client.delete_async(self._path).get(timeout=timeout_seconds)
+            except (KazooException, KazooTimeoutError):
+                pass  # closing the session deletes it, or else its expiry does
+            finally:
+                self._client.stop()
+
+        leaving = threading.Thread(target=leave, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(timeout_seconds)
+
+    def _session_changed(self, state: str) -> None:
+        self._post(_STATES[state])
+
+    def _leader_moved(self, event: WatchedEvent) -> None:
+        # NONE tells that the connection took the watch with it: reconnecting reads anew.
+        if event.type != EventType.NONE:
+            self._post(LeaderMoved())
+
+    def _ask(self, question: _Question) -> None:
+        with self._lock:
+            if question in self._waiting:
+                return
+            self._waiting.add(question)
+        self._questions.put(question)
+
+    def _answer(self) -> None:
+        while True:
+            question = self._questions.get()
+            with self._lock:
+                # From here on the same question is a new one: things may change while it is answered.
+                self._waiting.discard(question)
+            try:
+                event = question.ask()
+            except Exception as error:  # noqa: BLE001 - the thread's outermost loop: no question stays unanswered
+                event = question.failed(_text(error))
+            self._post(event)
+
+    def _register(self) -> Event:
+        try:
+            return Registered(self._create())
+        except NodeExistsError:
+            # What a former session of this container left was taken away.
+            return Registered(self._create())
+
+    def _create(self) -> int:
+        """Return the czxid of the container's znode in the present session."""
+        try:
+            _, stat = self._client.create_async(
+                self._path, self._data, ephemeral=True, makepath=True, include_data=True
+            ).get(timeout=_ANSWER_SECONDS)
+            return int(stat.czxid)
+        except NodeExistsError:
+            stat = self._client.exists_async(self._path).get(timeout=_ANSWER_SECONDS)
+            session = self._client.client_id
+            if stat is not None and session is not None and stat.ephemeralOwner == session[0]:
+                # An earlier attempt came through after all; only its answer was lost.
+                return int(stat.czxid)
+            # What is left of a former session of this container: no one else has its id.
+            if stat is not None:
+                self._client.delete_async(self._path, version=stat.version).get(timeout=_ANSWER_SECONDS)
+            raise
+
+    def _look_up(self) -> Event:
+        data = _read_or_watch(self._client, self._controller_path, self._leader_moved)
+        if data is None:
+            return LeaderChanged(None)
+        record = decode_controller(data, self._controller_path)
+        return LeaderChanged(Leader(record.candidate, record.host, record.port, record.epoch))
+
+
+def _read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> bytes | None:
+    """Return the znode's data, None when it is not there; either way ``watch`` hears of the next change."""
+    while True:
+        try:
+            data, _ = client.get_async(path, watch=watch).get(timeout=_ANSWER_SECONDS)
+        except NoNodeError:
+            if client.exists_async(path, watch=watch).get(timeout=_ANSWER_SECONDS) is None:
+                return None
+            # It came into being between the two questions.
+        else:
+            assert isinstance(data, bytes)
+            return data
+
+
+class ZooKeeperRecords:
+    """Reads task records for the way to active; see `standby.ports.RecordReader`. Any thread may ask."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        """Return the record as of now: the server is synced with its leader first (design 4.1)."""
+        path = task_path(self._cluster, task)
+        try:
+            # Both at once: a server answers one client's questions in their order.
+            synced: Any = self._client.sync_async(path)
+            got: Any = self._client.get_async(path)
+            synced.get(timeout=self._timeout_seconds)
+            data, _ = got.get(timeout=self._timeout_seconds)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
+        return decode_task(data, path)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

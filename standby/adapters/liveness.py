@@ -1,0 +1,52 @@
+"""The port by which the leader sees that a container's process lives: it accepts, and says nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Final
+
+from standby.errors import Unavailable
+
+#: A process that was stopped cannot accept; what then still connects waits here.
+_BACKLOG: Final = 128
+
+
+class LivenessPort:
+    """Listens on a free port of the host for as long as the process lives.
+
+    The kernel closes it with the process: from then on a connection is refused, which is proof of death
+    where a broken stream is only a suspicion (design 4.9).
+    """
+
+    def __init__(self, host: str) -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            self._socket.bind((host, 0))
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
+        self._closed = threading.Event()
+        # Python makes it uninheritable: a JVM that outlives this process cannot keep the port accepting.
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="liveness", daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse from now on."""
+        self._closed.set()
+        # Closing alone would leave the thread in accept(), and the port with it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                # Out of descriptors, say: what waits stays connected in the backlog meanwhile.
+                self._closed.wait(0.1)
+                continue
+            connection.close()

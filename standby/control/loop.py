@@ -1,0 +1,163 @@
+"""The control loop: carries events in and effects out. Nothing it calls blocks (design 4.14)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from standby.control.core import step
+from standby.control.effects import (
+    CloseReplicas,
+    CloseStream,
+    Effect,
+    FindLeftovers,
+    LookUpLeader,
+    Note,
+    Obey,
+    OpenStream,
+    Quit,
+    Register,
+    SendReport,
+)
+from standby.control.events import Event, LeftoversFound, ReplicasClosed, Turned
+from standby.control.inbox import Inbox
+from standby.control.ports import Connect, FindLeftoverState, Membership, OpenedStream
+from standby.control.state import ControlState
+from standby.errors import BrokenLaw
+from standby.ports import Replicas
+from standby.wire import JobDefinition, Report
+
+_LOG: Final = logging.getLogger("standby.control")
+
+#: A quiet loop looks at the replicas this often: whether a lag crossed its bound, whether a child died.
+TICK_SECONDS: Final = 0.1
+
+#: The last words at an orderly end: to the leader, then to ZooKeeper.
+_FINISH_SECONDS: Final = 0.5
+_LEAVE_SECONDS: Final = 1.0
+
+
+class ControlLoop:
+    """Turns until the container is to end. Nothing else holds the state, so nothing needs a lock."""
+
+    def __init__(
+        self,
+        state: ControlState,
+        inbox: Inbox,
+        *,
+        membership: Membership,
+        connect: Connect,
+        replicas: Replicas,
+        find_leftovers: FindLeftoverState,
+        rss_bytes: Callable[[], int],
+    ) -> None:
+        self._state = state
+        self._inbox = inbox
+        self._membership = membership
+        self._connect = connect
+        self._replicas = replicas
+        self._find_leftovers = find_leftovers
+        self._rss_bytes = rss_bytes
+        self._stream: OpenedStream | None = None
+        self._finding: threading.Thread | None = None
+        self._turns = 0
+        self._quit: Quit | None = None
+
+    @property
+    def state(self) -> ControlState:
+        """Return the state as of the last turn; a frozen value that any thread may look at."""
+        return self._state
+
+    @property
+    def turns(self) -> int:
+        """Return how many turns there were: who watches the loop sees that it goes on."""
+        return self._turns
+
+    def run(self) -> Quit:
+        """Turn until the container is to end; return why, and with which exit code."""
+        self._find(())
+        while self._quit is None:
+            self.turn(TICK_SECONDS)
+        return self._quit
+
+    def turn(self, timeout_seconds: float) -> None:
+        """Fold the waiting events into the state, then look at the clock and the replicas, once."""
+        for event in self._inbox.drain(timeout_seconds):
+            self._apply(event)
+        replicas = self._replicas
+        self._apply(
+            Turned(
+                now_ms=time.monotonic_ns() // 1_000_000,
+                jitter=random.random(),
+                statuses=replicas.statuses(),
+                is_warm=replicas.is_warm,
+                broken=replicas.broken,
+            )
+        )
+        self._turns += 1
+
+    def leave(self) -> None:
+        """Say the last words of an orderly end: the queued reports, then the end of the registration."""
+        if self._stream is not None:
+            self._stream.finish(_FINISH_SECONDS)
+        self._membership.leave(_LEAVE_SECONDS)
+
+    def _apply(self, event: Event) -> None:
+        self._state, effects = step(self._state, event)
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:  # noqa: C901 - one line per effect
+        match effect:
+            case Note(text, is_warning):
+                _LOG.log(logging.WARNING if is_warning else logging.INFO, "%s", text)
+            case Register():
+                self._membership.register()
+            case LookUpLeader():
+                self._membership.look_up_leader()
+            case FindLeftovers(jobs):
+                self._find(jobs)
+            case OpenStream():
+                self._stream = self._connect(effect, self._inbox.post)
+            case CloseStream():
+                if self._stream is not None:
+                    self._stream.drop()
+                    self._stream = None
+            case SendReport():
+                if self._stream is None:
+                    raise BrokenLaw(f"a report for stream {effect.stream}, and there is none")
+                self._stream.send(
+                    Report(effect.number, effect.replicas, effect.is_warm, rss_bytes=self._rss_bytes())
+                )
+            case Obey(wanted, jobs):
+                self._replicas.obey(wanted, jobs)
+            case CloseReplicas(deadline_ms):
+                threading.Thread(target=self._close, args=(deadline_ms,), name="closing", daemon=True).start()
+            case Quit():
+                self._quit = effect
+
+    def _find(self, jobs: tuple[JobDefinition, ...]) -> None:
+        if self._finding is not None and self._finding.is_alive():
+            return  # its result is about to come, and serves as well
+        self._finding = threading.Thread(target=self._look, args=(jobs,), name="leftovers", daemon=True)
+        self._finding.start()
+
+    def _look(self, jobs: tuple[JobDefinition, ...]) -> None:
+        try:
+            found = self._find_leftovers(jobs)
+        except Exception:  # noqa: BLE001 - a thread's outermost level; without them there is only more to replay
+            _LOG.exception("the host's disks could not be looked through")
+            found = ()
+        self._inbox.post(LeftoversFound(found))
+
+    def _close(self, deadline_ms: int) -> None:
+        try:
+            in_time = self._replicas.close(deadline_ms / 1000)
+        except Exception:  # noqa: BLE001 - a thread's outermost level; the process ends either way
+            _LOG.exception("the replicas could not be closed")
+            in_time = False
+        self._inbox.post(ReplicasClosed(in_time))

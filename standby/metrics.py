@@ -1,0 +1,139 @@
+"""What a container tells Prometheus: names, help texts, and values from the control loop's state. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from standby.control.state import ControlState, Registration, is_in_sync
+from standby.model import Phase, ReplicaStatus
+
+
+class Kind(enum.Enum):
+    """How Prometheus is to take the values."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric with all its present values."""
+
+    name: str
+    """A counter's name ends with ``_total``."""
+    help: str
+    kind: Kind
+    labels: tuple[str, ...]
+    values: tuple[tuple[tuple[str, ...], float], ...]
+    """Label values → value."""
+
+
+#: Labels of everything that is said of one replica.
+REPLICA_LABELS: Final = ("job", "stage", "partition", "copy", "role")
+
+_Value = Callable[[ReplicaStatus], "float | None"]
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _input_lag(status: ReplicaStatus) -> float | None:
+    if status.input_end is None or status.input_committed is None:
+        return None
+    return max(0, status.input_end - status.input_committed)
+
+
+#: One gauge per row; a value that is not known now is left out rather than shown as 0.
+_OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
+    "standfast_replica_lag_records": (
+        "Changelog offsets that are not applied to the local store yet.",
+        lambda each: each.lag_records,
+    ),
+    "standfast_replica_lag_seconds": (
+        "For how long the replica has been behind the changelog's end.",
+        lambda each: _seconds(each.lag_ms),
+    ),
+    "standfast_replica_applied_offset": (
+        "Changelog offset after the last record in the local store.",
+        lambda each: each.applied,
+    ),
+    "standfast_replica_end_offset": ("The changelog's end, as last seen.", lambda each: each.end),
+    "standfast_replica_epoch": ("The task's epoch that the replica is at.", lambda each: each.epoch),
+    "standfast_replica_phase_since_seconds": (
+        "Unix time at which the replica entered its phase.",
+        lambda each: _seconds(each.since_ms),
+    ),
+    "standfast_input_lag_records": (
+        "Input offsets that are not committed yet; actives only.",
+        _input_lag,
+    ),
+    "standfast_input_committed_offset": (
+        "Committed input offset: the next record to process; actives only.",
+        lambda each: each.input_committed,
+    ),
+}
+
+
+def of_container(state: ControlState) -> Iterator[Metric]:
+    """Yield every metric of the container but those of its process."""
+    statuses = [state.statuses[each] for each in sorted(state.statuses)]
+    for name, (text, value) in _OF_REPLICA.items():
+        known = [(each, value(each)) for each in statuses]
+        yield Metric(
+            name,
+            text,
+            Kind.GAUGE,
+            REPLICA_LABELS,
+            tuple((_labels(each), float(number)) for each, number in known if number is not None),
+        )
+    yield Metric(
+        "standfast_replica_phase",
+        "1 for the phase that the replica is in, 0 for the others.",
+        Kind.GAUGE,
+        (*REPLICA_LABELS, "phase"),
+        tuple(
+            ((*_labels(each), phase.value), float(each.phase is phase))
+            for each in statuses
+            for phase in Phase
+        ),
+    )
+    in_sync = [(each, is_in_sync(each, state.lag_bounds_ms.get(each.replica.task.job))) for each in statuses]
+    yield Metric(
+        "standfast_replica_in_sync",
+        "Whether the replica is within its job's lag; absent while that is not known.",
+        Kind.GAUGE,
+        REPLICA_LABELS,
+        tuple((_labels(each), float(value)) for each, value in in_sync if value is not None),
+    )
+    yield from _of_control(state)
+
+
+def _labels(status: ReplicaStatus) -> tuple[str, ...]:
+    replica = status.replica
+    task = replica.task
+    return (task.job, task.stage, str(task.partition), str(replica.copy), status.role.value)
+
+
+def _of_control(state: ControlState) -> Iterator[Metric]:
+    def one(name: str, text: str, value: float, kind: Kind = Kind.GAUGE) -> Metric:
+        return Metric(name, text, kind, (), (((), float(value)),))
+
+    yield one(
+        "standfast_refused_orders_total",
+        "Orders refused: of an older leader, for a former incarnation, or while closing.",
+        state.refused,
+        Kind.COUNTER,
+    )
+    yield one("standfast_streams_total", "Streams to a leader that were opened.", state.streams, Kind.COUNTER)
+    yield one("standfast_is_led", "Whether a leader is known and its stream stands.", state.is_led)
+    yield one(
+        "standfast_is_registered",
+        "Whether the container's znode exists.",
+        state.registration is Registration.DONE,
+    )
+    yield one("standfast_is_warm", "Whether a promotion would find its pipeline warm.", state.is_warm)
+    yield one("standfast_obeyed_controller_epoch", "Highest controller epoch obeyed.", state.epoch)

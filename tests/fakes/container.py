@@ -1,0 +1,15 @@
+"""The container's process with a fake kernel: ``python -m tests.fakes.container``."""
+
+from __future__ import annotations
+
+from standby.container import Kernel, Surroundings, main
+from tests.fakes.replicas import FakeReplicas
+
+
+def make_kernel(surroundings: Surroundings) -> Kernel:
+    """Return a kernel whose replicas are at once what they are wanted to be, on empty disks."""
+    return Kernel(FakeReplicas(surroundings.on_change), lambda _: ())
+
+
+if __name__ == "__main__":
+    main(make_kernel)

@@ -1,0 +1,157 @@
+"""A leader that does what a test says: the server's end of the control stream, real gRPC and TLS."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from standby.adapters.grpc import Credentials
+from standby.records import ControllerRecord
+from standby.wire import METHOD, Assign, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
+
+_Message = TypeVar("_Message", Hello, Heartbeat, Report)
+
+
+class Session:
+    """One stream of one container, as the leader has it."""
+
+    def __init__(self, hello: Hello) -> None:
+        self.hello = hello
+        self.received: list[Up] = [hello]
+        """Everything that came, oldest first."""
+        self.at: list[float] = [time.monotonic()]
+        """When it came."""
+        self.is_over = threading.Event()
+        self._news = threading.Condition()
+        self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
+
+    def send(self, message: Down) -> None:
+        """Send a message down."""
+        self._outgoing.put(message)
+
+    def assign(self, number: int, *, epoch: int = 1, incarnation: int | None = None, **parts: Any) -> Assign:
+        """Send an assignment, by default for the container's own incarnation; return it."""
+        own = self.hello.incarnation if incarnation is None else incarnation
+        message = Assign(epoch, own, number, **{"replicas": (), "jobs": (), **parts})
+        self.send(message)
+        return message
+
+    def exit(self, epoch: int = 1, reason: str = "told by the test") -> None:
+        """Tell the container to exit."""
+        self.send(Exit(epoch, reason))
+
+    def end(self) -> None:
+        """End the stream in order."""
+        self._outgoing.put(None)
+
+    def wait_for(
+        self,
+        kind: type[_Message],
+        condition: Callable[[_Message], bool] = lambda _: True,
+        *,
+        timeout: float = 10.0,
+        after: int = 0,
+    ) -> _Message:
+        """Return the first message of that kind, from number ``after`` on, that fulfils the condition."""
+        deadline = time.monotonic() + timeout
+        with self._news:
+            while True:
+                for message in self.received[after:]:
+                    if isinstance(message, kind) and condition(message):
+                        return message
+                left = deadline - time.monotonic()
+                if left <= 0 or (self.is_over.is_set() and not self._news.wait(0.1)):
+                    raise AssertionError(f"no such {kind.__name__}; came: {self.received[-5:]}")
+                self._news.wait(left)
+
+    def _take(self, message: Up) -> None:
+        with self._news:
+            self.received.append(message)
+            self.at.append(time.monotonic())
+            self._news.notify_all()
+
+    def _over(self) -> None:
+        self.is_over.set()
+        self._outgoing.put(None)
+        with self._news:
+            self._news.notify_all()
+
+
+class ScriptedLeader:
+    """Serves on a free port; each container that introduces itself becomes a `Session`."""
+
+    def __init__(
+        self, credentials: Credentials, *, host: str = "127.0.0.1", epoch: int = 1, candidate: str = "a"
+    ) -> None:
+        self._sessions: queue.SimpleQueue[Session] = queue.SimpleQueue()
+        self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
+        service, _, name = METHOD.strip("/").partition("/")
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {name: handler}),)
+        )
+        security = grpc.ssl_server_credentials(
+            [(credentials.key, credentials.certificate)],
+            root_certificates=credentials.certificate,
+            require_client_auth=True,
+        )
+        port = self._server.add_secure_port(f"{host}:0", security)
+        self.record = ControllerRecord(candidate, host, port, epoch)
+        """What its znode says."""
+        self._server.start()
+
+    def session(self, timeout: float = 15.0) -> Session:
+        """Return the next container's stream, in the order in which they came."""
+        try:
+            return self._sessions.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"no container introduced itself within {timeout} s") from None
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Return whether nobody introduces himself for so long."""
+        try:
+            self._sessions.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
+
+    def cut(self) -> None:
+        """Break every stream and refuse connections from now on."""
+        self._server.stop(None).wait(5)
+
+    def __enter__(self) -> ScriptedLeader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cut()
+
+    def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        first = decode_up(next(requests))
+        assert isinstance(first, Hello), first
+        session = Session(first)
+        # The call's end must reach a generator that waits for something to send.
+        if not context.add_callback(session._over):
+            return
+        threading.Thread(target=_take_all, args=(requests, session), daemon=True).start()
+        self._sessions.put(session)
+        while (message := session._outgoing.get()) is not None:
+            yield encode(message)
+
+
+def _take_all(requests: Iterator[bytes], session: Session) -> None:
+    try:
+        for data in requests:
+            session._take(decode_up(data))
+    except Exception:  # noqa: BLE001 - gRPC raises a bare Exception where the call was cut
+        pass
+    finally:
+        session._over()
