@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,3 +78,17 @@ def _release(command: Path, environment: Mapping[str, str]) -> int:
     if match is None:
         raise Unavailable(f"{command} does not say which release it is: {_REMEDY}")
     return int(match[1])
+
+
+def main() -> int:
+    """Say whether there is a Java that will do; return the exit status."""
+    try:
+        find_java(os.environ)
+    except Unavailable as error:
+        sys.stderr.write(f"java: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

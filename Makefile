@@ -1,0 +1,98 @@
+# Everything a clone needs. `make demo` and `make test` set up what they use, once: a virtual environment in
+# .venv from requirements-dev.lock, and the pinned jars in a cache outside the tree. After that nothing here
+# needs a network.
+#
+#   make demo          the whole promise, on real servers, with pictures and numbers in build/demo
+#   make test          everything that CI does: lint, types, imports, then all tests
+#   make unit          only the tests that need no server
+#   make integration   only those that do
+#   make lock          pin the newest allowed versions of the Python packages (needs uv on the PATH)
+#
+# PYTHON=/path/to/python3.11 chooses the Python that the virtual environment is made of.
+# PYTEST_OPTIONS='-k name -x' is handed to pytest.
+
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test venv jars lint format types imports unit integration lock clean check-python check-java
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_OPTIONS ?=
+
+# The newest Python that will do, unless one is named: pyenv and its like answer to names that do not run.
+FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+PYTHON ?= $(shell for each in python3.11 python3.10 python3 python; do \
+	if $$each -c '$(FITS)' 2>/dev/null; then command -v $$each; break; fi; done)
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^The newest/,$$d'
+
+demo: jars
+	$(BIN)/python -m demo
+
+test: lint types imports jars
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+unit: venv
+	$(BIN)/python -m pytest -m 'not integration' $(PYTEST_OPTIONS)
+
+integration: jars
+	$(BIN)/python -m pytest -m integration $(PYTEST_OPTIONS)
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: venv
+	$(BIN)/mypy
+
+imports: venv
+	$(BIN)/lint-imports --no-logo
+
+# Only compares sizes when the jars are there.
+jars: check-java venv
+	@$(BIN)/python -m embedded.jars fetch
+
+venv: $(VENV)/standfast-installed
+
+# The locked packages first, each compared with its hash; then this project, which needs nothing more.
+$(VENV)/packages-installed: requirements-dev.lock | check-python
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "make: $(PYTHON) cannot make a virtual environment: install its venv module" \
+			"(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "installing the locked Python packages into $(VENV)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on \
+		--require-hashes --requirement requirements-dev.lock || { \
+		echo "make: pip could not install the packages, for the reason above. It uses your own pip settings" \
+			"(pip config list): check the network, the proxy, the package index and the room on the disk," \
+			"then run make again" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/standfast-installed: pyproject.toml $(VENV)/packages-installed
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+check-python:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 or 3.11 on the PATH: install one (Debian 12:" \
+		"apt-get install python3 python3-venv) or name it, make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c '$(FITS)' || { echo "make: $(PYTHON) is not Python 3.10 or 3.11 ($$($(PYTHON) --version 2>&1))." \
+		"Skein needs the distutils that 3.12 dropped. Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+check-java: check-python
+	@$(PYTHON) -m embedded.java
+
+lock:
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.10 --no-emit-index-url --upgrade \
+		--custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.10 --no-emit-index-url --upgrade \
+		--custom-compile-command 'make lock' --constraint requirements.lock --extra dev \
+		--output-file requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+		.import_linter_cache
