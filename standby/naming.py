@@ -71,3 +71,18 @@ def container_path(cluster: str, container: str) -> str:
 def controller_path(cluster: str) -> str:
     """Return the ephemeral znode of the leader: candidate id, address, epoch."""
     return f"{ROOT}/{cluster}/controller"
+
+
+def controller_epoch_path(cluster: str) -> str:
+    """Return the znode whose data is the highest controller epoch, and whose version every write checks."""
+    return f"{ROOT}/{cluster}/controller_epoch"
+
+
+def job_path(cluster: str, job: str) -> str:
+    """Return the znode of a job: its definition and requested state."""
+    return f"{ROOT}/{cluster}/jobs/{job}"
+
+
+def cell_path(cluster: str, cell: int) -> str:
+    """Return the znode of a cell: its YARN application."""
+    return f"{ROOT}/{cluster}/cells/{cell}"

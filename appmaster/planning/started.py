@@ -198,6 +198,10 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
     if known.slot is not None and not known.is_bound and known.slot.processor.job in view.jobs:
         # It never served: the next request for that place waits, or a full cluster would spin.
         view = failed_attempt(view, known.slot, at_ms, action.reason, counts=False)
+    if action.reason.startswith("same-host"):
+        view = with_news(
+            view, News("same_host_refused", container=known.id, host=known.host, reason=action.reason)
+        )
     return gone(view, known.id, at_ms)
 
 

@@ -1,0 +1,233 @@
+"""The leader's side of the control streams, and the calls of the command line. Mutual TLS.
+
+An asyncio loop in one thread of its own serves all streams; nothing here decides. What comes in goes
+into the inbox, what is to go out is handed over by `send`, which returns at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from appmaster.planning import events as happened
+from appmaster.planning.events import Event
+from standby import wire
+from standby.errors import StandfastError, Unavailable
+
+_log = logging.getLogger(__name__)
+
+SERVICE: Final = "standfast.Control"
+
+#: Full method name of the command line's calls: JSON object in, JSON object out.
+CALL: Final = f"/{SERVICE}/Call"
+
+#: How long a port that answers nothing at all is waited for, seconds.
+_PROBE_SECONDS: Final = 0.5
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass
+class _Stream:
+    hello: wire.Hello
+    out: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+
+
+class ControlServer:
+    """Serves containers and the command line on one port."""
+
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        answer: Answer,
+        now_ms: Callable[[], int],
+        epoch: Callable[[], int],
+        certificate: bytes,
+        key: bytes,
+    ) -> None:
+        self._post = post
+        self._answer = answer
+        self._now_ms = now_ms
+        self._epoch = epoch
+        self._credentials = grpc.ssl_server_credentials(
+            [(key, certificate)], root_certificates=certificate, require_client_auth=True
+        )
+        self._streams: dict[str, _Stream] = {}
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._server: grpc.aio.Server | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
+
+    def start(self, host: str) -> int:
+        """Begin to serve on a free port of ``host``; return the port."""
+        self._thread.start()
+        port: int = self._wait(self._start(host))
+        return port
+
+    def stop(self) -> None:
+        """Close every stream and end."""
+        if not self._thread.is_alive():
+            return
+        self._wait(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def send(self, container: str, incarnation: int, message: wire.Down) -> None:
+        """Hand a message to a container's stream; dropped when that stream is gone.
+
+        Orders are level-triggered: the next one says all of it again.
+        """
+        data = wire.encode(message)
+
+        def put() -> None:
+            stream = self._streams.get(container)
+            if stream is not None and stream.hello.incarnation == incarnation:
+                stream.out.put_nowait(data)
+
+        self._loop.call_soon_threadsafe(put)
+
+    def probe(self, container: str, incarnation: int) -> None:
+        """Ask the container's own port; the answer comes as `PortProbed`."""
+        asyncio.run_coroutine_threadsafe(self._probe(container, incarnation), self._loop)
+
+    def _wait(self, work: Awaitable[Any]) -> Any:
+        async def run() -> Any:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=10)
+
+    async def _start(self, host: str) -> int:
+        server = grpc.aio.server(
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)]
+        )
+        handlers = {
+            "Stream": grpc.stream_stream_rpc_method_handler(self._stream),
+            "Call": grpc.unary_unary_rpc_method_handler(self._call),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        port = server.add_secure_port(f"{host}:0", self._credentials)
+        if not port:
+            raise Unavailable(f"no port of {host} can be opened for the control streams")
+        await server.start()
+        self._server = server
+        return port
+
+    async def _stop(self) -> None:
+        for stream in self._streams.values():
+            stream.out.put_nowait(None)
+        if self._server is not None:
+            await self._server.stop(grace=0.5)
+
+    async def _probe(self, container: str, incarnation: int) -> None:
+        accepts = True
+        address = self._addresses.get(container)
+        if address is not None:
+            try:
+                _, writer = await asyncio.wait_for(asyncio.open_connection(*address), _PROBE_SECONDS)
+                writer.close()
+            except ConnectionRefusedError:
+                accepts = False
+            except (OSError, asyncio.TimeoutError):
+                pass  # unreachable is not refused: the grace decides
+        self._post(happened.PortProbed(container, incarnation, accepts, self._now_ms()))
+
+    # ---- a container's stream ----
+
+    async def _stream(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> AsyncIterator[bytes]:
+        try:
+            hello = wire.decode_up(await requests.__anext__())
+        except (StopAsyncIteration, StandfastError) as error:
+            _log.warning("a peer that does not speak our protocol was turned away: %s", error)
+            return
+        if not isinstance(hello, wire.Hello):
+            _log.warning("a peer that did not say hello first was turned away: %s", type(hello).__name__)
+            return
+        if hello.protocol != wire.PROTOCOL:
+            reason = f"protocol {hello.protocol}; this leader speaks {wire.PROTOCOL}"
+            yield wire.encode(wire.Exit(self._epoch(), reason))
+            return
+        if hello.controller_epoch > self._epoch():
+            # It obeyed a newer leader than this one: nothing it could be told here would be obeyed.
+            _log.warning("%s has obeyed epoch %d, newer than ours", hello.container, hello.controller_epoch)
+            return
+        stream = _Stream(hello)
+        former = self._streams.get(hello.container)
+        self._streams[hello.container] = stream
+        self._addresses[hello.container] = (hello.host, hello.port)
+        if former is not None:
+            former.out.put_nowait(None)
+        self._post(
+            happened.ContainerRegistered(
+                hello.container,
+                hello.skein_id,
+                hello.incarnation,
+                hello.host,
+                hello.pid,
+                hello.http_port,
+                hello.replicas,
+                hello.leftovers,
+                self._now_ms(),
+            )
+        )
+        reader = asyncio.ensure_future(self._read(stream, requests))
+        try:
+            while True:
+                data = await stream.out.get()
+                if data is None:
+                    return
+                yield data
+        finally:
+            reader.cancel()
+            if self._streams.get(hello.container) is stream:
+                del self._streams[hello.container]
+                self._post(happened.StreamBroken(hello.container, hello.incarnation, self._now_ms()))
+
+    async def _read(self, stream: _Stream, requests: AsyncIterator[bytes]) -> None:
+        hello = stream.hello
+        try:
+            async for data in requests:
+                message = wire.decode_up(data)
+                now = self._now_ms()
+                if isinstance(message, wire.Heartbeat):
+                    self._post(happened.HeartbeatReceived(hello.container, hello.incarnation, now))
+                elif isinstance(message, wire.Report):
+                    self._post(
+                        happened.ReportReceived(
+                            hello.container,
+                            hello.incarnation,
+                            message.number,
+                            message.replicas,
+                            message.warm,
+                            message.rss_bytes,
+                            now,
+                        )
+                    )
+        except StandfastError as error:
+            _log.warning("%s sent something else than a report: %s", hello.container, error)
+        except grpc.RpcError as error:
+            _log.info("stream of %s: %s", hello.container, error)
+        finally:
+            # The end of what it says is the end of the stream, however that came about.
+            stream.out.put_nowait(None)
+
+    # ---- calls of the command line ----
+
+    async def _call(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            question = json.loads(request)
+            answer = await asyncio.get_running_loop().run_in_executor(None, self._answer, question)
+            return json.dumps(answer).encode()
+        except StandfastError as error:
+            return json.dumps({"error": str(error), "status": error.exit_status}).encode()
+        except ValueError as error:
+            return json.dumps({"error": f"not a call: {error}", "status": 2}).encode()

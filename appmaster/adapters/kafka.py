@@ -1,0 +1,192 @@
+"""Kafka for the master and the command line: the event log, topics, and the fence of a kill."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+
+from standby.errors import BadConfiguration, Transient, Unavailable
+
+_log = logging.getLogger(__name__)
+
+Settings = Mapping[str, str | int | bool]
+
+_ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def _quiet(settings: Settings) -> dict[str, Any]:
+    """Return the settings with librdkafka's own log handed to ours."""
+    return {"logger": logging.getLogger("librdkafka"), **settings}
+
+
+class EventLog:
+    """Writes the cluster's event log: one JSON object a record, in order, never blocking the leader."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            _quiet({**settings, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 300_000})
+        )
+
+    def append(self, entry: Mapping[str, object]) -> None:
+        """Append an entry; when the broker is away it waits in memory, and is dropped when that is full."""
+        try:
+            self._producer.produce(self._topic, json.dumps(entry).encode(), on_delivery=self._delivered)
+        except BufferError:
+            _log.warning("the event log cannot be written, dropped: %s", entry)
+        self._producer.poll(0)
+
+    @staticmethod
+    def _delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            _log.warning("an entry of the event log was lost: %s", error)
+
+    def close(self, timeout_seconds: float = 5.0) -> None:
+        """Write out what is waiting."""
+        self._producer.flush(timeout_seconds)
+
+
+def read_events(
+    settings: Settings, topic: str, *, follow: bool, stop: Callable[[], bool]
+) -> Iterator[dict[str, Any]]:
+    """Yield the entries of the event log from its start; with ``follow``, wait for more until ``stop()``.
+
+    Raises `Unavailable` when the broker or the topic cannot be read.
+    """
+    consumer = Consumer(
+        _quiet(
+            {
+                **settings,
+                "group.id": "standfast-events-reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,
+                "allow.auto.create.topics": False,
+            }
+        )
+    )
+    try:
+        partition = TopicPartition(topic, 0)
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=10)
+        except KafkaException as error:
+            raise Unavailable(f"the event log {topic} cannot be read: {error.args[0].str()}") from error
+        consumer.assign([TopicPartition(topic, 0, low)])
+        position = low
+        while not stop():
+            if not follow and position >= high:
+                return
+            for message in consumer.consume(500, 0.2):
+                failure, offset, value = message.error(), message.offset(), message.value()
+                if failure is not None or offset is None or value is None:
+                    why = failure.str() if failure is not None else "an entry without content"
+                    raise Unavailable(f"the event log {topic} cannot be read: {why}")
+                position = offset + 1
+                yield json.loads(value)
+    finally:
+        consumer.close()
+
+
+class Topics:
+    """What the command line needs of the brokers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = dict(settings)
+        self._admin = AdminClient(_quiet(settings))
+
+    def partitions(self, timeout_seconds: float = 10.0) -> dict[str, int]:
+        """Return every topic with its number of partitions; raises `Unavailable` when no broker answers."""
+        try:
+            metadata = self._admin.list_topics(timeout=timeout_seconds)
+        except KafkaException as error:
+            servers = self._settings.get("bootstrap.servers")
+            raise Unavailable(
+                f"no Kafka broker answers at {servers}: {error.args[0].str()}; "
+                "check kafka.bootstrap.servers and that the brokers run"
+            ) from error
+        return {name: len(each.partitions) for name, each in metadata.topics.items()}
+
+    def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:
+        """Create a topic and wait until every broker knows it; return False when it exists already."""
+        topic = NewTopic(name, partitions, replication, config=dict(config))
+        try:
+            self._admin.create_topics([topic])[name].result(timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() == _ALREADY_EXISTS:
+                return False
+            raise Unavailable(f"topic {name} cannot be created: {error.args[0].str()}") from error
+        return True
+
+    def config(self, name: str) -> dict[str, str]:
+        """Return the settings of a topic."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        try:
+            found = self._admin.describe_configs([resource])[resource].result(timeout=30)
+        except KafkaException as error:
+            raise Unavailable(
+                f"the settings of topic {name} cannot be read: {error.args[0].str()}"
+            ) from error
+        return {key: str(entry.value) for key, entry in found.items()}
+
+    def delete(self, names: list[str]) -> None:
+        """Delete topics; those that do not exist are passed over."""
+        for name, done in self._admin.delete_topics(names, operation_timeout=30).items():
+            try:
+                done.result(timeout=30)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise Unavailable(f"topic {name} cannot be deleted: {error.args[0].str()}") from error
+
+    def delete_group(self, group: str) -> None:
+        """Delete a consumer group with its committed offsets; one that does not exist is passed over."""
+        gone = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)
+        for done in self._admin.delete_consumer_groups([group]).values():
+            try:
+                done.result(timeout=30)
+            except KafkaException as error:
+                if error.args[0].code() not in gone:
+                    raise Unavailable(f"group {group} cannot be deleted: {error.args[0].str()}") from error
+
+
+def fence(settings: Settings, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
+    """Fence every present writer under the ids, and end its open transaction (design 4.6).
+
+    Raises `Transient` naming the first id that could not be fenced.
+    """
+
+    def one(transactional_id: str) -> None:
+        producer = Producer(_quiet({**settings, "transactional.id": transactional_id}))
+        try:
+            producer.init_transactions(timeout_seconds)
+        except KafkaException as error:
+            raise Transient(f"{transactional_id} could not be fenced: {error.args[0].str()}") from error
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        for done in [pool.submit(one, each) for each in transactional_ids]:
+            done.result()
+
+
+def check_changelog(topics: Topics, name: str, partitions: int, wanted: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` when an existing changelog is not what the job needs."""
+    present = topics.partitions().get(name)
+    if present != partitions:
+        raise BadConfiguration(
+            f"changelog {name} has {present} partitions, the input has {partitions}: a keyed stateful job keeps "
+            "its partition count; delete the job and submit it anew, or restore the input"
+        )
+    config = topics.config(name)
+    for key, value in wanted.items():
+        if key == "cleanup.policy" and "compact" not in config.get(key, ""):
+            raise BadConfiguration(f"changelog {name} has {key}={config.get(key)}, it must be {value}")
+
+
+def now_ms() -> int:
+    """Return Unix milliseconds."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,151 @@
+"""A candidate's life: stand for leader, load what is recorded, lead until the end or until deposed."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.skein import SkeinCell
+from appmaster.config import policy
+from appmaster.driver import Driver, is_finished, now_ms
+from appmaster.effects import Effects
+from appmaster.inbox import Inbox
+from appmaster.planning.events import Elected, Event, HostsKnown, JobLoaded, RecordsLoaded
+from appmaster.planning.model import build
+from appmaster.planning.view import ClusterView, JobState
+from standby.config import parse
+from standby.errors import Fenced, Transient
+from standby.records import ControllerRecord
+
+_log = logging.getLogger(__name__)
+
+#: A leader whose port does not answer within this is not known to be dead, seconds.
+_PORT_SECONDS: Final = 0.5
+
+#: How often a leader's port is asked while its record stands, seconds.
+_WATCH_SECONDS: Final = 0.5
+
+
+@dataclass
+class Candidate:
+    """One application master's part in the election, and its leadership."""
+
+    zookeeper: ZooKeeper
+    cell: SkeinCell
+    effects: Effects
+    driver: Driver
+    inbox: Inbox[Event]
+    me: ControllerRecord
+    wall_ms: Callable[[], int]
+    _deposed: threading.Event = field(default_factory=threading.Event)
+    _why: str = ""
+
+    def resign(self, reason: str) -> None:
+        """Give up leading (any thread): another leads, or this session is over."""
+        self._why = self._why or reason
+        self._deposed.set()
+
+    def stand(self) -> int:
+        """Return the epoch under which this candidate leads; waits until it does.
+
+        A leader's record is waited out, unless its port refuses: then the process behind it is dead
+        and its session merely has not ended yet (design 4.13).
+        """
+        changed = threading.Event()
+        while not self._deposed.is_set():
+            changed.clear()
+            leader = self.zookeeper.controller(changed.set)
+            epoch = None
+            if leader is None:
+                epoch = self.zookeeper.lead(self.me)
+            elif leader.candidate == self.me.candidate or _refuses(leader.host, leader.port):
+                _log.info("the leader %s of epoch %d is dead: seizing", leader.candidate, leader.epoch)
+                epoch = self.zookeeper.lead(self.me, depose=leader)
+            if epoch is not None:
+                return epoch
+            changed.wait(_WATCH_SECONDS)
+        raise Fenced(self._why)
+
+    def lead(self, epoch: int) -> ClusterView:
+        """Lead until every job has ended; return the last view. Raises `Fenced` when deposed."""
+        clock = now_ms()
+        events: list[Event] = [Elected(epoch, clock, self.wall_ms() - clock), HostsKnown(self.cell.hosts)]
+        # The containers first: a record that names one YARN does not list is of a dead container.
+        events += self.cell.expected()
+        events += self._load()
+        self.cell.start()
+        self.driver.turn(events)
+        self.driver.run(lambda view: self._deposed.is_set() or is_finished(view))
+        if self._deposed.is_set():
+            raise Fenced(self._why)
+        return self.driver.view
+
+    def _load(self) -> list[Event]:
+        """Return every job and record as events; asked again whenever a job comes, goes or changes."""
+        events: list[Event] = []
+        for name in self.zookeeper.jobs(self._reload):
+            self.zookeeper.job(name, self._reload)
+            loaded = self.zookeeper.load(name)
+            if loaded is None:
+                continue
+            definition = loaded.job.definition
+            config = parse(definition.config)
+            self.effects.definitions[name] = definition
+            model = build(name, config.stage, definition.tasks, config.container_count, config.standbys)
+            events.append(
+                JobLoaded(name, definition.run, model, policy(config), loaded.job.is_wanted, loaded.job.purge)
+            )
+            if name not in self.driver.view.jobs:
+                events.append(RecordsLoaded(loaded.tasks))
+        return events
+
+    def _reload(self) -> None:
+        """Read the jobs again, on the writer's thread: a watcher makes no calls of its own."""
+
+        def read() -> None:
+            try:
+                events = self._load()
+            except Transient as error:
+                _log.warning("jobs could not be read: %s", error)
+                threading.Timer(1.0, self._reload).start()
+                return
+            for each in events:
+                self.inbox.post(each)
+
+        self.effects.writer.submit(read)
+
+
+def _refuses(host: str, port: int) -> bool:
+    """Return whether nobody listens at a port; False while that is not certain."""
+    try:
+        with socket.create_connection((host, port), timeout=_PORT_SECONDS):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+
+
+def verdict(view: ClusterView) -> tuple[bool, str]:
+    """Return whether the application succeeded, and what YARN is to show as its diagnostics."""
+    failed = [job for job in view.jobs.values() if job.state is JobState.FAILED]
+    if failed:
+        return False, "; ".join(f"{job.name}: {job.failure}" for job in failed)
+    return True, "every job was undeployed"
+
+
+def answers(status: Callable[[], Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return the function that answers the command line's calls."""
+
+    def answer(question: Mapping[str, Any]) -> Mapping[str, Any]:
+        operation = question.get("operation")
+        if operation == "status":
+            return status()
+        return {"error": f"no such operation: {operation}", "status": 2}
+
+    return answer

@@ -1,0 +1,96 @@
+"""The view as plain data: what `standfast status` and its kin, the HTTP port and the demo read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from appmaster.planning.view import ClusterView, Container
+from standby.model import ReplicaId, ReplicaStatus, Role, TaskRecord
+
+
+def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:
+    """Return everything the leader knows, as JSON-ready data; the schema is in docs/operations.md."""
+    return {
+        "cluster": cluster,
+        "leader": {**leader, "epoch": view.epoch},
+        "jobs": [
+            {
+                "name": job.name,
+                "run": job.run,
+                "status": job.state.value,
+                "reasons": list(job.reasons),
+                "processors": len(job.model.processors),
+                "copies": job.model.copies,
+            }
+            for job in view.jobs.values()
+        ],
+        "tasks": [_task(view, each.record) for _, each in sorted(view.records.items())],
+        "containers": [
+            {
+                "container": each.id,
+                "skein_id": each.skein_id,
+                "host": each.host,
+                "pid": each.pid,
+                "http_port": each.http_port,
+                "state": each.presence.value,
+                "slot": str(each.slot) if each.slot is not None and each.is_bound else None,
+                "warm": each.is_warm,
+                "rss_bytes": each.rss_bytes,
+                "heard_ms_ago": max(0, view.now_ms - each.heard_ms),
+                "reason": each.reason,
+            }
+            for _, each in sorted(view.containers.items())
+        ],
+        "requests": [
+            {
+                "skein_id": each.skein_id,
+                "slot": str(each.slot),
+                "host": each.host,
+                "state": each.state.value,
+                "waited_ms": max(0, view.now_ms - each.since_ms),
+            }
+            for _, each in sorted(view.requests.items())
+        ],
+    }
+
+
+def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:
+    job = view.jobs.get(record.task.job)
+    copies = range(job.model.copies) if job is not None else sorted(record.placed)
+    return {
+        "task": {"job": record.task.job, "stage": record.task.stage, "partition": record.task.partition},
+        "epoch": record.epoch,
+        "active": record.active,
+        "in_sync": list(record.in_sync),
+        "claimed": record.claimed,
+        "replicas": [_replica(view, record, copy) for copy in copies],
+    }
+
+
+def _replica(view: ClusterView, record: TaskRecord, copy: int) -> dict[str, Any]:
+    container = view.containers.get(record.placed.get(copy, ""))
+    status = _status(container, record, copy)
+    role = Role.ACTIVE if record.active == copy else Role.STANDBY
+    return {
+        "copy": copy,
+        "role": role.value,
+        "phase": status.phase.value if status is not None else None,
+        "container": container.id if container is not None else None,
+        "host": container.host if container is not None else record.hosts.get(copy),
+        "pid": container.pid if container is not None else None,
+        "in_sync": copy in record.in_sync and container is not None,
+        "applied": status.applied if status is not None else None,
+        "end": status.end if status is not None else None,
+        "lag_records": status.lag_records if status is not None else None,
+        "lag_ms": status.lag_ms if status is not None else None,
+        "input_committed": status.input_committed if status is not None else None,
+        "input_end": status.input_end if status is not None else None,
+        "warm": container.is_warm if container is not None else False,
+        "detail": status.detail if status is not None else "",
+    }
+
+
+def _status(container: Container | None, record: TaskRecord, copy: int) -> ReplicaStatus | None:
+    if container is None:
+        return None
+    return container.statuses.get(ReplicaId(record.task, copy))
