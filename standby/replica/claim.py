@@ -32,7 +32,9 @@ def epoch_in(metadata: str) -> int:
     try:
         epoch = json.loads(metadata)["epoch"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptState(f"the committed offset has metadata that is not ours: {metadata[:80]!r}") from error
+        raise CorruptState(
+            f"the committed offset has metadata that is not ours: {metadata[:80]!r}"
+        ) from error
     if not isinstance(epoch, int) or isinstance(epoch, bool):
         raise CorruptState(f"the committed offset has metadata that is not ours: {metadata[:80]!r}")
     return epoch
@@ -64,9 +66,7 @@ def check_committed(committed: Committed | None, task: TaskId, epoch: int) -> No
         raise Fenced(f"{task}: its offset was claimed at epoch {claimed}, newer than {epoch}")
 
 
-def first_offset(
-    committed: Committed | None, record: TaskRecord, run_start: str, low: int, high: int
-) -> int:
+def first_offset(committed: Committed | None, record: TaskRecord, run_start: str, low: int, high: int) -> int:
     """Return the input offset at which the task goes on.
 
     The committed one; in a run that never committed, ``low`` or ``high`` end of the input as

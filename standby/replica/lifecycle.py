@@ -136,7 +136,9 @@ MOVES: Final[Moves] = {
     **{(phase, Signal.WRITER_LOST): (Phase.FENCING, _CLAIM_AGAIN) for phase in (*TAKING_OVER, Phase.ACTIVE)},
     **{(phase, Signal.RECLAIM): (Phase.FENCING, _CLAIM_AGAIN) for phase in (*TAKING_OVER, Phase.ACTIVE)},
     # Back to standby.
-    **{(phase, Signal.DEMOTE): (Phase.RESTORING, _GO_ON_AS_STANDBY) for phase in (*TAKING_OVER, Phase.ACTIVE)},
+    **{
+        (phase, Signal.DEMOTE): (Phase.RESTORING, _GO_ON_AS_STANDBY) for phase in (*TAKING_OVER, Phase.ACTIVE)
+    },
     # Ends.
     **{
         (phase, Signal.STATE_LOST): (Phase.OPENING, _START_AGAIN)
@@ -154,7 +156,9 @@ MOVES: Final[Moves] = {
 
 def opened(order: Order) -> tuple[Replica, tuple[Effect, ...]]:
     """Return the new replica that an OPEN order makes, and the effects its runtime owes."""
-    return Replica(order.replica, order.role or Role.STANDBY, Phase.OPENING, order.epoch), (Effect.OPEN_STORE,)
+    return Replica(order.replica, order.role or Role.STANDBY, Phase.OPENING, order.epoch), (
+        Effect.OPEN_STORE,
+    )
 
 
 def step(replica: Replica, order: Order) -> tuple[Replica, tuple[Effect, ...]]:

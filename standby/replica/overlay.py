@@ -49,14 +49,18 @@ class StoreOverlay:
                 present[key] = value
         if missing:
             values = self._reads.get_many([self._prefix + key for key in missing])
-            present.update((key, value) for key, value in zip(missing, values) if value is not None)
+            present.update(
+                (key, value) for key, value in zip(missing, values, strict=True) if value is not None
+            )
         return present
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set ``key`` to ``value``."""
         # Checked here, where the author's line is in the traceback, not when the batch is written.
-        if not isinstance(key, bytes) or not isinstance(value, bytes):
-            raise TypeError(f"a store maps bytes to bytes, not {type(key).__name__} to {type(value).__name__}")
+        if type(key) is not bytes or type(value) is not bytes:
+            raise TypeError(
+                f"a store maps bytes to bytes, not {type(key).__name__} to {type(value).__name__}"
+            )
         self._changes[self._prefix + key] = value
 
     def delete(self, key: bytes) -> None:

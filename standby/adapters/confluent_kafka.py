@@ -1,0 +1,161 @@
+"""Kafka as the kernel of one job sees it, through confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from standby.adapters.kafka_changelog import KafkaChangelog
+from standby.adapters.kafka_writer import KafkaWriter
+from standby.config import JobConfig, kafka_settings
+from standby.errors import StandfastError, Transient, Unavailable
+from standby.model import TaskId
+from standby.naming import transactional_id
+from standby.replica.claim import Committed
+from standby.wire import JobDefinition
+
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+#: How long a question to the cluster may take.
+_ASK_SECONDS: Final = 5.0
+
+#: What no repetition mends; everything else a broker says may be different in a moment.
+_HOPELESS: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own errors are named like this
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+
+
+def translate(error: KafkaException, what: str) -> StandfastError:
+    """Return the error of ours for one of Kafka's that came while doing ``what``."""
+    reason = error.args[0]
+    if isinstance(reason, KafkaError):
+        text = f"{what}: {reason.name()}: {reason.str()}"
+        return Unavailable(text) if reason.code() in _HOPELESS else Transient(text)
+    return Transient(f"{what}: {reason}")
+
+
+class KafkaBroker:
+    """The Kafka cluster of one job; its admin client and its connections live as long as it."""
+
+    def __init__(self, cluster: str, config: JobConfig, definition: JobDefinition) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._definition = definition
+        self._input = config.inputs[0]
+        self._admin = AdminClient({**kafka_settings(config)})
+        # A group's metadata can only be had from a consumer; it never subscribes, so it never joins.
+        self._member = Consumer(kafka_settings(config, group_id=definition.group, enable_auto_commit=False))
+        self._group = self._member.consumer_group_metadata()
+        self._changelog_id: str | None = None
+
+    def changelog_id(self) -> str:
+        """Return Kafka's id of the changelog topic."""
+        if self._changelog_id is None:
+            topic = self._definition.changelog
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_SECONDS)
+            described = _answer(asked[topic], f"describing {topic}")
+            self._changelog_id = str(described.topic_id)
+        return self._changelog_id
+
+    def changelog_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset and the end (read uncommitted) of a changelog partition."""
+        return self._bounds(self._definition.changelog, partition, IsolationLevel.READ_UNCOMMITTED)
+
+    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
+        """Return the ends of changelog partitions: of all records, or the last stable offset."""
+        level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(self._definition.changelog, partitions, _LATEST, level)
+
+    def input_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset and the end of an input partition."""
+        return self._bounds(self._input, partition, IsolationLevel.READ_COMMITTED)
+
+    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the ends of input partitions, as a reader of committed records sees them."""
+        return self._offsets(self._input, partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def committed(self, partition: int) -> Committed | None:
+        """Return the stable committed offset of an input partition, None when there is none."""
+        what = f"reading the committed offset of {self._input}-{partition}"
+        request = ConsumerGroupTopicPartitions(
+            self._definition.group, [TopicPartition(self._input, partition)]
+        )
+        asked = self._admin.list_consumer_group_offsets(
+            [request], require_stable=True, request_timeout=_ASK_SECONDS
+        )
+        found = _answer(asked[self._definition.group], what).topic_partitions[0]
+        if found.error is not None:
+            # UNSTABLE_OFFSET_COMMIT among them: a commit is still on its way into the offsets topic.
+            raise translate(KafkaException(found.error), what)
+        return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
+
+    def open_changelog(self) -> KafkaChangelog:
+        """Return a new reader of the changelog."""
+        return KafkaChangelog(self._config, self._definition)
+
+    def open_writer(self, partition: int) -> KafkaWriter:
+        """Return a new producer for a task; it fences nobody before it is initialised."""
+        task = TaskId(self._definition.name, self._config.stage, partition)
+        return KafkaWriter(
+            self._config, self._definition, partition, transactional_id(self._cluster, task), self._group
+        )
+
+    def close(self) -> None:
+        """End the clients that the broker's own questions use."""
+        self._member.close()
+
+    def _bounds(self, topic: str, partition: int, level: IsolationLevel) -> tuple[int, int]:
+        first = self._offsets(topic, (partition,), _EARLIEST, level)
+        end = self._offsets(topic, (partition,), _LATEST, level)
+        return first[partition], end[partition]
+
+    def _offsets(
+        self, topic: str, partitions: Collection[int], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[int, int]:
+        if not partitions:
+            return {}
+        asked = self._admin.list_offsets(
+            {TopicPartition(topic, each): spec for each in partitions},
+            isolation_level=level,
+            request_timeout=_ASK_SECONDS,
+        )
+        return {
+            each.partition: int(_answer(future, f"reading the ends of {topic}-{each.partition}").offset)
+            for each, future in asked.items()
+        }
+
+
+def _answer(future: concurrent.futures.Future[Any], what: str) -> Any:
+    """Return what the future brings; the time-out here is only for an answer that never comes at all."""
+    try:
+        return future.result(_ASK_SECONDS + 1)
+    except KafkaException as error:
+        raise translate(error, what) from error
+    except concurrent.futures.TimeoutError as error:
+        raise Transient(f"{what}: no answer") from error
+
+
+def connect(cluster: str, config: JobConfig, definition: JobDefinition) -> KafkaBroker:
+    """Return Kafka as the kernel of a job sees it; asks nothing yet."""
+    return KafkaBroker(cluster, config, definition)

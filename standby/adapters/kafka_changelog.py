@@ -1,0 +1,100 @@
+"""Reads the changelog partitions of a container's replicas through one librdkafka consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from standby.config import JobConfig, kafka_settings
+from standby.errors import Transient
+from standby.kernel.ports import Change, Chunk
+from standby.wire import JobDefinition
+
+_log: Final = logging.getLogger(__name__)
+
+#: Memory for fetched records that nobody has taken yet, all partitions together.
+_QUEUE_BYTES: Final = 64 << 20
+
+
+class KafkaChangelog:
+    """A consumer with an explicit assignment, one topic, read committed."""
+
+    def __init__(self, config: JobConfig, definition: JobDefinition) -> None:
+        self._topic = definition.changelog
+        self._consumer = Consumer(
+            kafka_settings(
+                config,
+                # Needed by the API; without a subscription it is never joined, and nothing is committed.
+                group_id=definition.group,
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                auto_offset_reset="error",
+                isolation_level="read_committed",
+                check_crcs=True,
+                allow_auto_create_topics=False,
+                # The default of 1000 ms stalls a reader that is faster than the fetcher.
+                fetch_queue_backoff_ms=5,
+                fetch_message_max_bytes=8 << 20,
+                fetch_max_bytes=_QUEUE_BYTES,
+                fetch_min_bytes=1,
+                queued_min_messages=1_000_000,
+                queued_max_messages_kbytes=_QUEUE_BYTES >> 10,
+            )
+        )
+        self._positions: dict[int, int] = {}
+        self._is_away = False
+
+    def add(self, partition: int, offset: int) -> None:
+        """Begin to read a partition at ``offset``."""
+        self.remove(partition)
+        self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
+        self._positions[partition] = offset
+
+    def remove(self, partition: int) -> None:
+        """Read a partition no longer."""
+        if self._positions.pop(partition, None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+
+    def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
+        """Return what there is, at most ``limit`` records, after at most the timeout."""
+        changes: dict[int, list[Change]] = {}
+        lost: set[int] = set()
+        try:
+            messages = self._consumer.consume(limit, timeout_seconds)
+            for message in messages:
+                partition, key = message.partition(), message.key()
+                if message.error() is not None:
+                    self._complain(message, lost)
+                elif partition in self._positions and key is not None:
+                    changes.setdefault(partition, []).append((key, message.value()))
+            # After the records were taken: it passes markers and aborted records too.
+            asked = [TopicPartition(self._topic, each) for each in self._positions]
+            moved = {each.partition: each.offset for each in self._consumer.position(asked)}
+        except KafkaException as error:
+            raise Transient(f"reading {self._topic}: {error.args[0]}") from error
+        if messages:
+            self._is_away = False
+        result: dict[int, Chunk] = {}
+        for partition, before in self._positions.items():
+            # A partition of which nothing was taken yet has no position, but the one it was given.
+            position = max(before, moved[partition])
+            if position != before or partition in lost:
+                result[partition] = Chunk(changes.get(partition, ()), position, partition in lost)
+        self._positions.update((each, chunk.position) for each, chunk in result.items())
+        return result
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
+
+    def _complain(self, message: Message, lost: set[int]) -> None:
+        error, partition = message.error(), message.partition()
+        assert error is not None
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and partition in self._positions:  # noqa: SLF001
+            lost.add(partition)
+        elif not self._is_away:
+            self._is_away = True
+            _log.warning("changelog %s: %s; librdkafka goes on trying", self._topic, error.str())

@@ -1,0 +1,196 @@
+"""The seams of the kernel: what it asks of a Kafka cluster and of a local database.
+
+The real adapters are in `standby.adapters`; the fakes in `tests/fakes` keep the same contracts
+(`tests/contracts`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from standby.config import JobConfig
+from standby.errors import Transient
+from standby.replica.claim import Committed
+from standby.replica.overlay import Changes, Emitted
+from standby.wire import JobDefinition
+
+#: A changelog record: full key and value; None as value is a tombstone.
+Change = tuple[bytes, "bytes | None"]
+
+
+class WriterLost(Transient):
+    """A task's producer is of no use any more: fenced, broken, or out of time.
+
+    The outcome of a commit that raised it is unknown; only the way to active finds out (design 4.2).
+    """
+
+    def __init__(self, message: str, *, fenced: bool = False) -> None:
+        super().__init__(message)
+        self.fenced = fenced
+        """Whether Kafka says that another producer with this transactional id came after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a read brought for one changelog partition."""
+
+    changes: Sequence[Change]
+    position: int
+    """The offset after everything passed so far, records and transaction markers alike."""
+    is_out_of_range: bool = False
+    """The partition has nothing (any more) at the position that was asked for."""
+
+
+class Changelog(Protocol):
+    """Reads committed changelog records of any number of partitions; used from one thread."""
+
+    def add(self, partition: int, offset: int) -> None:
+        """Begin to read a partition at ``offset``."""
+        ...
+
+    def remove(self, partition: int) -> None:
+        """Read a partition no longer."""
+        ...
+
+    def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
+        """Return what there is, at most ``limit`` records, after at most the timeout.
+
+        Every partition whose position has moved is in the result. A broker that is away is not an error:
+        there is nothing to read until it is back.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Writer(Protocol):
+    """The transactional producer of one task. `initialise` first; after `WriterLost` only `close`.
+
+    Used from one thread at a time.
+    """
+
+    def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
+        """Fence every earlier writer of the task and end what it left open.
+
+        Raises `WriterLost` when that does not succeed in time, or when cancelled.
+        """
+        ...
+
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
+        """Begin a transaction with these outputs, changelog records and input offset.
+
+        Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never take.
+        """
+        ...
+
+    def commit(self) -> int | None:
+        """Commit what was prepared; return the changelog offset after its last record, None without changes.
+
+        Raises `WriterLost`; the outcome is unknown then.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Abort what was prepared, if that is possible; never raises."""
+        ...
+
+    def close(self) -> None:
+        """Drop the producer; an open transaction is left to the next owner's fence."""
+        ...
+
+
+class Broker(Protocol):
+    """Kafka as the kernel of one job sees it; safe to use from several threads.
+
+    Every method that asks the cluster raises `Transient` when it gets no answer in time.
+    """
+
+    def changelog_id(self) -> str:
+        """Return Kafka's id of the changelog topic."""
+        ...
+
+    def changelog_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset and the end (read uncommitted) of a changelog partition."""
+        ...
+
+    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
+        """Return the ends of changelog partitions: of all records, or the last stable offset."""
+        ...
+
+    def input_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset and the end of an input partition."""
+        ...
+
+    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the ends of input partitions, as a reader of committed records sees them."""
+        ...
+
+    def committed(self, partition: int) -> Committed | None:
+        """Return the stable committed offset of an input partition, None when there is none."""
+        ...
+
+    def open_changelog(self) -> Changelog:
+        """Return a new reader of the changelog."""
+        ...
+
+    def open_writer(self, partition: int) -> Writer:
+        """Return a new producer for a task; it connects, but fences nobody before it is initialised."""
+        ...
+
+    def close(self) -> None:
+        """End the clients that the broker's own questions use."""
+        ...
+
+
+#: Connects to Kafka for a job, as the named cluster.
+Connect = Callable[[str, JobConfig, JobDefinition], Broker]
+
+
+class Profile(str, enum.Enum):
+    """How a database is tuned."""
+
+    SERVING = "serving"
+    """For point reads and steady writes."""
+    LOADING = "loading"
+    """For writing much and reading nothing: a restore from far behind."""
+
+
+class Database(Protocol):
+    """One ordered store of bytes on a local disk.
+
+    Raises `Transient` for a lock held elsewhere, `CorruptState` for broken files, `Unavailable` for a disk
+    that is full or cannot be written.
+    """
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, in order."""
+        ...
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Apply the changes, in order, as one: after a crash all of them are there, or none.
+
+        They need not survive a crash before the next `flush`, but never less than an earlier write.
+        """
+        ...
+
+    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every key that begins with ``prefix``, and its value, in key order."""
+        ...
+
+    def flush(self) -> None:
+        """Bring everything written so far to the disk."""
+        ...
+
+    def close(self) -> None:
+        """Flush and close."""
+        ...
+
+
+#: Opens, or makes, the database in a directory.
+OpenDatabase = Callable[[Path, Profile], Database]

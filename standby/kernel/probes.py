@@ -1,0 +1,43 @@
+"""Named points in the kernel's work at which a test may look, wait, or kill the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+#: Called with the point's name, on the thread that does the work.
+Probe = Callable[[str], None]
+
+RECORD_READ: Final = "takeover: record read"
+WRITER_INITIALISED: Final = "takeover: writer initialised"
+OFFSETS_READ: Final = "takeover: offsets read"
+DRAINED: Final = "takeover: drained"
+CLAIMED: Final = "takeover: claimed"
+
+STEPPED: Final = "batch: state step computed"
+BEFORE_COMMIT: Final = "commit: records sent, transaction open"
+AFTER_COMMIT: Final = "commit: transaction committed, store not written"
+AFTER_STORE: Final = "commit: store written"
+TASK_COMMITTED: Final = "batch: one task committed, perhaps not the last"
+STORE_BATCH: Final = "store: batch made, about to be written"
+REPLAYED: Final = "replay: changes written"
+
+#: Every point, for tests that go through them all.
+POINTS: Final = (
+    RECORD_READ,
+    WRITER_INITIALISED,
+    OFFSETS_READ,
+    DRAINED,
+    CLAIMED,
+    STEPPED,
+    BEFORE_COMMIT,
+    AFTER_COMMIT,
+    AFTER_STORE,
+    TASK_COMMITTED,
+    STORE_BATCH,
+    REPLAYED,
+)
+
+
+def no_probe(point: str) -> None:
+    """Do nothing: what runs in production."""
