@@ -1,0 +1,101 @@
+"""``python -m demo``: the whole promise on real servers; what ``make demo`` runs.
+
+Exit status: 0 when nothing was lost, doubled or wrong and every replica came back; 1 otherwise; 130 and 143
+after Ctrl-C and SIGTERM. Whatever happens, nothing is left running, unless --keep asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from demo.interrupt import Interrupted, Interrupts
+from demo.run import Options, run
+from demo.screen import Screen
+from embedded.cluster import LocalCluster, end, end_abandoned
+from standby.errors import StandfastError
+
+
+def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
+    """Return the options of the run, and whether the cluster shall be kept."""
+    defaults = Options()
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__.partition("\n\n")[0])
+
+    def number(name: str, default: float, text: str) -> None:
+        parser.add_argument(name, type=type(default), default=default, help=f"{text} (default: %(default)s)")
+
+    number("--rate", defaults.rate, "records per second while things are killed")
+    number("--fast-rate", defaults.fast_rate, "records per second for the rest")
+    number("--rows", defaults.rows, "flights to stream")
+    number("--partitions", defaults.partitions, "input partitions, that is tasks")
+    number("--steady-seconds", defaults.steady_seconds, "undisturbed flow before each failure")
+    number("--heartbeat-timeout-ms", defaults.heartbeat_timeout_ms, "silence after which a container is lost")
+    parser.add_argument(
+        "--output", type=Path, default=defaults.output, help="directory of report and picture"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
+    parser.add_argument("--keep", action="store_true", help="leave cluster and job running at the end")
+    arguments = parser.parse_args(argv)
+    pairs = [text.partition("=") for text in arguments.set]
+    if any(not separator for _, separator, _ in pairs):
+        parser.error("--set: KEY=VALUE is needed")
+    options = Options(
+        rate=arguments.rate,
+        fast_rate=arguments.fast_rate,
+        rows=arguments.rows,
+        partitions=arguments.partitions,
+        steady_seconds=arguments.steady_seconds,
+        heartbeat_timeout_ms=arguments.heartbeat_timeout_ms,
+        output=arguments.output,
+        settings={name: value for name, _, value in pairs},
+        is_kept=arguments.keep,
+    )
+    return options, arguments.keep
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; return its exit status."""
+    options, is_kept = parse(argv)
+    with Interrupts() as interrupts:
+        try:
+            with Screen() as screen:
+                return _on_a_cluster(options, screen, interrupts, is_kept=is_kept)
+        except Interrupted as interrupted:
+            return interrupted.exit_status
+        except StandfastError as error:
+            print(f"demo: {error}", file=sys.stderr)
+            return error.exit_status
+
+
+def _on_a_cluster(options: Options, screen: Screen, interrupts: Interrupts, *, is_kept: bool) -> int:
+    # A name of its own: whatever bears it was started here, so that it can be ended without a question.
+    name = f"demo-{os.getpid()}"
+    end_abandoned()
+    try:
+        screen.phase("starting ZooKeeper, Kafka and YARN")
+        begin = time.monotonic()
+        cluster = LocalCluster.start(name, is_temporary=not is_kept, show=screen.say)
+        screen.say(f"the cluster is up after {time.monotonic() - begin:.1f} s: {', '.join(cluster.hosts)}")
+        return run(options, cluster, screen)
+    finally:
+        # From here on nothing may cut the cleaning short.
+        interrupts.ignore()
+        if is_kept:
+            screen.say(f'left running: eval "$(standfast local env --name {name})"')
+        else:
+            screen.phase("ending everything that runs")
+            end(name)
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    os._exit(status)

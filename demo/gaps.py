@@ -1,0 +1,71 @@
+"""How long a failure kept output away, from the broker's clock on the records alone. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+#: Partition → the LogAppendTime of each output record of its task, Unix milliseconds, ascending.
+Appends = Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A failure that was caused, and how long its traces may show; Unix milliseconds."""
+
+    tasks: tuple[int, ...]
+    """Partitions whose actives it took."""
+    begun_ms: int
+    """Just before the first signal was sent."""
+    done_ms: int
+    """Just after the last signal was sent: output after this comes from a successor."""
+    restored_ms: int
+    """When every replica was in sync again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The silence of one task around a failure."""
+
+    partition: int
+    last_ms: int
+    """Its last output before the failure, Unix milliseconds."""
+    first_ms: int
+    """Its first output after it."""
+
+    @property
+    def length_ms(self) -> int:
+        """Return how long there was no output."""
+        return self.first_ms - self.last_ms
+
+
+def gaps(disturbance: Disturbance, appends: Appends) -> tuple[Gap, ...]:
+    """Return the gap of each affected task that had output on both sides of the failure, longest first."""
+    found = []
+    for partition in disturbance.tasks:
+        times = appends.get(partition, ())
+        after = bisect_right(times, disturbance.done_ms)
+        if 0 < after < len(times):
+            found.append(Gap(partition, times[after - 1], times[after]))
+    return tuple(sorted(found, key=lambda gap: -gap.length_ms))
+
+
+def longest_undisturbed_ms(
+    times: Sequence[int], disturbances: Iterable[Disturbance], from_ms: int, to_ms: int
+) -> int:
+    """Return the longest interval between two outputs that lies in [from, to] and touches no disturbance.
+
+    A disturbance lasts from its beginning until everything is restored, since the replacement of the lost
+    replica takes its share of the machine too. 0 when there is no such interval.
+    """
+    windows = [(each.begun_ms, each.restored_ms) for each in disturbances]
+    inside = (
+        after - before
+        for before, after in pairwise(times)
+        if from_ms <= before
+        and after <= to_ms
+        and not any(before <= end and after >= start for start, end in windows)
+    )
+    return max(inside, default=0)

@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM as one exception, once; later ones never cut the cleaning short."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(BaseException):
+    """The user, or whoever runs this process, wants it to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        #: What a shell reports for a process that this signal ended.
+        self.exit_status = 128 + number
+
+
+class Interrupts:
+    """While its block runs, the first of the signals raises `Interrupted` in the main thread."""
+
+    def __init__(self) -> None:
+        self._is_ignoring = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def ignore(self) -> None:
+        """Let no further signal raise."""
+        self._is_ignoring = True
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        if not self._is_ignoring:
+            self._is_ignoring = True
+            raise Interrupted(number)

@@ -1,0 +1,313 @@
+"""The pieces that the demo and the failover benchmark are made of: one job, its failures, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from appmaster.client import ClusterClient
+from demo.events import EventLog
+from demo.gaps import Disturbance
+from demo.report import Failover, step_times
+from demo.standing import Status, active_on, is_warm, victim_host, victim_process, what_is_missing
+from demo.topics import end_offsets
+from demo.verification import Verification, verify
+from demo.watch import Sample, Watch
+from embedded.cluster import LocalCluster
+from examples.flights.replay import INPUT_TOPIC, create_topics
+from standby import naming
+from standby.errors import Unavailable
+from standby.kernel.changelog import split_key
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
+JOB: Final = "flights"
+STAGE: Final = "main"
+
+#: How long a promotion may take before the run counts as failed.
+FAILOVER_SECONDS: Final = 90.0
+#: How long a new standby may take until it is in sync: its container starts a Python and a JVM.
+RESTORE_SECONDS: Final = 240.0
+_DRAIN_SECONDS: Final = 180.0
+_SUBMIT_SECONDS: Final = 300.0
+_LOOK_SECONDS: Final = 0.25
+
+
+def now_ms() -> int:
+    """Return Unix milliseconds, by the clock that the brokers of this machine share."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large the job is."""
+
+    partitions: int = 4
+    processors: int = 2
+    copies: int = 2
+    """Replicas per task: an active and its standbys."""
+
+
+class Scenario:
+    """The flights job on an embedded cluster, watched. Leave its block and it watches no more."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        shape: Shape,
+        show: Callable[[str], None],
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.shape = shape
+        self._show = show
+        self._settings = {
+            "job.container.count": str(shape.processors),
+            "job.hotstandby.enabled": "true",
+            "job.hotstandby.replicationcount": str(shape.copies - 1),
+            "job.state.dir": str(cluster.directory / "state"),
+            **(settings or {}),
+        }
+        self._environment = cluster.environment()
+        self._open = ExitStack()
+        self._watch: Watch | None = None
+        self._log: EventLog | None = None
+        self.failovers: list[Failover] = []
+
+    def __enter__(self) -> Scenario:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def watch(self) -> Watch:
+        """Return what watches the job; there is none before `submit`."""
+        assert self._watch is not None
+        return self._watch
+
+    @property
+    def log(self) -> EventLog:
+        """Return the event log; there is none before `submit`."""
+        assert self._log is not None
+        return self._log
+
+    def submit(self) -> float:
+        """Create the topics and submit the job; return how long the submission took, seconds.
+
+        When it returns, every replica is deployed. Raises `Unavailable` when the submission fails.
+        """
+        create_topics(self.cluster.kafka_bootstrap, self.shape.partitions)
+        begin = time.monotonic()
+        self._log = EventLog(self.cluster.kafka_bootstrap, naming.event_topic(JOB))
+        self._open.callback(self._log.stop)
+        self._log.start()
+        pairs = (part for name, value in self._settings.items() for part in ("--set", f"{name}={value}"))
+        self._standfast("submit", str(JOB_FILE), *pairs)
+        took = time.monotonic() - begin
+        client = self._open.enter_context(
+            ClusterClient(JOB, self.cluster.zookeeper_connect, Path(self._environment["SKEIN_CONFIG"]))
+        )
+        self._watch = Watch(client, self.cluster.kafka_bootstrap)
+        self._open.callback(self._watch.stop)
+        self._watch.start()
+        return took
+
+    def delete(self) -> None:
+        """Delete the job with its topics, group and state; raises `Unavailable` when that fails."""
+        self._standfast("delete", JOB)
+
+    def wait_until_whole(
+        self, *, without: Iterable[str] = (), warm: bool = True, timeout_seconds: float = RESTORE_SECONDS
+    ) -> Sample | None:
+        """Return the first sample that shows every replica in sync, or None when none came in time.
+
+        ``without`` names containers that must be gone from it: right after a loss the status still shows
+        them. ``warm`` waits, once the replicas are in sync, for warm pipelines too, but not for ever.
+        """
+        gone = set(without)
+
+        def is_whole(status: Status) -> bool:
+            placed = {each.container for task in status.tasks for each in task.replicas}
+            return not what_is_missing(status, self.shape.partitions, self.shape.copies) and not placed & gone
+
+        whole = self.watch.wait_for(is_whole, timeout_seconds)
+        if whole is not None and warm:
+            self.watch.wait_for(lambda status: is_whole(status) and is_warm(status), 60.0)
+        return whole
+
+    def kill_process(self, avoid: Iterable[str] = ()) -> Failover:
+        """Kill an active's container, every process of it, and return what came of it.
+
+        Raises `Unavailable` when there is no active to kill.
+        """
+        status = self._status()
+        victim = victim_process(status, avoid)
+        if victim is None or victim.container is None or victim.host is None:
+            raise Unavailable("there is no active whose process could be killed")
+        container, host = victim.container, victim.host
+        tasks = active_on(status, container=container)
+        # The container's own process first, and nothing between it and its JVM: a crash takes both.
+        tree = sorted(
+            (each for each in self.cluster.container_processes(host) if each.container_id == container),
+            key=lambda each: each.pid != victim.pid,
+        )
+        self._show(f"kill -9 {victim.pid}: the active of task {_list(tasks)} in {container} on {host}")
+        begun = now_ms()
+        for each in tree:
+            each.send(signal.SIGKILL)
+        return self._follow("process", container, (container,), tasks, begun, now_ms())
+
+    def lose_host(self, avoid: Iterable[int] = ()) -> tuple[Failover, str]:
+        """Lose a host silently, kill what it held after the failover; return what came of it, and the host.
+
+        The host has at least one active, one of tasks other than ``avoid`` where possible, and is not the
+        master's. Raises `Unavailable` when there is none.
+        """
+        status = self._status()
+        host = victim_host(status, avoid)
+        if host is None:
+            raise Unavailable("there is no host with an active and without the application master")
+        tasks = active_on(status, host=host)
+        containers = tuple(each.container for each in status.containers if each.host == host)
+        self._show(f"the host {host} falls silent: the active of task {_list(tasks)} was there")
+        begun = now_ms()
+        self.cluster.kill_host(host, silent=True)
+        failover = self._follow("host", host, containers, tasks, begun, now_ms(), host)
+        return failover, host
+
+    def drain(self) -> None:
+        """Wait until every input record is committed as processed; gives up after three minutes.
+
+        Giving up raises nothing: what is missing then is the verification's to tell.
+        """
+        ends = end_offsets(self.cluster.kafka_bootstrap, INPUT_TOPIC)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.cluster.kafka_bootstrap,
+                "group.id": self._group(),
+                "enable.auto.commit": False,
+            }
+        )
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        try:
+            while time.monotonic() < deadline:
+                asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
+                try:
+                    committed = {
+                        each.partition: each.offset for each in consumer.committed(asked, timeout=10)
+                    }
+                except KafkaException:
+                    committed = {}
+                if all(committed.get(partition, 0) >= end for partition, end in ends.items() if end):
+                    return
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            consumer.close()
+
+    def verify(self) -> Verification:
+        """Return how outputs and state compare with the batch model; raises `Unavailable`."""
+        changelog = naming.changelog_topic(JOB, JOB, STAGE, self._run())
+        return verify(self.cluster.kafka_bootstrap, changelog, split_key)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return the resident memory of every server and container of the cluster."""
+        status = self.cluster.status()
+        memory = {each.name: each.memory_bytes for each in status.servers}
+        for process in self.cluster.container_processes():
+            name = process.container_id or f"other on {process.host}"
+            memory[name] = memory.get(name, 0) + process.memory_bytes
+        return memory
+
+    def _follow(
+        self,
+        kind: str,
+        victim: str,
+        containers: Sequence[str],
+        tasks: tuple[int, ...],
+        begun: int,
+        done: int,
+        silent_host: str | None = None,
+    ) -> Failover:
+        wanted = set(tasks)
+        self.log.wait_for(lambda events: wanted <= set(step_times(events, begun)), FAILOVER_SECONDS)
+        steps = step_times(self.log.events, begun)
+        for partition in sorted(wanted & set(steps)):
+            first = steps[partition].get("first_commit")
+            took = f"{first - begun:,} ms after the loss" if first is not None else "at some later time"
+            self._show(f"task {partition} is processed again: first commit {took}")
+        for partition in sorted(wanted - set(steps)):
+            self._show(f"task {partition} was NOT taken over within {FAILOVER_SECONDS:.0f} s")
+        if silent_host is not None:
+            self.cluster.finish_silent(silent_host)
+        whole = self.wait_until_whole(without=containers)
+        restored = whole.at_ms if whole is not None else now_ms()
+        if whole is not None:
+            self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after the loss")
+        else:
+            missing = what_is_missing(self._status(), self.shape.partitions, self.shape.copies)
+            self._show(f"the replicas were NOT restored within {RESTORE_SECONDS:.0f} s: {missing}")
+        disturbance = Disturbance(tasks, begun, done, restored)
+        failover = Failover(kind, victim, disturbance, steps, whole is not None)
+        self.failovers.append(failover)
+        return failover
+
+    def _status(self) -> Status:
+        latest = self.watch.wait_for(lambda _: True, 30.0)
+        if latest is None:
+            raise Unavailable("the application master does not answer")
+        return latest.status
+
+    def _run(self) -> str:
+        run = next((job.run for job in self._status().jobs if job.name == JOB), None)
+        if run is None:
+            raise Unavailable(f"the application master knows no job {JOB}")
+        return run
+
+    def _group(self) -> str:
+        return naming.consumer_group(JOB, JOB, STAGE, self._run())
+
+    def _standfast(self, *arguments: str) -> None:
+        """Run the command line as a user would, showing what it prints; raises `Unavailable` when it fails."""
+        command = [sys.executable, "-m", "appmaster.cli.main", *arguments]
+        last = ""
+        # A session of its own: Ctrl-C is this program's to pass on, in its own order.
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=self._environment | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            with process.stdout as lines:
+                for line in lines:
+                    last = line.strip() or last
+                    self._show(line.rstrip())
+            status = process.wait(_SUBMIT_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if status != 0:
+            raise Unavailable(f"standfast {arguments[0]} ended with status {status}: {last}")
+
+
+def _list(tasks: Iterable[int]) -> str:
+    return ", ".join(map(str, tasks)) or "none"

@@ -1,0 +1,186 @@
+"""What the leader's status says, as values; who can be killed next, and whether all is whole. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from standby.errors import Unavailable
+from standby.model import Phase, Role
+
+
+class TaskName(msgspec.Struct, frozen=True):
+    """Which task."""
+
+    job: str
+    stage: str
+    partition: int
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One copy of a task."""
+
+    copy: int
+    role: str = ""
+    phase: str = ""
+    container: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    in_sync: bool = False
+    lag_records: int | None = None
+    input_committed: int | None = None
+    input_end: int | None = None
+    warm: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it processes its input now."""
+        return self.role == Role.ACTIVE.value and self.phase == Phase.ACTIVE.value
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task with all its copies."""
+
+    task: TaskName
+    epoch: int
+    active: int | None = None
+    in_sync: tuple[int, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+
+    @property
+    def partition(self) -> int:
+        """Return its input partition."""
+        return self.task.partition
+
+    @property
+    def active_replica(self) -> Replica | None:
+        """Return the copy that the record names as active, when it is placed."""
+        return next(
+            (each for each in self.replicas if each.copy == self.active and each.container is not None), None
+        )
+
+
+class Container(msgspec.Struct, frozen=True):
+    """A container that the leader knows."""
+
+    container: str
+    host: str = ""
+    pid: int | None = None
+    state: str = ""
+    warm: bool = False
+    rss_bytes: int | None = None
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who leads."""
+
+    candidate: str = ""
+    host: str = ""
+    epoch: int = 0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as the leader reports it."""
+
+    name: str
+    run: str
+    status: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The whole cluster at one moment."""
+
+    cluster: str = ""
+    leader: Leader | None = None
+    jobs: tuple[Job, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    containers: tuple[Container, ...] = ()
+
+
+def parse(status: Mapping[str, Any]) -> Status:
+    """Return the status that a candidate answered with; raises `Unavailable` when it is none."""
+    try:
+        return msgspec.convert(status, Status)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"the application master's status cannot be read: {error}") from error
+
+
+def what_is_missing(status: Status, tasks: int, copies: int) -> str:
+    """Return in words why the job is not whole; empty when every copy of every task is in sync."""
+    if len(status.tasks) < tasks:
+        return f"{len(status.tasks)} of {tasks} tasks known"
+    replicas = [each for task in status.tasks for each in task.replicas]
+    placed = sum(each.container is not None for each in replicas)
+    active = sum(task.active_replica is not None and task.active_replica.is_active for task in status.tasks)
+    in_sync = sum(len(task.in_sync) for task in status.tasks)
+    if placed < tasks * copies:
+        return f"{placed} of {tasks * copies} replicas placed"
+    if active < tasks:
+        return f"{active} of {tasks} tasks active"
+    if in_sync < tasks * copies:
+        return f"{in_sync} of {tasks * copies} replicas in sync"
+    return ""
+
+
+def is_warm(status: Status) -> bool:
+    """Return whether every placed replica could be promoted without waiting for class loading."""
+    return all(each.warm or each.is_active for task in status.tasks for each in task.replicas)
+
+
+def shared_hosts(status: Status) -> tuple[str, ...]:
+    """Return each violation of the same-host rule: copies of one task on one host, in words."""
+    found = []
+    for task in status.tasks:
+        by_host: dict[str, list[int]] = {}
+        for each in task.replicas:
+            if each.container is not None and each.host:
+                by_host.setdefault(each.host, []).append(each.copy)
+        found += [
+            f"task {task.partition}: copies {copies} on {host}"
+            for host, copies in by_host.items()
+            if len(copies) > 1
+        ]
+    return tuple(found)
+
+
+def victim_process(status: Status, avoid: Iterable[str] = ()) -> Replica | None:
+    """Return an active whose container process can be killed, other than the containers in ``avoid``.
+
+    One on the master's host is preferred: after it has moved away, some active surely runs on a host that
+    can be lost without losing the master.
+    """
+    unwanted = set(avoid)
+    actives = [each for each in _actives(status) if each.pid is not None and each.container not in unwanted]
+    master = status.leader.host if status.leader is not None else ""
+    return next((each for each in actives if each.host == master), next(iter(actives), None))
+
+
+def victim_host(status: Status, avoid: Iterable[int] = ()) -> str | None:
+    """Return a host with an active and without the master; one with no active of ``avoid`` if there is one."""
+    master = status.leader.host if status.leader is not None else ""
+    spared = set(avoid)
+    hosts: dict[str, set[int]] = {}
+    for task in status.tasks:
+        active = task.active_replica
+        if active is not None and active.host and active.host != master:
+            hosts.setdefault(active.host, set()).add(task.partition)
+    # Fewest spared tasks first, then fewest tasks at all.
+    return min(hosts, key=lambda host: (len(hosts[host] & spared), len(hosts[host]), host), default=None)
+
+
+def active_on(status: Status, *, container: str | None = None, host: str | None = None) -> tuple[int, ...]:
+    """Return the partitions whose actives are in the container, or on the host."""
+    return tuple(
+        task.partition
+        for task in status.tasks
+        if (active := task.active_replica) is not None
+        and (container is None or active.container == container)
+        and (host is None or active.host == host)
+    )
+
+
+def _actives(status: Status) -> list[Replica]:
+    return [active for task in status.tasks if (active := task.active_replica) is not None]

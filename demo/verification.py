@@ -1,0 +1,111 @@
+"""Everything that a run left in Kafka, checked against the batch model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from demo.compare import Comparison, Record, StateComparison, compare, compare_state
+from demo.topics import Stamped, read_committed
+from examples.flights.model import Expected, expected
+from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
+
+#: Splits a changelog key into store and key.
+SplitKey = Callable[[bytes], tuple[str, bytes]]
+
+#: How long the reading of one topic may take.
+READ_SECONDS: Final = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found, and the times of all records for gaps and picture."""
+
+    records_in: int
+    outputs: Comparison
+    state: StateComparison
+    input_times: Mapping[int, Sequence[int]]
+    """Input partition → LogAppendTime of its records, Unix milliseconds, ascending."""
+    output_times: Mapping[int, Sequence[int]]
+    """Input partition → LogAppendTime of its task's outputs, Unix milliseconds, ascending."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs and state are record for record what the model says."""
+        return self.outputs.is_exact and self.state.mismatched == 0
+
+    def findings(self) -> str:
+        """Return what is wrong, for people; empty when nothing is."""
+        if self.is_exact:
+            return ""
+        found = self.outputs
+        summary = (
+            f"{found.expected} outputs owed, {found.seen} seen: {found.lost} lost, {found.duplicated} duplicated, "
+            f"{found.mismatched} mismatched, {found.misordered} out of order; "
+            f"{self.state.mismatched} of {self.state.keys} state keys wrong"
+        )
+        return "\n".join((summary, *found.examples, *self.state.examples))
+
+
+def verify(bootstrap: str, changelog: str, split_key: SplitKey) -> Verification:
+    """Return how outputs and changelog differ from the model of the committed input.
+
+    ``changelog`` is the name of the job's changelog topic. Raises `Unavailable` when a topic cannot be
+    read to its end.
+    """
+    inputs = list(read_committed(bootstrap, INPUT_TOPIC, READ_SECONDS))
+    # A task's changes come from the input partition of its number, and a key has one partition.
+    task_of = {record.key: record.partition for record in inputs}
+    model = expected((record.key, record.value or b"") for record in inputs)
+    input_times = _times((record.partition, record.timestamp_ms) for record in inputs)
+    records_in = len(inputs)
+    del inputs
+    stamps: list[tuple[int, int]] = []
+
+    def seen() -> Iterator[Record]:
+        for topic in OUTPUT_TOPICS:
+            for record in read_committed(bootstrap, topic, READ_SECONDS):
+                stamps.append((task_of.get(record.key, -1), record.timestamp_ms))
+                yield _record(topic, record)
+
+    outputs = compare(_owed(model), seen())
+    state = compare_state(model.state, _state(read_committed(bootstrap, changelog, READ_SECONDS), split_key))
+    return Verification(records_in, outputs, state, input_times, _times(iter(stamps)))
+
+
+def _owed(model: Expected) -> Iterator[Record]:
+    for topic, pairs in model.outputs.items():
+        for key, value in pairs:
+            yield Record(topic, value["flight"], key, value)
+
+
+def _record(topic: str, record: Stamped) -> Record:
+    """Return the output as a record; one that cannot be parsed keeps its bytes, and will match nothing."""
+    try:
+        value: dict[str, Any] = json.loads(record.value or b"")
+        return Record(topic, str(value["flight"]), record.key, value)
+    except (ValueError, KeyError, TypeError):
+        return Record(topic, repr(record.value), record.key, {})
+
+
+def _state(changes: Iterator[Stamped], split_key: SplitKey) -> dict[str, dict[bytes, dict[str, Any]]]:
+    """Return what is left when every change was applied: the compacted view of the changelog."""
+    stores: dict[str, dict[bytes, dict[str, Any]]] = {}
+    for change in changes:
+        store, key = split_key(change.key)
+        if change.value is None:
+            stores.setdefault(store, {}).pop(key, None)
+        else:
+            stores.setdefault(store, {})[key] = json.loads(change.value)
+    return stores
+
+
+def _times(pairs: Iterator[tuple[int, int]]) -> dict[int, list[int]]:
+    times: dict[int, list[int]] = {}
+    for partition, stamp in pairs:
+        times.setdefault(partition, []).append(stamp)
+    for each in times.values():
+        each.sort()
+    return times

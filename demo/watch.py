@@ -1,0 +1,127 @@
+"""Watches a running cluster: asks its leader for the status and Kafka for the topics' ends, twice a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from demo.standing import Status, parse, shared_hosts
+from demo.topics import end_offsets
+from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
+from standby.errors import StandfastError, Unavailable
+
+#: How often to look.
+INTERVAL_SECONDS: Final = 0.5
+
+
+class StatusSource(Protocol):
+    """Where a status comes from: `appmaster.client.ClusterClient`."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the cluster's status as the candidates' API gives it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at the cluster."""
+
+    at_ms: int
+    """Unix milliseconds."""
+    status: Status
+    """As the leader answered last."""
+    is_fresh: bool
+    """Whether it answered this time."""
+    input_end: int
+    """Records in the input topic."""
+    output_end: int
+    """Offsets used in the output topics: records, transaction markers, and what transactions left behind."""
+
+
+class Watch:
+    """Looks from a thread of its own, from `start` until `stop`, and keeps every sample."""
+
+    def __init__(self, source: StatusSource, bootstrap: str) -> None:
+        self._source = source
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._bootstrap = bootstrap
+        self._samples: list[Sample] = []
+        self._violations: set[str] = set()
+        self._came = threading.Condition()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the looking; waits for a look that is under way."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Return all samples so far."""
+        with self._came:
+            return tuple(self._samples)
+
+    @property
+    def latest(self) -> Sample | None:
+        """Return the last sample; None before the first."""
+        with self._came:
+            return self._samples[-1] if self._samples else None
+
+    @property
+    def same_host_violations(self) -> frozenset[str]:
+        """Return every violation of the same-host rule that any sample showed."""
+        with self._came:
+            return frozenset(self._violations)
+
+    def wait_for(self, holds: Callable[[Status], bool], timeout_seconds: float) -> Sample | None:
+        """Return the first *fresh* sample from now on whose status ``holds``; None when none came in time."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._came:
+            known = len(self._samples)
+            while True:
+                for sample in self._samples[known:]:
+                    if sample.is_fresh and holds(sample.status):
+                        return sample
+                known = len(self._samples)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._came.wait(left)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._look()
+            self._stop.wait(INTERVAL_SECONDS)
+
+    def _look(self) -> None:
+        before = self.latest
+        try:
+            status, is_fresh = parse(self._source.status()), True
+        except StandfastError:
+            # The leader is busy or moving: what it said last stands, marked as old.
+            status, is_fresh = (before.status if before is not None else Status()), False
+        try:
+            input_end = self._end(INPUT_TOPIC)
+            output_end = sum(map(self._end, OUTPUT_TOPICS))
+        except Unavailable:
+            input_end = before.input_end if before is not None else 0
+            output_end = before.output_end if before is not None else 0
+        sample = Sample(time.time_ns() // 1_000_000, status, is_fresh, input_end, output_end)
+        with self._came:
+            self._samples.append(sample)
+            self._violations.update(shared_hosts(status))
+            self._came.notify_all()
+
+    def _end(self, topic: str) -> int:
+        return sum(end_offsets(self._bootstrap, topic, self._admin).values())
