@@ -96,8 +96,10 @@ def log_to_stderr() -> None:
     stderr = logging.StreamHandler()
     stderr.setFormatter(line)
     logging.basicConfig(level=logging.INFO, handlers=[stderr], force=True)
-    for library in ("kazoo", "grpc", "py4j", "pyspark"):
+    for library in ("grpc", "py4j", "pyspark"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # It warns of every single attempt to reconnect; the control loop says what matters of that.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
 
 
 def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel) -> int:

@@ -135,5 +135,6 @@ def _of_control(state: ControlState) -> Iterator[Metric]:
         "Whether the container's znode exists.",
         state.registration is Registration.DONE,
     )
+    yield one("standfast_is_zookeeper_connected", "Whether ZooKeeper answers.", state.is_session_up)
     yield one("standfast_is_warm", "Whether a promotion would find its pipeline warm.", state.is_warm)
     yield one("standfast_obeyed_controller_epoch", "Highest controller epoch obeyed.", state.epoch)

@@ -27,6 +27,7 @@ from standby.control.events import Event, LeftoversFound, ReplicasClosed, Turned
 from standby.control.inbox import Inbox
 from standby.control.ports import Connect, FindLeftoverState, Membership, OpenedStream
 from standby.control.state import ControlState
+from standby.control.turn import due_in_ms
 from standby.errors import BrokenLaw
 from standby.ports import Replicas
 from standby.wire import JobDefinition, Report
@@ -81,7 +82,7 @@ class ControlLoop:
         """Turn until the container is to end; return why, and with which exit code."""
         self._find(())
         while self._quit is None:
-            self.turn(TICK_SECONDS)
+            self.turn(self._pause_seconds())
         return self._quit
 
     def turn(self, timeout_seconds: float) -> None:
@@ -91,7 +92,7 @@ class ControlLoop:
         replicas = self._replicas
         self._apply(
             Turned(
-                now_ms=time.monotonic_ns() // 1_000_000,
+                now_ms=_now_ms(),
                 jitter=random.random(),
                 statuses=replicas.statuses(),
                 is_warm=replicas.is_warm,
@@ -105,6 +106,11 @@ class ControlLoop:
         if self._stream is not None:
             self._stream.finish(_FINISH_SECONDS)
         self._membership.leave(_LEAVE_SECONDS)
+
+    def _pause_seconds(self) -> float:
+        due = due_in_ms(self._state, _now_ms())
+        # What is overdue waits for news, which ends the pause by itself.
+        return min(TICK_SECONDS, due / 1000) if due else TICK_SECONDS
 
     def _apply(self, event: Event) -> None:
         self._state, effects = step(self._state, event)
@@ -161,3 +167,7 @@ class ControlLoop:
             _LOG.exception("the replicas could not be closed")
             in_time = False
         self._inbox.post(ReplicasClosed(in_time))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

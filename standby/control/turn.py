@@ -36,6 +36,13 @@ def turned(state: ControlState, event: Turned) -> Step:
     return state, tuple(effects)
 
 
+def due_in_ms(state: ControlState, now_ms: int) -> int | None:
+    """Return in how many milliseconds a quiet loop must turn again; None: whenever it likes."""
+    if isinstance(state.link, NoStream) and state.link.retry_at_ms is not None:
+        return max(0, state.link.retry_at_ms - now_ms)
+    return None
+
+
 def _stalled(state: ControlState, now_ms: int) -> ControlState:
     """Return the state with every deadline moved by the time for which the process itself stood still.
 
@@ -100,8 +107,7 @@ def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
         # The watch tells of a new leader; this reading makes up for a watch that was lost.
         again = NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1))
         return replace(state, link=again), (LookUpLeader(),) if state.is_session_up else ()
-    is_registering = state.is_session_up and state.registration is not Registration.DONE
-    if state.incarnation is None or state.leftovers is None or is_registering:
+    if state.incarnation is None or state.leftovers is None or state.registration is not Registration.DONE:
         # What the introduction needs is on its way. A lost session's incarnation is not worth introducing;
         # that of a suspended one is: without ZooKeeper, the leader's stream matters all the more.
         return state, ()

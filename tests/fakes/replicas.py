@@ -15,6 +15,15 @@ BREAKS = 99
 """A replica of this partition breaks the whole container."""
 NEVER_CLOSES = 98
 """A replica of this partition does not close."""
+SPINS = 97
+"""A replica of this partition keeps the interpreter busy for a few seconds, as user code may."""
+
+
+def _spin() -> None:
+    deadline = time.monotonic() + 3
+    number = 0
+    while time.monotonic() < deadline:
+        number = (number * 31 + 7) % 1_000_003
 
 
 class FakeReplicas:
@@ -45,6 +54,9 @@ class FakeReplicas:
             )
             if each.replica.task.partition == BREAKS:
                 self.broken = "the JVM is gone"
+            if each.replica.task.partition == SPINS:
+                for _ in range(2):
+                    threading.Thread(target=_spin, daemon=True).start()
         if held != self._statuses:
             self._statuses = held
             self.is_warm = bool(held)

@@ -44,6 +44,7 @@ from standby.control.events import (
     Turned,
 )
 from standby.control.state import ControlState, Identity, NoStream, Policy, Stream
+from standby.control.turn import due_in_ms
 from standby.model import Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.wire import Assign, Exit, JobDefinition
 
@@ -158,6 +159,30 @@ def test_a_lost_session_registers_anew_and_introduces_the_new_incarnation() -> N
     opened = owed[1]
     assert isinstance(opened, OpenStream)
     assert (opened.stream, opened.hello.incarnation) == (2, 9)
+
+
+def test_a_lost_sessions_incarnation_is_not_introduced_again() -> None:
+    played = led()
+    played.turn(StreamBroken(1, "reset"), SessionLost())
+    assert OpenStream not in kinds(played.turns(3_000))
+    assert OpenStream not in kinds(played.turn(SessionConnected()))
+    assert OpenStream in kinds(played.turn(Registered(9)))
+
+
+def test_a_suspended_sessions_incarnation_is() -> None:
+    played = led()
+    played.turn(StreamBroken(1, "reset"), SessionSuspended())
+    assert OpenStream in kinds(played.turns(3_000))
+
+
+def test_a_quiet_loop_turns_again_when_something_is_due() -> None:
+    played = led()
+    assert due_in_ms(played.state, played.now_ms) is None
+    played.turn(StreamBroken(1, "reset"))
+    due = due_in_ms(played.state, played.now_ms)
+    assert due is not None
+    assert OpenStream not in kinds(played.turn(after_ms=due - 1))
+    assert OpenStream in kinds(played.turn(after_ms=1))
 
 
 def test_the_same_incarnation_keeps_its_stream() -> None:

@@ -1,0 +1,229 @@
+"""A container's place in a real ZooKeeper: registration, sessions that end, who leads, task records."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from kazoo.client import KazooClient
+
+from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
+from standby.control.events import (
+    Event,
+    Leader,
+    LeaderChanged,
+    LeaderMoved,
+    LeaderUnknown,
+    Registered,
+    SessionConnected,
+    SessionLost,
+    SessionSuspended,
+)
+from standby.errors import BadConfiguration, Transient
+from standby.model import TaskId, TaskRecord
+from standby.naming import container_path, controller_path, task_path
+from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
+from tests.fakes.zookeeper import LoneZooKeeper
+
+pytestmark = pytest.mark.integration
+
+RECORD = ContainerRecord("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, 1, "0.1.0")
+TASK = TaskId("flights", "main", 0)
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+class Member:
+    """A membership with what it posted."""
+
+    def __init__(self, zookeeper: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.client = make_client(zookeeper.connect, 1_500)
+        self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
+        self.membership.start()
+
+    def next(self, kind: type[_Kind], timeout: float = 15.0) -> _Kind:
+        event = self._queue.get(timeout=timeout)
+        assert isinstance(event, kind), event
+        return event
+
+    def until(self, kind: type[_Kind], timeout: float = 15.0) -> _Kind:
+        while True:
+            event = self._queue.get(timeout=timeout)
+            if isinstance(event, kind):
+                return event
+
+    def registered(self) -> int:
+        self.membership.register()
+        return self.next(Registered).incarnation
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A cluster of the test's own."""
+    return str(request.node.name).replace("[", "-").replace("]", "")
+
+
+@pytest.fixture
+def client(zookeeper: LoneZooKeeper) -> Iterator[Any]:
+    client = zookeeper.client()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def member(zookeeper: LoneZooKeeper, name: str) -> Iterator[Member]:
+    member = Member(zookeeper, name)
+    member.next(SessionConnected)
+    yield member
+    member.membership.leave(5.0)
+    member.client.close()
+
+
+def end_session(zookeeper: LoneZooKeeper, member: KazooClient) -> None:
+    """End another client's session, as its expiry would."""
+    twin = KazooClient(zookeeper.connect, client_id=member.client_id, timeout=1.5)
+    twin.start(timeout=10)
+    twin.stop()
+    twin.close()
+
+
+def test_the_registration_says_where_the_container_is(member: Member, client: Any, name: str) -> None:
+    incarnation = member.registered()
+    data, stat = client.get(container_path(name, RECORD.container))
+    assert decode_container(data, "") == RECORD
+    assert stat.czxid == incarnation
+    assert stat.ephemeralOwner == member.client.client_id[0]
+
+
+def test_registering_twice_is_one_incarnation(member: Member) -> None:
+    assert member.registered() == member.registered()
+
+
+def test_what_a_former_session_left_is_replaced(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    client.create(container_path(name, RECORD.container), b"old", ephemeral=True, makepath=True)
+    old = client.exists(container_path(name, RECORD.container))
+    assert member.registered() > old.czxid
+
+
+def test_leaving_deletes_the_registration(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    member.registered()
+    member.membership.leave(5.0)
+    assert client.exists(container_path(name, RECORD.container)) is None
+
+
+def test_an_ended_session_is_told_and_the_next_registration_is_a_new_incarnation(
+    zookeeper: LoneZooKeeper, member: Member
+) -> None:
+    first = member.registered()
+    end_session(zookeeper, member.client)
+    member.until(SessionLost)
+    member.until(SessionConnected)
+    assert member.registered() > first
+
+
+def test_the_leader_is_followed_through_every_change(member: Member, client: Any, name: str) -> None:
+    path = controller_path(name)
+
+    def look_up() -> Leader | None:
+        member.membership.look_up_leader()
+        return member.next(LeaderChanged).leader
+
+    assert look_up() is None
+    for epoch in range(1, 4):
+        client.create(path, encode(ControllerRecord("a", "h", 5, epoch)), ephemeral=True, makepath=True)
+        member.next(LeaderMoved)
+        assert look_up() == Leader("a", "h", 5, epoch)
+        client.set(path, encode(ControllerRecord("b", "h", 6, epoch)))
+        member.next(LeaderMoved)
+        assert look_up() == Leader("b", "h", 6, epoch)
+        client.delete(path)
+        member.next(LeaderMoved)
+        assert look_up() is None
+
+
+def test_a_leader_record_of_another_program_is_told_as_unknown(
+    member: Member, client: Any, name: str
+) -> None:
+    client.create(controller_path(name), b"{}", makepath=True)
+    member.membership.look_up_leader()
+    assert "controller" in member.next(LeaderUnknown).reason
+
+
+def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: Any, name: str) -> None:
+    own = make_client(zookeeper.connect, 5_000)
+    own.start(timeout=10)
+    records = ZooKeeperRecords(own, name)
+    assert records.read(TASK) is None
+    record = TaskRecord(TASK, 0, 3, {0: "container_1", 1: "container_2"}, {0: "h1"}, (0, 1), True, "d1")
+    client.create(task_path(name, TASK), encode_task(record), makepath=True)
+    assert records.read(TASK) == record
+    later = TaskRecord(TASK, 1, 4, {1: "container_2"}, {}, (1,), True, "d2")
+    client.set(task_path(name, TASK), encode_task(later))
+    assert records.read(TASK) == later
+    client.set(task_path(name, TASK), b"{}")
+    with pytest.raises(BadConfiguration):
+        records.read(TASK)
+    own.stop()
+    own.close()
+
+
+def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        client = make_client(server.connect, 2_000)
+        client.start(timeout=10)
+        records = ZooKeeperRecords(client, "c", timeout_seconds=0.5)
+        assert records.read(TASK) is None
+        server.kill()
+        with pytest.raises(Transient):
+            records.read(TASK)
+        server.start()
+        for _ in range(20):
+            try:
+                assert records.read(TASK) is None
+                break
+            except Transient:
+                continue
+        else:
+            pytest.fail("the reader did not come back")
+        client.stop()
+        client.close()
+
+
+def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        member = Member(server, "c", msgspec.structs.replace(RECORD, container="container_2"))
+        member.next(SessionConnected)
+        first = member.registered()
+        member.membership.look_up_leader()
+        member.next(LeaderChanged)
+        server.kill()
+        member.next(SessionSuspended)
+        server.start()
+        member.next(SessionConnected)
+        assert member.registered() == first, "suspended is not lost"
+        # The watch went with the connection; asking again on SessionConnected brings it back.
+        member.membership.look_up_leader()
+        member.next(LeaderChanged)
+        client = server.client()
+        client.create(controller_path("c"), b"{}", makepath=True)
+        member.next(LeaderMoved)
+        client.stop()
+        client.close()
+        member.membership.leave(5.0)
+        member.client.close()

@@ -1,0 +1,231 @@
+"""The control stream over real sockets and real TLS, against a scripted leader on loopback."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import pytest
+
+from standby.adapters.grpc import (
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    ControlStream,
+    ControlStreams,
+    Credentials,
+    load_credentials,
+)
+from standby.control.effects import OpenStream
+from standby.control.events import (
+    AssignReceived,
+    Event,
+    ExitReceived,
+    Leader,
+    StreamBroken,
+    StreamConnected,
+)
+from standby.errors import BadConfiguration
+from standby.wire import CERTIFICATE_NAME, METHOD, Heartbeat, Hello, Report, encode
+from tests.fakes.certificates import new_credentials, shared_credentials, write_credentials
+from tests.fakes.leader import ScriptedLeader
+
+HELLO = Hello(1, "container_1", "anywhere_0", 1, 7, "127.0.0.1", 4001, 4002, 77, 0)
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+class News:
+    """What the stream posted."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.post = self._queue.put
+
+    def next(self, kind: type[_Kind], timeout: float = 5.0) -> _Kind:
+        """Return the next event, which must be of that kind."""
+        event = self._queue.get(timeout=timeout)
+        assert isinstance(event, kind), event
+        return event
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Return whether nothing is posted for so long."""
+        try:
+            self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
+
+
+@pytest.fixture
+def news() -> News:
+    return News()
+
+
+@pytest.fixture
+def leader() -> Iterator[ScriptedLeader]:
+    with ScriptedLeader(shared_credentials()) as leader:
+        yield leader
+
+
+def connect(
+    leader: ScriptedLeader | int, news: News, credentials: Credentials | None = None, interval_ms: int = 50
+) -> ControlStream:
+    port = leader if isinstance(leader, int) else leader.record.port
+    streams = ControlStreams(credentials or shared_credentials(), interval_ms)
+    return streams.open(OpenStream(3, Leader("a", "127.0.0.1", port, 1), HELLO), news.post)
+
+
+def test_missing_credentials_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=CERTIFICATE_FILE):
+        load_credentials(tmp_path)
+    write_credentials(tmp_path, shared_credentials())
+    (tmp_path / KEY_FILE).unlink()
+    with pytest.raises(BadConfiguration, match=KEY_FILE):
+        load_credentials(tmp_path)
+
+
+def test_credentials_show_nothing_of_the_key() -> None:
+    assert "KEY" not in repr(shared_credentials())
+
+
+def test_the_introduction_comes_first_then_everything_in_order(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    for number in range(100):
+        stream.send(Report(number, ()))
+    session = leader.session()
+    assert session.hello == HELLO
+    session.wait_for(Report, lambda each: each.number == 99)
+    numbers = [each.number for each in session.received if isinstance(each, Report)]
+    assert numbers == list(range(100))
+    stream.drop()
+
+
+def test_heartbeats_come_by_themselves_in_sequence(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    session = leader.session()
+    session.wait_for(Heartbeat, lambda each: each.sequence == 20)
+    beats = [each.sequence for each in session.received if isinstance(each, Heartbeat)]
+    assert beats == list(range(1, len(beats) + 1))
+    times = [at for each, at in zip(session.received, session.at, strict=True) if isinstance(each, Heartbeat)]
+    assert times[19] - times[0] > 19 * 0.05 * 0.8, "no faster than told"
+    stream.drop()
+
+
+def test_reports_do_not_hold_heartbeats_up(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    session = leader.session()
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        stream.send(Report(1, ()))
+        time.sleep(0.005)
+    session.wait_for(Heartbeat, lambda each: each.sequence >= 7)
+    stream.drop()
+
+
+def test_orders_are_posted_in_order(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    session = leader.session()
+    sent = [session.assign(number) for number in range(1, 51)]
+    session.exit(epoch=4)
+    assert news.next(StreamConnected) == StreamConnected(3)
+    for each in sent:
+        assert news.next(AssignReceived) == AssignReceived(3, each)
+    assert news.next(ExitReceived).exit.controller_epoch == 4
+    stream.drop()
+
+
+def test_a_dead_leader_is_noticed_at_once(leader: ScriptedLeader, news: News) -> None:
+    connect(leader, news)
+    leader.session()
+    news.next(StreamConnected)
+    begun = time.monotonic()
+    leader.cut()
+    assert news.next(StreamBroken).stream == 3
+    assert time.monotonic() - begun < 2
+
+
+def test_an_end_in_order_is_a_broken_stream_too(leader: ScriptedLeader, news: News) -> None:
+    connect(leader, news)
+    session = leader.session()
+    news.next(StreamConnected)
+    session.end()
+    assert news.next(StreamBroken).reason == "ended by the leader"
+
+
+def test_nobody_at_the_address_is_noticed_at_once(news: News) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begun = time.monotonic()
+    connect(port, news)
+    assert "UNAVAILABLE" in news.next(StreamBroken).reason
+    assert time.monotonic() - begun < 2
+
+
+def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_tries(news: News) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for _ in range(5):
+        connect(port, news)
+        begun = time.monotonic()
+        news.next(StreamBroken)
+        assert time.monotonic() - begun < 0.5
+
+
+def test_a_leader_with_other_credentials_is_not_talked_to(news: News) -> None:
+    with ScriptedLeader(new_credentials()) as other:
+        connect(other, news)
+        assert "UNAVAILABLE" in news.next(StreamBroken).reason
+
+
+def test_a_container_without_credentials_is_not_listened_to(leader: ScriptedLeader) -> None:
+    trusting = grpc.ssl_channel_credentials(shared_credentials().certificate)
+    options = [("grpc.ssl_target_name_override", CERTIFICATE_NAME)]
+    with grpc.secure_channel(f"127.0.0.1:{leader.record.port}", trusting, options) as channel:
+        call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            list(call(iter([encode(HELLO)])))
+    assert leader.is_quiet(0)
+
+
+def test_what_is_no_message_ends_the_stream(leader: ScriptedLeader, news: News) -> None:
+    connect(leader, news)
+    session = leader.session()
+    news.next(StreamConnected)
+    session.send(HELLO)  # type: ignore[arg-type]
+    assert "not a message" in news.next(StreamBroken).reason
+
+
+def test_the_last_words_arrive(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    session = leader.session()
+    for number in range(50):
+        stream.send(Report(number, ()))
+    stream.finish(2.0)
+    session.wait_for(Report, lambda each: each.number == 49)
+    assert session.is_over.wait(2)
+
+
+def test_a_dropped_stream_says_nothing_more(leader: ScriptedLeader, news: News) -> None:
+    stream = connect(leader, news)
+    session = leader.session()
+    news.next(StreamConnected)
+    stream.drop()
+    assert session.is_over.wait(2)
+    assert news.is_quiet(0.3)
+
+
+def test_a_leader_that_does_not_read_loses_the_stream(news: News) -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        stream = connect(mute.getsockname()[1], news)
+        for number in range(300):
+            stream.send(Report(number, ()))
+        assert "CANCELLED" in news.next(StreamBroken).reason
