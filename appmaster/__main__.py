@@ -91,7 +91,7 @@ def _run() -> int:
             cell,
             control,
             config.name,
-            resign=lambda why: candidate.resign(why),
+            resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
         )
         driver = Driver(inbox, effects.carry_out, teller(events.append, metrics.count))
         port = control.start(host)

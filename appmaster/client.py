@@ -84,7 +84,7 @@ class ClusterClient:
             if is_fresh or self._channel is None:
                 self._find()
             assert self._channel is not None
-            ask = self._channel.unary_unary(CALL)
+            ask = self._channel.unary_unary(CALL, None, None)
             try:
                 answer: dict[str, Any] = json.loads(
                     ask(json.dumps(question).encode(), timeout=timeout_seconds, wait_for_ready=False)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import embedded.cli
+from appmaster.cli import observe, stop, submit
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -23,6 +24,9 @@ INTERRUPTED: Final = 130
 
 #: Mounted in this order, which is the order of the help text.
 COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None], ...]] = (
+    submit.add_commands,
+    observe.add_commands,
+    stop.add_commands,
     embedded.cli.add_commands,
 )
 

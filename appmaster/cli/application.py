@@ -1,0 +1,147 @@
+"""A cluster's cell as a Skein application: its master, one service per host, and the files they need."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import skein
+
+from appmaster.adapters.skein import ANYWHERE, service_name
+from appmaster.config import cluster as cluster_settings
+from standby import cluster as cluster_file
+from standby.config import JobConfig
+from standby.errors import BadConfiguration
+
+#: In the master's working directory, first on its class path: a yarn-site.xml with quick heartbeats.
+HEARTBEAT_JAR: Final = "00-heartbeat.jar"
+
+#: YARN's name for the expiry from which the AM's heartbeat interval follows: half of it.
+_EXPIRY: Final = "yarn.am.liveness-monitor.expiry-interval-ms"
+
+#: A lean JVM for the Skein AM; the last flag lets its own web page work on JDK 17.
+AM_JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k "
+    "--add-opens java.base/java.util=ALL-UNNAMED"
+)
+
+
+def build(
+    config: JobConfig,
+    hosts: Sequence[str],
+    code: Path,
+    jars: Sequence[Path],
+    scratch: Path,
+    hadoop_conf: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> Any:
+    """Return the `skein.ApplicationSpec` of cell 1 for ``config``.
+
+    ``code`` is the directory with the job's modules, ``jars`` Spark's connector; ``scratch`` must last
+    until the application was submitted. Raises `BadConfiguration` for files that cannot be used.
+    """
+    settings = scratch / cluster_file.FILE
+    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell=1)))
+    files: dict[str, Any] = {
+        cluster_file.FILE: _file(settings),
+        cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),
+    }
+    if jars:
+        files[cluster_file.JARS_DIRECTORY] = _archive(
+            _zip(scratch / "jars.zip", list(jars), None, zipfile.ZIP_STORED)
+        )
+    python = config.python
+    if config.python_archive:
+        files["environment"] = _archive(Path(config.python_archive).resolve())
+        python = "./environment/bin/python"
+    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
+    for name in ("JAVA_HOME",):
+        if environment.get(name):
+            variables[name] = environment[name]
+
+    def service(**where: Any) -> Any:
+        return skein.Service(
+            instances=0,
+            resources=skein.Resources(f"{config.memory_mb} MiB", config.vcores),
+            files=files,
+            env=variables,
+            script=f"exec {python} -m standby",
+            # Failed containers just end: what comes next is the leader's decision, never Skein's.
+            allow_failures=True,
+            max_restarts=0,
+            node_label=config.container_label,
+            **where,
+        )
+
+    services = {ANYWHERE: service()}
+    for index, host in enumerate(hosts):
+        services[service_name(index)] = service(nodes=[host], relax_locality=False)
+    master_files = {
+        cluster_file.FILE: files[cluster_file.FILE],
+        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, hadoop_conf, config.am_heartbeat_ms)),
+    }
+    if config.python_archive:
+        master_files["environment"] = files["environment"]
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-1",
+        queue=config.queue,
+        node_label=config.am_label,
+        tags={"standfast"},
+        max_attempts=config.am_max_attempts,
+        services=services,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            files=master_files,
+            env={**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS},
+            script=f"exec {python} -m appmaster.supervisor",
+        ),
+    )
+
+
+def heartbeat_jar(scratch: Path, hadoop_conf: Path, heartbeat_ms: int) -> Path:
+    """Return a jar with the cluster's yarn-site.xml, but the AM's heartbeat every ``heartbeat_ms``.
+
+    The interval follows ``min(5000, expiry / 2)`` as the AM itself reads the expiry; the cluster's own
+    setting stays what it is.
+    """
+    source = hadoop_conf / "yarn-site.xml"
+    try:
+        tree = ET.parse(source)  # noqa: S314 (the cluster's own configuration)
+    except (OSError, ET.ParseError) as error:
+        raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
+    root = tree.getroot()
+    for each in [prop for prop in root.iter("property") if prop.findtext("name") == _EXPIRY]:
+        root.remove(each)
+    added = ET.SubElement(root, "property")
+    ET.SubElement(added, "name").text = _EXPIRY
+    ET.SubElement(added, "value").text = str(2 * heartbeat_ms)
+    target = scratch / HEARTBEAT_JAR
+    with zipfile.ZipFile(target, "w") as jar:
+        jar.writestr("yarn-site.xml", ET.tostring(root))
+    return target
+
+
+def _file(path: Path) -> Any:
+    return skein.File(source=str(path), type="file")
+
+
+def _archive(path: Path) -> Any:
+    if not path.is_file():
+        raise BadConfiguration(f"{path}: the archive does not exist")
+    return skein.File(source=str(path), type="archive")
+
+
+def _zip(
+    target: Path, files: Sequence[Path], base: Path | None, compression: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    with zipfile.ZipFile(target, "w", compression) as archive:
+        # YARN refuses an empty archive; a job without modules of its own still has the directory.
+        archive.writestr(".standfast", b"")
+        for each in files:
+            if each.is_file() and "__pycache__" not in each.parts:
+                archive.write(each, each.relative_to(base) if base is not None else each.name)
+    return target

@@ -1,0 +1,71 @@
+"""A job file and the command line's own settings, as one checked configuration."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from standby.config import JobConfig, flatten, parse
+from standby.errors import BadConfiguration
+
+#: Keys that the environment fills in where neither file nor command line gives them.
+FROM_ENVIRONMENT = {
+    "kafka.bootstrap.servers": "STANDFAST_KAFKA",
+    "zookeeper.connect": "STANDFAST_ZOOKEEPER",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A job as its author wrote it."""
+
+    path: Path
+    flat: Mapping[str, str]
+    config: JobConfig
+
+    @property
+    def directory(self) -> Path:
+        """Return where relative paths of the job begin."""
+        return self.path.resolve().parent
+
+
+def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> JobFile:
+    """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top.
+
+    Raises `BadConfiguration` naming the file, line, key or value that is wrong.
+    """
+    flat = flatten(_yaml(path))
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise BadConfiguration(f"--set {each}: not of the form key=value")
+        flat[name.strip()] = value.strip()
+    for key, variable in FROM_ENVIRONMENT.items():
+        if key not in flat and environment.get(variable):
+            flat[key] = environment[variable]
+    config = parse(flat)
+    if not config.python and not config.python_archive:
+        # The same on every host, which is so on one machine and where environments are shared.
+        flat["job.python"] = sys.executable
+        config = parse(flat)
+    return JobFile(path, flat, config)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfiguration(f"{path}: the job file cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"{path}: the job file is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise BadConfiguration(f"{path}: a job file is a mapping of keys to values")
+    return {str(name): value for name, value in content.items()}

@@ -1,0 +1,194 @@
+"""``standfast status``, ``tasks``, ``containers``, ``events`` and ``logs``: reading, never changing.
+
+Exit status: 0 the job is as it should be (or there was something to print); 1 it is not deployed;
+2 no such job; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+from appmaster.adapters.kafka import read_events
+from appmaster.cli import logs
+from appmaster.cli.output import print_json, print_table
+from appmaster.cli.stop import add_cluster_options, definition_of, open_zookeeper
+from appmaster.client import ClusterClient
+from standby import naming
+from standby.config import kafka_settings, parse
+from standby.errors import BadConfiguration, Unavailable
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the reading commands on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = subparsers.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=(__doc__ or "").partition("\n\n")[2],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        parser.set_defaults(run=run)
+        return parser
+
+    command("status", _status, "show how a job is; exit status 1 when it is not deployed")
+    command("tasks", _tasks, "show each replica: role, phase, host, lag")
+    command("containers", _containers, "show each container: host, state, memory")
+    events = command("events", _events, "show the event log: failures, decisions and their reasons")
+    events.add_argument("--follow", action="store_true", help="go on with what happens, until interrupted")
+    events.add_argument("--kind", action="append", default=[], help="only entries of this kind (repeatable)")
+    log = command("logs", _logs, "show what the master and the containers have logged")
+    log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
+    log.add_argument(
+        "--lines", type=int, default=200, metavar="N", help="the last N lines of each (default: 200)"
+    )
+
+
+def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the leader's status, or what is recorded when nobody leads; raises as the client does."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    cluster = arguments.cluster or arguments.job
+    with ClusterClient(cluster, arguments.zookeeper) as client:
+        definition = definition_of(arguments.job, client.zookeeper)
+        try:
+            status = client.status()
+        except Unavailable as error:
+            recorded = client.zookeeper.status(arguments.job)
+            return {
+                "cluster": cluster,
+                "leader": None,
+                "jobs": [
+                    {
+                        "name": arguments.job,
+                        "run": definition.run,
+                        "status": recorded.state if recorded is not None else "submitted",
+                        "reasons": [*(recorded.reasons if recorded is not None else ()), str(error)],
+                    }
+                ],
+                "tasks": [],
+                "containers": [],
+                "requests": [],
+            }
+    return status
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    job = next(each for each in status["jobs"] if each["name"] == arguments.job)
+    if arguments.json:
+        print_json(status)
+    else:
+        leader = status["leader"]
+        print(f"{job['name']}: {job['status']}")
+        print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
+        print(f"run {job['run']}")
+        if leader is not None:
+            print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
+        if status["tasks"]:
+            print()
+            tasks_table(status)
+    return 0 if job["status"] == "deployed" and status["leader"] is not None else 1
+
+
+def tasks_table(status: dict[str, Any]) -> None:
+    """Print who does what where."""
+    rows = [
+        (
+            f"{task['task']['job']}/{task['task']['stage']}.{task['task']['partition']}",
+            task["epoch"],
+            each["copy"],
+            each["role"],
+            each["phase"],
+            "yes" if each["in_sync"] else "no",
+            each["lag_records"],
+            each["host"],
+            each["container"],
+            "yes" if each["warm"] else "no",
+        )
+        for task in status["tasks"]
+        for each in task["replicas"]
+    ]
+    headings = ("TASK", "EPOCH", "COPY", "ROLE", "PHASE", "IN SYNC", "LAG", "HOST", "CONTAINER", "WARM")
+    print_table(headings, rows)
+
+
+def _tasks(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    if arguments.json:
+        print_json(status["tasks"])
+    else:
+        tasks_table(status)
+    return 0
+
+
+def _containers(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    if arguments.json:
+        print_json(status["containers"])
+        return 0
+    rows = [
+        (
+            each["container"],
+            each["host"],
+            each["pid"],
+            each["state"],
+            each["slot"],
+            "yes" if each["warm"] else "no",
+            f"{each['rss_bytes'] >> 20} MiB" if each["rss_bytes"] else None,
+            each["reason"] or None,
+        )
+        for each in status["containers"]
+    ]
+    print_table(("CONTAINER", "HOST", "PID", "STATE", "PLACE", "WARM", "MEMORY", "REASON"), rows)
+    return 0
+
+
+def _events(arguments: argparse.Namespace) -> int:
+    with open_zookeeper(arguments) as zookeeper:
+        config = parse(definition_of(arguments.job, zookeeper).config)
+    topic = naming.event_topic(arguments.cluster or arguments.job)
+    for entry in read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False):
+        if arguments.kind and entry["kind"] not in arguments.kind:
+            continue
+        if arguments.json:
+            print(json.dumps(entry), flush=True)
+        else:
+            print(describe(entry), flush=True)
+    return 0
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """Return an entry of the event log as one line for people, times local."""
+    seconds, milliseconds = divmod(entry["at_ms"], 1000)
+    at = time.strftime("%H:%M:%S", time.localtime(seconds))
+    said = [f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " ")]
+    for key in ("job", "task", "copy", "container", "host", "task_epoch"):
+        if entry[key] is not None:
+            said.append(f"{key.replace('_', ' ')} {entry[key]}")
+    line = "  ".join(said)
+    return f"{line}: {entry['reason']}" if entry["reason"] else line
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    with open_zookeeper(arguments) as zookeeper:
+        definition_of(arguments.job, zookeeper)
+        cell = zookeeper.cell(1)
+    if cell is None or not cell.application:
+        raise BadConfiguration(
+            f"{arguments.job} has no application now; its YARN logs go with the application"
+        )
+    found = logs.collect(cell.application, arguments.container, arguments.lines)
+    if arguments.json:
+        print_json([each.as_json() for each in found])
+        return 0 if found else 1
+    for each in found:
+        print(f"==> {each.container} on {each.node}: {each.name}")
+        print(each.text)
+    return 0 if found else 1

@@ -1,0 +1,48 @@
+"""How commands print: tables for people, one JSON document for programs, progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on standard output."""
+    print(json.dumps(document, indent=2))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table on standard output, as wide as its content where that is no terminal."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for each in headings:
+        table.add_column(each, overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if each is None else str(each) for each in row))
+    is_terminal = sys.stdout.isatty()
+    Console(file=sys.stdout, width=None if is_terminal else 220, highlight=False, markup=False).print(table)
+
+
+class Progress:
+    """Lines on standard error, each said once, with the time since the start in front."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self._start = time.monotonic()
+        self._last = ""
+        self._is_quiet = is_quiet
+
+    def say(self, text: str) -> None:
+        """Print ``text`` unless it is what was said last."""
+        if text != self._last and not self._is_quiet:
+            print(f"{time.monotonic() - self._start:6.1f} s  {text}", file=sys.stderr, flush=True)
+        self._last = text
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it has taken so far."""
+        return time.monotonic() - self._start

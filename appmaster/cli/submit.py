@@ -1,0 +1,297 @@
+"""``standfast submit``: check everything, then submit, then wait until every replica is in place.
+
+Exit status: 0 deployed; 1 the application ended or did not deploy in time; 2 the job, a key, a value or
+a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from appmaster.adapters.kafka import Topics, check_changelog, now_ms
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.cli import application, yarn
+from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.observe import tasks_table
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.stop import undeploy
+from appmaster.client import ClusterClient
+from appmaster.records import CellRecord, JobRecord
+from embedded import jars
+from standby import naming
+from standby.config import kafka_settings
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.feed.functions import job_code, step_of, transform_of
+from standby.wire import JobDefinition
+
+_POLL_SECONDS: Final = 0.25
+
+#: Settings of a changelog that correctness rests on.
+_CHANGELOG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks found out and the submit goes on with."""
+
+    tasks: int
+    topics: dict[str, int]
+    hosts: tuple[str, ...]
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``submit`` on the command line."""
+    parser = subparsers.add_parser(
+        "submit",
+        help="check a job, submit it to YARN and wait until it is deployed",
+        description="Check a job, submit it to YARN and wait until every replica is deployed.",
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="set a key on top of the file",
+    )
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="if the job runs already, stop it and start it as it is now; its state stays",
+    )
+    parser.add_argument("--check", action="store_true", help="check everything, submit nothing")
+    parser.add_argument(
+        "--wait",
+        choices=("deployed", "warm", "none"),
+        default="deployed",
+        help="what to wait for: all replicas registered and restored (default), also warm, or nothing",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to wait (default: %(default)g)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=_submit)
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    job = load(arguments.job, arguments.settings)
+    config = job.config
+    yarn.hadoop_conf()
+    progress.say("checking the job's functions")
+    with job_code(job.directory, config.modules) as code:
+        check_functions(job)
+        progress.say("checking Kafka and ZooKeeper")
+        topics = Topics(kafka_settings(config))
+        tasks = check_topics(job, topics)
+        with (
+            ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms) as zookeeper,
+            yarn.skein_client() as client,
+        ):
+            progress.say("checking YARN")
+            hosts = check_yarn(job, client)
+            running = _running(zookeeper, client)
+            if running and not arguments.update:
+                raise BadConfiguration(
+                    f"{config.job_name} runs already as {running}; stop it with `standfast kill {config.job_name}`, "
+                    "or submit with --update"
+                )
+            definition = define(job, tasks, zookeeper)
+            if arguments.check:
+                progress.say("everything is in order; nothing was submitted")
+                return 0
+            if running:
+                progress.say(f"updating: stopping {running}")
+                undeploy(config.job_name, config.cluster, zookeeper, client, purge=False, progress=progress)
+            make_topics(job, topics, definition)
+            zookeeper.prepare()
+            former = zookeeper.cell(1)
+            claim = CellRecord("", now_ms(), getpass.getuser())
+            if not zookeeper.claim_cell(1, claim, replaces=former):
+                raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
+            try:
+                zookeeper.put_job(JobRecord(definition))
+                progress.say("submitting to YARN")
+                with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+                    connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
+                    spec = application.build(
+                        config, hosts, code, connector, Path(scratch), yarn.hadoop_conf()
+                    )
+                    application_id = client.submit(spec)
+            except BaseException:
+                zookeeper.drop_cell(1)
+                raise
+            zookeeper.put_cell(1, CellRecord(application_id, claim.submitted_ms, claim.submitter))
+            progress.say(f"submitted as {application_id}")
+            if arguments.wait == "none":
+                return 0
+            status = wait_deployed(job, client, application_id, arguments, progress)
+    seconds = progress.seconds
+    if arguments.json:
+        print_json({"application": application_id, "seconds": round(seconds, 3), **status})
+    else:
+        progress.say(f"{config.job_name} is deployed")
+        tasks_table(status)
+    return 0
+
+
+def check_functions(job: JobFile) -> None:
+    """Raise `BadConfiguration` when a function of the job cannot be used, or its plan is not allowed."""
+    step_of(job.config)
+    transform_of(job.config)
+    if job.config.feed == "spark" and job.config.transform:
+        from standby.feed.spark import check_transform
+
+        check_transform(job.config, jars.classpath("spark-kafka"))
+
+
+def check_topics(job: JobFile, topics: Topics) -> int:
+    """Return the number of tasks; raises `BadConfiguration` naming each topic that does not exist."""
+    known = topics.partitions()
+    missing = [name for name in (*job.config.inputs, *job.config.outputs) if name not in known]
+    if missing:
+        raise BadConfiguration(
+            f"topic {', '.join(missing)} does not exist on {job.config.kafka_bootstrap}; create it, "
+            "or correct task.inputs and task.outputs"
+        )
+    return known[job.config.inputs[0]]
+
+
+def check_yarn(job: JobFile, client: Any) -> tuple[str, ...]:
+    """Return the hosts that get a service of their own; raises `BadConfiguration` for what YARN cannot give."""
+    nodes = client.get_nodes(states=["RUNNING"])
+    if not nodes:
+        raise Unavailable("YARN has no RUNNING node")
+    config = job.config
+    largest = max(int(each.total_resources.memory) for each in nodes)
+    for key, memory in (
+        ("cluster-manager.container.memory.mb", config.memory_mb),
+        ("yarn.am.container.memory.mb", config.am_memory_mb),
+    ):
+        if memory > largest:
+            raise BadConfiguration(f"{key}: {memory} MiB, but the largest host offers {largest}")
+    names = {queue.name for queue in client.get_all_queues()}
+    if config.queue not in names:
+        raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
+    running = tuple(sorted(each.host for each in nodes))
+    unknown = [each for each in config.hosts if each not in running]
+    if unknown:
+        raise BadConfiguration(
+            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
+        )
+    return config.hosts or running
+
+
+def _running(zookeeper: ZooKeeper, client: Any) -> str:
+    cell = zookeeper.cell(1)
+    return cell.application if cell is not None and yarn.is_running(client, cell.application) else ""
+
+
+def define(job: JobFile, tasks: int, zookeeper: ZooKeeper) -> JobDefinition:
+    """Return the job's definition: of its present run when it has one, else of a new run.
+
+    Raises `BadConfiguration` when the input has another number of partitions than the run began with.
+    """
+    config = job.config
+    present = zookeeper.job(config.job_name) if zookeeper.exists() else None
+    run = present.definition.run if present is not None else uuid.uuid4().hex
+    if present is not None and present.definition.tasks != tasks:
+        raise BadConfiguration(
+            f"{config.inputs[0]} has {tasks} partitions, but {config.job_name} was begun with "
+            f"{present.definition.tasks}: keys would move to other tasks than their state; "
+            f"`standfast delete {config.job_name}` and submit it anew, or restore the topic"
+        )
+    return JobDefinition(
+        name=config.job_name,
+        run=run,
+        config=dict(job.flat),
+        changelog=naming.changelog_topic(config.cluster, config.job_name, config.stage, run),
+        group=naming.consumer_group(config.cluster, config.job_name, config.stage, run),
+        tasks=tasks,
+    )
+
+
+def make_topics(job: JobFile, topics: Topics, definition: JobDefinition) -> None:
+    """Create the changelog and the event log, or check the ones that exist."""
+    config = job.config
+    wanted = {**_CHANGELOG, "delete.retention.ms": str(config.changelog_delete_retention_ms)}
+    if not topics.create(definition.changelog, definition.tasks, config.changelog_replication, wanted):
+        check_changelog(topics, definition.changelog, definition.tasks, wanted)
+    # A week of events, in one partition: its order is the cluster's history.
+    topics.create(
+        naming.event_topic(config.cluster), 1, config.changelog_replication, {"retention.ms": "604800000"}
+    )
+
+
+def wait_deployed(
+    job: JobFile, client: Any, application_id: str, arguments: argparse.Namespace, progress: Progress
+) -> dict[str, Any]:
+    """Return the leader's status once the job is deployed (and warm, if asked for).
+
+    Raises `StandfastError` with the reasons when the application ends, or the time is over.
+    """
+    deadline = time.monotonic() + arguments.timeout
+    looked = 0.0
+    reasons: Sequence[str] = ()
+    with ClusterClient(job.config.cluster, job.config.zookeeper) as cluster:
+        while time.monotonic() < deadline:
+            if time.monotonic() - looked > 2.0:
+                looked = time.monotonic()
+                if not yarn.is_running(client, application_id):
+                    report = client.application_report(application_id)
+                    raise StandfastError(
+                        f"{application_id} ended: {report.diagnostics or report.final_status}; "
+                        f"see `standfast logs {job.config.job_name}`"
+                    )
+            try:
+                status = cluster.status()
+            except Unavailable:
+                progress.say("waiting for the application master")
+                time.sleep(_POLL_SECONDS)
+                continue
+            mine = next((each for each in status["jobs"] if each["name"] == job.config.job_name), None)
+            if mine is not None and mine["status"] == "failed":
+                raise StandfastError(f"{job.config.job_name} failed: {'; '.join(mine['reasons'])}")
+            if mine is not None:
+                reasons = mine["reasons"]
+                cold = [each["container"] for each in status["containers"] if not each["warm"]]
+                if mine["status"] == "deployed" and (arguments.wait == "deployed" or not cold):
+                    if not cold:
+                        progress.say("all containers are warm")
+                    else:
+                        progress.say(
+                            f"{len(cold)} of {len(status['containers'])} containers are not warm yet"
+                        )
+                    return status
+                progress.say(_describe(mine, status, cold))
+            time.sleep(_POLL_SECONDS)
+    raise StandfastError(
+        f"{job.config.job_name} is not deployed after {arguments.timeout:g} s ({'; '.join(reasons)}); "
+        f"it goes on trying: see `standfast status {job.config.job_name}`"
+    )
+
+
+def _describe(mine: dict[str, Any], status: dict[str, Any], cold: list[str]) -> str:
+    registered = len(status["containers"])
+    wanted = mine["processors"] * mine["copies"]
+    placed = [each for task in status["tasks"] for each in task["replicas"]]
+    ready = sum(each["phase"] in ("active", "tailing") for each in placed)
+    return (
+        f"{registered} of {wanted} containers registered, {ready} of {len(placed)} replicas restored, "
+        f"{registered - len(cold)} containers warm"
+    )
