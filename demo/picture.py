@@ -109,7 +109,9 @@ def _draw_owners(axes: Any, timeline: Timeline, start: int) -> None:
     axes.set_yticks(partitions, [f"task {partition}" for partition in partitions])
     axes.set_ylabel("active on")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours[host]) for host in hosts]
-    axes.legend(handles, hosts, loc="lower left", fontsize=8, ncols=max(1, len(hosts)))
+    axes.legend(
+        handles, hosts, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=max(1, len(hosts))
+    )
 
 
 def _mark_failures(axes: Any, timeline: Timeline, start: int, *, has_labels: bool) -> None:
@@ -124,10 +126,25 @@ def _mark_failures(axes: Any, timeline: Timeline, start: int, *, has_labels: boo
         if failover.is_restored:
             axes.axvline(restored, color=_OUT, linewidth=1, linestyle=":")
         if has_labels:
-            place = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "rotation": 90, "va": "top"}
-            axes.annotate(f"{failover.kind} lost", (at, 0.98), color=_GAP, ha="right", **place)
+            _label(axes, f"{failover.kind} lost ", at, _GAP)
             if failover.is_restored:
-                axes.annotate("all in sync", (restored, 0.98), color=_OUT, ha="right", **place)
+                _label(axes, "all in sync ", restored, _OUT)
+
+
+def _label(axes: Any, text: str, at: float, colour: str) -> None:
+    """Write along a vertical line; a label beyond the axes must not shrink the rest."""
+    label = axes.annotate(
+        text,
+        (at, 0.98),
+        xycoords=("data", "axes fraction"),
+        color=colour,
+        fontsize=8,
+        rotation=90,
+        ha="right",
+        va="top",
+        annotation_clip=True,
+    )
+    label.set_in_layout(False)
 
 
 def _draw_zoom(axes: Any, timeline: Timeline, number: int) -> None:

@@ -194,7 +194,8 @@ def assemble(
 def outcome(report: Mapping[str, Any]) -> list[str]:
     """Return the report's substance in a few lines."""
     lines = [
-        f"{report['records_in']:,} records in, {report['outputs_seen']:,} of {report['outputs_expected']:,} outputs seen",
+        f"{report['records_in']:,} records in",
+        f"{report['outputs_seen']:,} outputs seen of {report['outputs_expected']:,}",
         f"{report['lost']} lost, {report['duplicated']} duplicated, {report['mismatched']} wrong",
         f"{report['state_mismatched']} of {report['state_keys']:,} state keys wrong",
     ]

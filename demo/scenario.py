@@ -28,7 +28,6 @@ from embedded.cluster import LocalCluster
 from examples.flights.replay import INPUT_TOPIC, create_topics
 from standby import naming
 from standby.errors import Unavailable
-from standby.kernel.changelog import split_key
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
@@ -221,7 +220,7 @@ class Scenario:
     def verify(self) -> Verification:
         """Return how outputs and state compare with the batch model; raises `Unavailable`."""
         changelog = naming.changelog_topic(JOB, JOB, STAGE, self._run())
-        return verify(self.cluster.kafka_bootstrap, changelog, split_key)
+        return verify(self.cluster.kafka_bootstrap, changelog)
 
     def memory_bytes(self) -> dict[str, int]:
         """Return the resident memory of every server and container of the cluster."""

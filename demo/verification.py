@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,9 +11,7 @@ from demo.compare import Comparison, Record, StateComparison, compare, compare_s
 from demo.topics import Stamped, read_committed
 from examples.flights.model import Expected, expected
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
-
-#: Splits a changelog key into store and key.
-SplitKey = Callable[[bytes], tuple[str, bytes]]
+from standby.replica.keys import split
 
 #: How long the reading of one topic may take.
 READ_SECONDS: Final = 180.0
@@ -49,7 +47,7 @@ class Verification:
         return "\n".join((summary, *found.examples, *self.state.examples))
 
 
-def verify(bootstrap: str, changelog: str, split_key: SplitKey) -> Verification:
+def verify(bootstrap: str, changelog: str) -> Verification:
     """Return how outputs and changelog differ from the model of the committed input.
 
     ``changelog`` is the name of the job's changelog topic. Raises `Unavailable` when a topic cannot be
@@ -71,7 +69,7 @@ def verify(bootstrap: str, changelog: str, split_key: SplitKey) -> Verification:
                 yield _record(topic, record)
 
     outputs = compare(_owed(model), seen())
-    state = compare_state(model.state, _state(read_committed(bootstrap, changelog, READ_SECONDS), split_key))
+    state = compare_state(model.state, _state(read_committed(bootstrap, changelog, READ_SECONDS)))
     return Verification(records_in, outputs, state, input_times, _times(iter(stamps)))
 
 
@@ -90,11 +88,11 @@ def _record(topic: str, record: Stamped) -> Record:
         return Record(topic, repr(record.value), record.key, {})
 
 
-def _state(changes: Iterator[Stamped], split_key: SplitKey) -> dict[str, dict[bytes, dict[str, Any]]]:
+def _state(changes: Iterator[Stamped]) -> dict[str, dict[bytes, dict[str, Any]]]:
     """Return what is left when every change was applied: the compacted view of the changelog."""
     stores: dict[str, dict[bytes, dict[str, Any]]] = {}
     for change in changes:
-        store, key = split_key(change.key)
+        store, key = split(change.key)
         if change.value is None:
             stores.setdefault(store, {}).pop(key, None)
         else:

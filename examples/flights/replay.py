@@ -29,7 +29,8 @@ def create_topics(bootstrap: str, partitions: int) -> None:
     topics = [
         NewTopic(name, num_partitions=partitions, config=stamped) for name in (INPUT_TOPIC, *OUTPUT_TOPICS)
     ]
-    for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(topics).values():
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    for future in client.create_topics(topics, operation_timeout=30).values():
         try:
             future.result()
         except KafkaException as error:

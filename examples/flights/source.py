@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import io
 import json
 import zipfile
 from collections.abc import Iterator
@@ -33,8 +32,10 @@ def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
     ``NA`` where it is missing.
     Raises `Unavailable` when the data set is not installed.
     """
+    with zipfile.ZipFile(_archive()) as archive:
+        header, *lines = archive.read("flights.csv").decode().splitlines()
     # The order of flights scheduled for the same minute is the data set's own: sorting is stable.
-    timetable = sorted(_rows(), key=lambda row: (row["time_hour"], int(row["minute"])))
+    timetable = csv.DictReader([header, *sorted(lines, key=_departure)])
     for row in islice(timetable, rows):
         if years_later:
             year = str(int(row["year"]) + years_later)
@@ -46,9 +47,10 @@ def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
         yield Raw(key.encode(), json.dumps(row, separators=(",", ":")).encode())
 
 
-def _rows() -> Iterator[dict[str, str]]:
-    with zipfile.ZipFile(_archive()) as archive, archive.open("flights.csv") as member:
-        yield from csv.DictReader(io.TextIOWrapper(member, encoding="utf-8"))
+def _departure(line: str) -> tuple[str, int]:
+    """Return the scheduled departure in a row, whose last fields are the minute and the hour in UTC."""
+    _, minute, hour = line.rsplit(",", 2)
+    return hour, int(minute)
 
 
 def _archive() -> Path:

@@ -1,0 +1,99 @@
+"""The yardstick of every test that claims exactness: the flights as input, the batch model as judge.
+
+Typical use, with the flights job (or any job with its step and stores) on a cluster::
+
+    fresh_topics(bootstrap, partitions=4)
+    produce(bootstrap, rows=20_000)
+    ...                                    # run the job, kill what the test is about
+    wait_until_processed(bootstrap, cluster="c", job="flights", run=run_id)
+    assert_exact(bootstrap, cluster="c", job="flights", run=run_id)
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from demo.topics import end_offsets
+from demo.traffic import Traffic
+from demo.verification import Verification, verify
+from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS, create_topics
+from examples.flights.source import flights
+from standby import naming
+
+__all__ = [
+    "INPUT_TOPIC",
+    "OUTPUT_TOPICS",
+    "assert_exact",
+    "fresh_topics",
+    "produce",
+    "stream",
+    "wait_until_processed",
+]
+
+
+def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
+    """Create the job's topics, empty: an earlier test's are deleted first."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    ours = {INPUT_TOPIC, *OUTPUT_TOPICS}
+    old = sorted(ours & set(client.list_topics(timeout=10).topics))
+    for future in client.delete_topics(old, operation_timeout=30).values() if old else ():
+        future.result()
+    deadline = time.monotonic() + 30
+    # A deleted topic is listed for a moment more, and cannot be created as long as it is.
+    while ours & set(client.list_topics(timeout=10).topics):
+        assert time.monotonic() < deadline, "the topics of an earlier test are still there"
+        time.sleep(0.1)
+    create_topics(bootstrap, partitions)
+
+
+def stream(bootstrap: str, *, rows: int, rate: float, skip: int = 0) -> Traffic:
+    """Start to produce ``rows`` flights, after the first ``skip``, at ``rate`` per second; stop it in the end."""
+    records = list(islice(flights(skip + rows), skip, None))
+    traffic = Traffic(bootstrap, records, rate)
+    traffic.start()
+    return traffic
+
+
+def produce(bootstrap: str, *, rows: int, skip: int = 0) -> None:
+    """Produce ``rows`` flights, after the first ``skip``, as fast as it goes, and wait for the broker."""
+    traffic = stream(bootstrap, rows=rows, rate=100_000, skip=skip)
+    assert traffic.join(120), "the input could not be produced within two minutes"
+
+
+def wait_until_processed(
+    bootstrap: str, *, cluster: str, job: str, run: str, timeout_seconds: float = 120, stage: str = "main"
+) -> None:
+    """Wait until the job's committed offsets are at the end of the input; fails telling what is left."""
+    ends = {partition: end for partition, end in end_offsets(bootstrap, INPUT_TOPIC).items() if end}
+    group = naming.consumer_group(cluster, job, stage, run)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    deadline = time.monotonic() + timeout_seconds
+    left = ends
+    try:
+        while left and time.monotonic() < deadline:
+            asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
+            try:
+                committed = {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+            except KafkaException:
+                continue
+            left = {
+                partition: end - max(0, committed.get(partition, 0))
+                for partition, end in ends.items()
+                if committed.get(partition, 0) < end
+            }
+            time.sleep(0.1)
+    finally:
+        consumer.close()
+    assert not left, f"not processed within {timeout_seconds:.0f} s: {left} records per partition"
+
+
+def assert_exact(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> Verification:
+    """Compare outputs and state, record for record, with the batch model; fails telling what differs."""
+    found = verify(bootstrap, naming.changelog_topic(cluster, job, stage, run))
+    assert found.is_exact, found.findings()
+    assert found.outputs.expected == found.records_in > 0
+    return found

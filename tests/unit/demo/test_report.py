@@ -1,0 +1,171 @@
+"""The report has what it must have, and a run that broke a promise is not passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.compare import Comparison, StateComparison
+from demo.events import Event, decode
+from demo.gaps import Disturbance
+from demo.report import Failover, faults, step_times, summary
+from demo.run import assemble, outcome
+from demo.verification import Verification
+from demo.watch import Sample
+from tests.unit.demo.statuses import status, task
+
+BEGUN = 1_000_000
+STEPS = {
+    "detected": 20,
+    "recorded": 30,
+    "ordered": 35,
+    "fenced": 60,
+    "drained": 90,
+    "active": 100,
+    "first_commit": 300,
+}
+
+
+def finished(partition: int, begun: int = BEGUN) -> Event:
+    times = {f"{name}_ms": begun + value for name, value in STEPS.items()}
+    return Event(at_ms=begun + 400, kind="failover_finished", data={"tasks": {str(partition): times}})
+
+
+def failover(kind: str = "process", tasks: tuple[int, ...] = (0, 1), *, is_restored: bool = True) -> Failover:
+    disturbance = Disturbance(tasks, BEGUN, BEGUN + 2, BEGUN + 15_000)
+    events = [finished(partition) for partition in tasks]
+    return Failover(kind, "c2", disturbance, step_times(events, BEGUN), is_restored)
+
+
+def verification(**changes: int) -> Verification:
+    exact = Comparison(expected=6, seen=6, lost=0, duplicated=0, mismatched=0, misordered=0)
+    times = {
+        0: [BEGUN - 400, BEGUN - 100, BEGUN + 350, BEGUN + 500],
+        1: [BEGUN - 100, BEGUN - 40, BEGUN + 900, BEGUN + 950],
+    }
+    return Verification(
+        records_in=8,
+        outputs=replace(exact, **changes),  # type: ignore[arg-type]
+        state=StateComparison(keys=3, mismatched=0),
+        input_times=times,
+        output_times=times,
+    )
+
+
+def report(found: Verification | None = None, **changes: Any) -> dict[str, Any]:
+    assembled, _ = assemble([failover()], found or verification(), [], (BEGUN - 1_000, BEGUN + 20_000))
+    return {"records_sent": 8, "same_host_violations": 0, **assembled, "faults": [], **changes}
+
+
+def test_the_times_of_a_failover_are_relative_to_the_loss_and_of_the_task_that_waited_longest() -> None:
+    (described,) = report()["failovers"]
+    assert described["tasks"] == [0, 1]
+    assert described["longest_waiting_task"] == 1
+    assert described["gap_ms"] == 940
+    assert described["first_output_ms"] == 900
+    assert {name: described[f"{name}_ms"] for name in STEPS} == STEPS
+    assert described["longest_gap_without_failure_ms"] == 60
+    assert described["per_task"]["0"]["gap_ms"] == 450
+    assert described["per_task"]["0"]["longest_gap_without_failure_ms"] == 300
+    assert described["restored_ms"] == 15_000
+
+
+def test_a_run_as_promised_has_no_faults() -> None:
+    assert faults(report()) == ()
+
+
+@pytest.mark.parametrize("name", ["lost", "duplicated", "mismatched", "misordered"])
+def test_whatever_is_not_exact_is_a_fault(name: str) -> None:
+    (fault,) = faults(report(verification(**{name: 3})))
+    assert fault.startswith("3 outputs")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"state_mismatched": 1}, "state keys wrong"),
+        ({"same_host_violations": 2}, "shared a host"),
+        ({"replicas_restored": False}, "not restored"),
+        ({"records_sent": 9}, "9 records sent, 8 in the input topic"),
+        ({"outputs_seen": 0}, "no output at all"),
+    ],
+)
+def test_a_broken_promise_is_a_fault(changes: dict[str, Any], words: str) -> None:
+    (fault,) = faults(report(**changes))
+    assert words in fault
+
+
+def test_a_replica_that_never_came_back_shows() -> None:
+    assembled, _ = assemble([failover(is_restored=False)], verification(), [], (0, 1))
+    assert assembled["replicas_restored"] is False
+    assert assembled["failovers"][0]["restored_ms"] is None
+
+
+def test_a_task_without_output_after_the_loss_is_a_fault_even_when_others_went_on() -> None:
+    found = verification()
+    silent = {**found.output_times, 1: [BEGUN - 100]}
+    changed = Verification(found.records_in, found.outputs, found.state, found.input_times, silent)
+    (fault,) = faults(report(changed))
+    assert "no output from task 1" in fault
+
+
+def test_a_run_without_a_failure_promises_nothing() -> None:
+    assembled, _ = assemble([], verification(), [], (0, 1))
+    assert assembled["replicas_restored"] is False
+
+
+def test_steps_of_an_earlier_failover_are_not_taken_for_this_one() -> None:
+    events = [finished(0, BEGUN - 60_000), Event(at_ms=BEGUN, kind="failover_started"), finished(1)]
+    assert set(step_times(events, BEGUN)) == {1}
+
+
+def test_steps_that_were_not_reached_are_left_out() -> None:
+    event = Event(
+        at_ms=1, kind="failover_finished", data={"tasks": {"0": {"detected_ms": 5, "first_commit_ms": None}}}
+    )
+    assert step_times([event], 0) == {0: {"detected": 5}}
+
+
+def test_an_event_is_decoded_and_what_is_none_is_not() -> None:
+    event = decode(
+        b'{"at_ms": 7, "kind": "container_lost", "container": "c1", "host": "h1", "reason": "silent"}'
+    )
+    assert event is not None
+    assert event.text == "container lost · c1 on h1 · silent"
+    assert decode(b"{") is None
+    assert decode(None) is None
+
+
+def test_the_summary_spreads_what_is_there() -> None:
+    spread = summary([{"gap_ms": 100}, {"gap_ms": 300}, {"gap_ms": None}, {"gap_ms": 200}])
+    assert spread["gap_ms"] == {"count": 3, "median": 200, "minimum": 100, "maximum": 300}
+    assert spread["fenced_ms"]["median"] is None
+
+
+def test_the_outcome_names_the_faults() -> None:
+    lines = outcome(report(faults=["1 outputs lost"]))
+    assert any("output away for 940 ms" in line for line in lines)
+    assert lines[-1] == "NOT as promised: 1 outputs lost"
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    from demo.picture import draw
+    from demo.standing import parse
+
+    both = parse(status(task(0, [(0, "h2", "c2")]), task(1, [(0, "h3", "c3")])))
+    samples = [
+        Sample(BEGUN - 500 + 250 * each, both, is_fresh=True, input_end=0, output_end=0) for each in range(8)
+    ]
+    _, timeline = assemble([failover(), failover("host", (1,))], verification(), samples, (0, 1))
+    draw(timeline, tmp_path / "build" / "timeline.png")
+    assert (tmp_path / "build" / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_nothing_is_drawn_too(tmp_path: Path) -> None:
+    from demo.picture import Timeline, draw
+
+    draw(Timeline({}, {}, [], [], []), tmp_path / "timeline.png")
+    assert (tmp_path / "timeline.png").stat().st_size > 0

@@ -1,0 +1,95 @@
+"""Who may be killed, and when the job is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.standing import (
+    Status,
+    active_on,
+    is_warm,
+    parse,
+    shared_hosts,
+    victim_host,
+    victim_process,
+    what_is_missing,
+)
+from standby.errors import Unavailable
+from tests.unit.demo.statuses import status, task
+
+
+def whole(master: str = "h1") -> Status:
+    """Tasks 0 and 1 active on h2, 2 on h3; standbys on h1 and h2."""
+    return parse(
+        status(
+            task(0, [(0, "h2", "c2"), (1, "h1", "c1")]),
+            task(1, [(0, "h2", "c2"), (1, "h1", "c1")]),
+            task(2, [(0, "h3", "c3"), (1, "h2", "c4")]),
+            master=master,
+        )
+    )
+
+
+def test_a_whole_job_lacks_nothing() -> None:
+    assert what_is_missing(whole(), tasks=3, copies=2) == ""
+    assert is_warm(whole())
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (task(0, [(0, "h2", "c2"), (1, None, None)], in_sync=[0]), "1 of 2 replicas placed"),
+        (task(0, [(0, "h2", "c2"), (1, "h1", "c1")], active=None), "0 of 1 tasks active"),
+        (task(0, [(0, "h2", "c2"), (1, "h1", "c1")], in_sync=[0]), "1 of 2 replicas in sync"),
+    ],
+)
+def test_what_is_missing_is_said(changed: dict[str, object], words: str) -> None:
+    assert what_is_missing(parse(status(changed)), tasks=1, copies=2) == words
+
+
+def test_an_unknown_task_is_missing() -> None:
+    assert what_is_missing(parse(status()), tasks=1, copies=2) == "0 of 1 tasks known"
+
+
+def test_an_active_that_is_still_draining_is_not_active() -> None:
+    draining = task(0, [(0, "h2", "c2"), (1, "h1", "c1")])
+    draining["replicas"][0]["phase"] = "draining"
+    assert what_is_missing(parse(status(draining)), tasks=1, copies=2) == "0 of 1 tasks active"
+
+
+def test_a_process_on_the_master_s_host_is_killed_first() -> None:
+    victim = victim_process(whole(master="h3"))
+    assert victim is not None
+    assert victim.container == "c3"
+    other = victim_process(whole(master="h9"))
+    assert other is not None
+    assert other.container == "c2"
+    assert victim_process(whole(), avoid=["c2", "c3"]) is None
+
+
+def test_the_lost_host_is_never_the_master_s_and_spares_tasks_where_it_can() -> None:
+    assert victim_host(whole(master="h2")) == "h3"
+    assert victim_host(whole(master="h1"), avoid=[2]) == "h2"
+    assert victim_host(whole(master="h1"), avoid=[0, 1]) == "h3"
+    assert victim_host(whole(master="h3"), avoid=[0, 1]) == "h2"
+    assert victim_host(parse(status())) is None
+
+
+def test_the_actives_of_a_container_and_of_a_host() -> None:
+    assert active_on(whole(), container="c2") == (0, 1)
+    assert active_on(whole(), host="h3") == (2,)
+    assert active_on(whole(), host="h1") == ()
+
+
+def test_copies_on_one_host_are_a_violation() -> None:
+    assert shared_hosts(whole()) == ()
+    assert shared_hosts(parse(status(task(7, [(0, "h2", "c2"), (1, "h2", "c5")])))) == (
+        "task 7: copies [0, 1] on h2",
+    )
+    gone = parse(status(task(7, [(0, "h2", "c2"), (1, "h2", None)])))
+    assert shared_hosts(gone) == ()
+
+
+def test_a_status_of_another_shape_is_an_error() -> None:
+    with pytest.raises(Unavailable, match="cannot be read"):
+        parse({"tasks": [{"epoch": "x"}]})
