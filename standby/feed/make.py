@@ -28,15 +28,15 @@ def make_feed(
     return SparkFeed(config, job, classpath, code)
 
 
-def check_transform(config: JobConfig) -> None:
+def check_transform(config: JobConfig, code: Path = Path(CODE_DIRECTORY)) -> None:
     """Raise `BadConfiguration` unless a feed could run the job's `task.transform`; reads no input.
 
     For a Spark job this starts a JVM, plans the function over a stream without Kafka and stops the JVM
-    again (5 to 10 s); the job's modules must be importable.
+    again (some seconds); the job's modules must be importable (`standby.feed.functions.job_code`).
     """
     if config.feed == "plain":
         check_plain_transform(config)
     elif config.transform:
         from standby.feed.spark import check_spark_transform
 
-        check_spark_transform(config)
+        check_spark_transform(config, code)

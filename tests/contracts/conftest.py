@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from embedded.cluster import LocalCluster
+from embedded.jars import classpath
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,18 @@ def kafka_bootstrap() -> Iterator[str]:
         return
     with LocalCluster.start("contracts", nodes=1, is_temporary=True) as cluster:
         yield cluster.kafka_bootstrap
+
+
+@pytest.fixture(scope="session")
+def shared_spark() -> Iterator[list[Path]]:
+    """Keeps one JVM for all Spark feeds of the session; gives the connector's class path."""
+    from standby.adapters.pyspark import Spark
+    from standby.config import parse
+    from standby.feed.spark import settings_of
+
+    required = {"job.name": "all", "task.inputs": "in", "task.step": "job:step"}
+    config = parse({**required, "kafka.bootstrap.servers": "unused:1", "zookeeper.connect": "unused:1"})
+    jars = classpath("spark-kafka")
+    spark = Spark.acquire(settings_of(config, Path("code")), [path.resolve() for path in jars])
+    yield jars
+    spark.release()

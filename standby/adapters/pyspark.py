@@ -1,0 +1,383 @@
+"""Spark in this process: one JVM, one session, streaming queries. Every call of pyspark and py4j is here.
+
+The JVM may die or hang at any call. When it dies, its sockets close and the call raises; a call that it
+does not answer in time is ended by killing it (`Spark.deadline`). Both arrive as `Transient`, and the
+JVM's pid being gone is what tells the container to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PythonException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from standby.adapters.spark_process import SparkProcess
+from standby.errors import BadConfiguration, BrokenLaw, Transient
+from standby.feed.plan import Operator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: What a call into the JVM raises, whether Spark refuses it or the JVM is gone.
+FAILURES: Final = (PySparkException, Py4JError, OSError)
+
+#: What every transform is given, from a source with the columns of Spark's Kafka source.
+_COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as _offset")
+
+#: Longest time that a call into the JVM may take, other than one that runs the user's code.
+_CALL_SECONDS: Final = 60.0
+
+#: Java exceptions, by the beginning of their names, that no expression over rows raises.
+_NOT_OF_THE_USER: Final = (
+    "org.apache.kafka.",
+    "org.apache.spark.sql.kafka010.",
+    "org.apache.spark.SparkInterruptedException",
+    "java.io.",
+    "java.lang.InterruptedException",
+    # How the Kafka source reports lost data can end in this one.
+    "java.lang.StackOverflowError",
+    "java.lang.OutOfMemoryError",
+)
+
+_MOST_CAUSES: Final = 20
+
+_ASYNC_PROGRESS: Final = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "60000",
+    # Without it only sinks that Spark itself names are let through.
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+
+
+class Spark:
+    """The JVM and session of this process, shared by all feeds in it; see `acquire`."""
+
+    _shared: ClassVar[Spark | None] = None
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str]) -> None:
+        self._settings = dict(settings)
+        self._classpath = frozenset(classpath)
+        self._users = 1
+        self._has_async_progress = True
+        # Spark's Python workers are to be of this very interpreter.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        self.process = SparkProcess(settings, classpath, flags)
+        try:
+            with self.deadline(_CALL_SECONDS):
+                self.session = _session(self.process, settings)
+        except FAILURES as error:
+            self.process.kill()
+            _forget()
+            raise BadConfiguration(f"Spark refuses its settings: {first_line(error)}") from error
+
+    @classmethod
+    def acquire(
+        cls, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str] = ()
+    ) -> Spark:
+        """Return this process's Spark, started when it is not running; `release` it once for each time.
+
+        A process has one JVM and one session, so who comes later must ask for the same ``settings``
+        and for no other jars. Raises `BadConfiguration` otherwise, and as `SparkProcess`; `Transient` when
+        the JVM of an earlier caller has died.
+        """
+        with cls._guard:
+            if cls._shared is None:
+                cls._shared = cls(settings, classpath, flags)
+                return cls._shared
+            cls._shared.join(settings, classpath)
+            return cls._shared
+
+    def join(self, settings: Mapping[str, str], classpath: Sequence[Path]) -> None:
+        """Count one user more, who wants ``settings`` and ``classpath``; raises as `acquire`, which calls it."""
+        if not self.process.is_alive:
+            raise Transient("Spark's JVM has died; this process cannot have a second one")
+        different = {name for name, _ in self._settings.items() ^ dict(settings).items()} - {"spark.app.name"}
+        if different:
+            raise BadConfiguration(
+                f"the jobs of one container need the same Spark settings; different are: {sorted(different)}"
+            )
+        if not self._classpath.issuperset(classpath):
+            raise BadConfiguration("the jobs of one container need the same jars")
+        self._users += 1
+
+    def release(self) -> None:
+        """Give it back; with the last user session and JVM end."""
+        with Spark._guard:
+            self._users -= 1
+            if self._users > 0:
+                return
+            Spark._shared = None
+            if self.process.is_alive:
+                with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+                    self.session.stop()
+            _forget()
+            self.process.close()
+
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Kill the JVM when the block takes longer: then every call in it fails instead of hanging."""
+        timer = threading.Timer(seconds, self._too_late, (seconds,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _too_late(self, seconds: float) -> None:
+        _LOG.error("Spark's JVM did not answer within %.0f s and is killed", seconds)
+        self.process.kill()
+
+    def kafka_rows(self, options: Mapping[str, str], topic: str, positions: Mapping[int, int]) -> DataFrame:
+        """Return the streaming DataFrame of a topic's partitions from ``positions`` on, with our columns."""
+        return (
+            self.session.readStream.format("kafka")
+            .options(**options)
+            .option("assign", json.dumps({topic: sorted(positions)}))
+            .option(
+                "startingOffsets", json.dumps({topic: {str(each): positions[each] for each in positions}})
+            )
+            .load()
+            .selectExpr(*_COLUMNS)
+        )
+
+    def synthetic_rows(self, rows_per_batch: int) -> DataFrame:
+        """Return a streaming DataFrame with our columns that needs no Kafka: null keys, empty values."""
+        return (
+            self.session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows_per_batch)
+            .load()
+            .selectExpr(
+                "cast(null as binary) as key",
+                "cast('' as binary) as value",
+                "timestamp",
+                "0 as partition",
+                "value as offset",
+            )
+            .selectExpr(*_COLUMNS)
+        )
+
+    def begin(self, frame: DataFrame, checkpoint: Path, receive: Receive, ended: Ended) -> Query:
+        """Return a running query that gives each micro-batch of ``frame`` to ``receive``.
+
+        Raises one of `FAILURES` when Spark refuses it.
+        """
+        if self._has_async_progress:
+            try:
+                return Query(self, frame, checkpoint, receive, ended, _ASYNC_PROGRESS)
+            except PySparkException as error:
+                refused = error
+            # The option for our kind of sink is internal to Spark: a release without it works, only slower.
+            query = Query(self, frame, checkpoint, receive, ended, {})
+            _LOG.warning("Spark refuses asynchronous progress tracking: %s", first_line(refused))
+            self._has_async_progress = False
+            return query
+        return Query(self, frame, checkpoint, receive, ended, {})
+
+
+#: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
+Receive = Callable[["pa.Table", Mapping[int, int]], None]
+
+#: Given what ended a query (what the batch raised, else the query's own failure), or None when it was stopped.
+Ended = Callable[["BaseException | None"], None]
+
+
+class Query:
+    """A streaming query. ``receive`` is called on a thread of py4j's, ``ended`` once on one of its own."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        frame: DataFrame,
+        checkpoint: Path,
+        receive: Receive,
+        ended: Ended,
+        options: Mapping[str, str],
+    ) -> None:
+        self._spark = spark
+        self._receive = receive
+        self._ended = ended
+        self._checkpoint = checkpoint
+        self._begun = threading.Event()
+        self._receiving = threading.Lock()
+        self._is_stopping = False
+        self._raised: BaseException | None = None
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        try:
+            self._handle: StreamingQuery = (
+                frame.writeStream.foreachBatch(self._on_batch)
+                .options(**options)
+                # Hadoop's default file system may be anything.
+                .option("checkpointLocation", checkpoint.as_uri())
+                .start()
+            )
+        except BaseException:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
+        self._begun.set()
+        self._watch = threading.Thread(target=self._wait_for_the_end, name="spark-query", daemon=True)
+        self._watch.start()
+
+    def stop(self) -> None:
+        """End the query; a batch in ``receive`` is waited for, later ones are not received any more.
+
+        ``ended`` has been called when this returns.
+        """
+        self._is_stopping = True
+        with self._receiving:
+            pass
+        if self._spark.process.is_alive:
+            with self._spark.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+                self._handle.stop()
+        self._watch.join()
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _wait_for_the_end(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._handle.awaitTermination()
+        except FAILURES as error:
+            failure = error
+        if self._raised is not None:
+            self._ended(self._raised)
+        elif self._is_stopping and self._spark.process.is_alive:
+            self._ended(None)
+        else:
+            self._ended(failure or Transient("the streaming query ended by itself"))
+
+    def _on_batch(self, frame: DataFrame, _: int) -> None:
+        """Carry one micro-batch over; called by Spark, which waits for it.
+
+        What is raised is kept here, as it is: on its way through the JVM it would become text.
+        """
+        # The first batch may be ready before start() has returned the handle.
+        self._begun.wait(_CALL_SECONDS)
+        try:
+            rows = frame.toArrow()
+            ends = self._ends()
+        except Exception as error:
+            # A stop interrupts the job of a batch that nobody will receive.
+            if not self._is_stopping:
+                self._raised = error
+            raise
+        with self._receiving:
+            if self._is_stopping:
+                return
+            try:
+                self._receive(rows, ends)
+            except BaseException as error:
+                self._raised = error
+                if isinstance(error, Exception):
+                    raise
+                # py4j carries only these over; with anything else its thread would end without an answer.
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    def _ends(self) -> dict[int, int]:
+        """Return the end of the running micro-batch; the rows cannot tell, a filter may have dropped them."""
+        offsets = self._handle._jsq.streamingQuery().availableOffsets().values()  # noqa: SLF001
+        if offsets.size() != 1:
+            raise BrokenLaw(f"a query with {offsets.size()} sources")
+        by_topic = json.loads(offsets.head().json())
+        # Kafka's source says {topic: {partition: offset}}; of the synthetic one nothing needs to be known.
+        return {
+            int(partition): offset
+            for by_partition in by_topic.values()
+            if isinstance(by_partition, dict)
+            for partition, offset in by_partition.items()
+        }
+
+
+def operators(frame: DataFrame) -> list[Operator]:
+    """Return every operator of the logical plan of ``frame``."""
+    found = []
+    waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001
+    while waiting:
+        node = waiting.pop()
+        children = node.children()
+        inputs = [children.apply(index) for index in range(children.size())]
+        found.append(
+            Operator(
+                name=node.nodeName(),
+                is_streaming=node.isStreaming(),
+                streaming_inputs=sum(each.isStreaming() for each in inputs),
+            )
+        )
+        waiting += inputs
+    return found
+
+
+def types(frame: DataFrame) -> list[tuple[str, str]]:
+    """Return the columns of ``frame`` with Spark's names of their types."""
+    return list(frame.dtypes)
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether a micro-batch's job failed with ``error`` because of the user's expressions, not of the input.
+
+    A Python function that raised, or an expression that refuses a value (a cast in ANSI mode, say).
+    """
+    if isinstance(error, PythonException):
+        return True
+    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if not isinstance(error, FAILURES) or origin is None:
+        return False
+    try:
+        for _ in range(_MOST_CAUSES):
+            if str(origin.getClass().getName()).startswith(_NOT_OF_THE_USER):
+                return False
+            origin = origin.getCause()
+            if origin is None:
+                return True
+    except FAILURES:
+        pass  # the JVM is gone
+    return False
+
+
+def first_line(error: BaseException) -> str:
+    """Return what ``error`` says first."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession:
+    # The documented way to a JVM that runs already.
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(process.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = process.secret
+    try:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _forget() -> None:
+    """Drop what pyspark keeps of a JVM, so that another one may be started in this process."""
+    gateway = SparkContext._gateway  # noqa: SLF001
+    if gateway is not None:
+        with contextlib.suppress(*FAILURES):
+            gateway.shutdown()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+    SparkSession._activeSession = None  # noqa: SLF001

@@ -1,0 +1,189 @@
+"""The JVM that runs Spark: started directly, so that its class path, flags and pid are known exactly.
+
+`spark-submit` would start a second JVM and a shell first, and would read `spark-defaults.conf`; a
+container's Spark depends on its job's settings and on nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from standby.errors import BadConfiguration, Transient, Unavailable
+
+#: The packages that Spark reaches into; what spark-submit of this release passes.
+_OPENED: Final = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+
+_FLAGS: Final = (
+    # One collector thread: the heap is small and the cores are shared with other containers.
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    # The error path of Spark's Kafka source has been seen to recurse deeply.
+    "-Xss4m",
+    *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+
+#: How long a JVM may take from its start to its first answer on a machine that is busy.
+_START_SECONDS: Final = 120.0
+
+
+def spark_home() -> Path:
+    """Return the directory of the installed pyspark; raises `Unavailable` when there is none."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise Unavailable("pyspark is not installed in this Python environment: install standfast again")
+    return Path(found.origin).parent
+
+
+def class_archive() -> Path:
+    """Return where the archive of Spark's loaded classes lies, whether it has been made or not.
+
+    It belongs to one installation of pyspark; see `standby.feed.archive`. The JVM compares it with its
+    own version and with each jar, and goes on without it when something differs.
+    """
+    return spark_home() / "standfast.jsa"
+
+
+class SparkProcess:
+    """A running JVM with Spark's gateway for Python; it ends by itself when this process does."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        classpath: Sequence[Path],
+        additional_flags: Sequence[str] = (),
+    ) -> None:
+        """Start it and wait for its gateway.
+
+        ``settings`` are Spark's; of them `spark.driver.memory`, `spark.driver.extraJavaOptions`,
+        `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
+        `BadConfiguration` when the JVM refuses its flags, `Transient` when it does not answer.
+        """
+        with tempfile.TemporaryDirectory(prefix="standfast-spark-") as directory:
+            information = Path(directory) / "gateway"
+            # Ctrl-C reaches the whole process group; the order of the end is this process's business.
+            command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
+            command += _arguments(settings, classpath, additional_flags)
+            self._process = subprocess.Popen(
+                command,
+                # The gateway ends at the end of its input, however this process dies.
+                stdin=subprocess.PIPE,
+                env={
+                    **os.environ,
+                    "SPARK_HOME": str(spark_home()),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
+                },
+            )
+            try:
+                self.port, self.secret = self._gateway(information)
+            except BaseException:
+                self.kill()
+                raise
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM has not ended yet."""
+        return self._process.poll() is None
+
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Let the JVM end in order; kill it when it does not within the time."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the JVM at once: every call that waits for its answer fails."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _gateway(self, information: Path) -> tuple[int, str]:
+        deadline = time.monotonic() + _START_SECONDS
+        # The file is renamed into place when it is complete; nothing else tells that it is there.
+        while not information.exists():
+            try:
+                status = self._process.wait(timeout=0.02)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline:
+                    raise Transient(f"Spark's JVM did not answer within {_START_SECONDS:.0f} s") from None
+                continue
+            raise BadConfiguration(
+                f"Spark's JVM ended at once with status {status}; its own message says why. The usual cause is "
+                "spark.driver.memory or spark.driver.extraJavaOptions"
+            )
+        content = information.read_bytes()
+        port, length = struct.unpack_from(">ii", content)
+        return port, content[8 : 8 + length].decode()
+
+
+def _java() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    if found is None:
+        raise Unavailable("no Java: install a JDK of release 17 or newer on every host, or set JAVA_HOME")
+    return Path(found)
+
+
+def _arguments(
+    settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str]
+) -> list[str]:
+    # Spark's own jars first and in one order: an archive of classes holds only for the class path that it
+    # was made with, or for one that begins with it.
+    jars = [*sorted(map(str, (spark_home() / "jars").glob("*.jar"))), *map(str, classpath)]
+    jars += [each for each in settings.get("spark.jars", "").split(",") if each]
+    jars += [each for each in settings.get("spark.driver.extraClassPath", "").split(os.pathsep) if each]
+    if os.environ.get("HADOOP_CONF_DIR"):
+        jars.append(os.environ["HADOOP_CONF_DIR"])
+    archive = class_archive()
+    return [
+        "-cp",
+        os.pathsep.join(jars),
+        f"-Xmx{settings.get('spark.driver.memory', '512m')}",
+        *_FLAGS,
+        *((f"-XX:SharedArchiveFile={archive}",) if archive.is_file() and not additional_flags else ()),
+        *additional_flags,
+        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+        *(f"-D{name}={value}" for name, value in settings.items()),
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]

@@ -1,0 +1,84 @@
+"""Which streaming plans a transform may have: those that treat each row by itself. Pure.
+
+A stateful operator would keep its state in the query's checkpoint, which is thrown away at each start
+(design 3), and an operator over all rows of a micro-batch would depend on where the batch happens to end,
+which differs when records are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from standby.errors import BadConfiguration
+
+_CHECKPOINT: Final = (
+    "its state would lie in the query's checkpoint, which is thrown away; keep it in the step's stores"
+)
+_BOUNDARY: Final = (
+    "its result depends on where a micro-batch ends, which is not the same when records are read again"
+)
+
+#: Name of a logical operator of Spark → why it cannot be applied to the stream.
+REFUSED: Final = {
+    "Aggregate": f"an aggregation: {_CHECKPOINT}",
+    "Distinct": f"distinct(): {_CHECKPOINT}",
+    "Deduplicate": f"dropDuplicates(): {_CHECKPOINT}",
+    "DeduplicateWithinWatermark": f"dropDuplicatesWithinWatermark(): {_CHECKPOINT}",
+    "FlatMapGroupsWithState": f"a state per group: {_CHECKPOINT}",
+    "FlatMapGroupsInPandasWithState": f"applyInPandasWithState(): {_CHECKPOINT}",
+    "TransformWithState": f"transformWithState(): {_CHECKPOINT}",
+    "TransformWithStateInPandas": f"transformWithStateInPandas(): {_CHECKPOINT}",
+    "TransformWithStateInPySpark": f"transformWithState(): {_CHECKPOINT}",
+    "GlobalLimit": f"limit(): {_CHECKPOINT}",
+    "LocalLimit": f"limit(): {_CHECKPOINT}",
+    "Offset": f"offset(): {_CHECKPOINT}",
+    "Tail": f"tail(): {_CHECKPOINT}",
+    "Intersect": f"intersect(): {_CHECKPOINT}",
+    "Except": f"exceptAll() or subtract(): {_CHECKPOINT}",
+    "FlatMapGroupsInPandas": f"applyInPandas(): {_BOUNDARY}",
+    "FlatMapGroupsInArrow": f"applyInArrow(): {_BOUNDARY}",
+    "FlatMapCoGroupsInPandas": f"applyInPandas() of two groups: {_BOUNDARY}",
+    "FlatMapCoGroupsInArrow": f"applyInArrow() of two groups: {_BOUNDARY}",
+    "MapGroups": f"mapGroups(): {_BOUNDARY}",
+    "CoGroup": f"cogroup(): {_BOUNDARY}",
+    "Window": f"a window function: {_BOUNDARY}",
+    "WindowInPandas": f"a window function: {_BOUNDARY}",
+    "Sort": f"a sort: {_BOUNDARY}; the step gets its rows in offset order anyway",
+    "Pivot": f"pivot(): {_CHECKPOINT}",
+    "Sample": "sample(): it draws other rows when records are read again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a logical plan, as far as it matters here."""
+
+    name: str
+    is_streaming: bool
+    """Whether it is applied to the stream; what is done to static tables beside it is free."""
+    streaming_inputs: int
+    """How many of its inputs are streams."""
+
+
+def check_plan(operators: Iterable[Operator], transform: str) -> None:
+    """Raise `BadConfiguration` with the reason unless each of ``operators`` treats rows one by one.
+
+    ``transform`` names the function whose result has them.
+    """
+    streaming = [each for each in operators if each.is_streaming]
+    if not streaming:
+        raise BadConfiguration(
+            f"task.transform: {transform} returns a DataFrame that does not come from the one it was given"
+        )
+    for each in streaming:
+        if each.name in REFUSED:
+            raise BadConfiguration(f"task.transform: {transform} contains {REFUSED[each.name]}")
+        if each.name == "Join" and each.streaming_inputs > 1:
+            raise BadConfiguration(f"task.transform: {transform} joins the stream with itself: {_CHECKPOINT}")
+        if each.name == "Union" and each.streaming_inputs > 1:
+            raise BadConfiguration(
+                f"task.transform: {transform} contains a union of the stream with itself: each branch would read "
+                "the input again; use explode() to make several rows of one"
+            )

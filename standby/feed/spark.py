@@ -1,0 +1,265 @@
+"""The Spark feed: a local Structured Streaming query over the tasks' input partitions.
+
+The query's checkpoint is a fresh throw-away directory at each start: where it begins is said by the
+caller, and how far it came is what the caller commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from standby.adapters.kafka_input import InputBounds
+from standby.adapters.pyspark import FAILURES, Query, Spark, first_line, is_users, operators, types
+from standby.config import JobConfig, kafka_settings
+from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError, Transient
+from standby.feed.batches import split
+from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
+from standby.feed.functions import transform_of
+from standby.feed.plan import check_plan
+from standby.feed.settings import session_settings, source_options
+from standby.feed.warmup import WarmUp
+from standby.model import TaskId
+from standby.ports import Deliver
+from standby.wire import JobDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: Spark's names of the types that the reserved columns have and must keep.
+_RESERVED: Final = {"_task": "int", "_offset": "bigint"}
+
+
+class SparkFeed:
+    """A `standby.ports.Feed` over a streaming query in this process's Spark."""
+
+    def __init__(self, config: JobConfig, job: JobDefinition, classpath: Sequence[Path], code: Path) -> None:
+        self._config = config
+        self._topic = config.inputs[0]
+        self._classpath = tuple(path.resolve() for path in classpath)
+        self._session_settings = settings_of(config, code)
+        self._options = source_options(config, job.group, _text_of)
+        self._transform = transform_of(config)
+        self._is_checked = False
+        self._bounds: InputBounds | None = None
+        self._spark: Spark | None = None
+        self._query: Query | None = None
+        self._starts: dict[TaskId, int] = {}
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
+        self._warm_up = WarmUp(self, range(job.tasks))
+        sweep_checkpoints()
+
+    def warm(self) -> None:
+        """Load and compile what a start needs; see `standby.ports.Feed.warm`.
+
+        The first call starts the JVM, and `cancel_warm` does not cut that short: a start would need it too.
+        Raises `Transient` when JVM or input cannot be used now, `BadConfiguration` for a transform or a
+        setting that Spark refuses.
+        """
+        if self._ended.is_set():
+            self._warm_up.run()
+
+    def cancel_warm(self) -> None:
+        """Cut a running `warm` short; from any thread."""
+        self._warm_up.cancel()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the JVM lives and a query has run in it."""
+        return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
+
+    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+        """Begin to read; see `standby.ports.Feed.start`.
+
+        Raises `BadConfiguration` for a transform or a setting that Spark refuses.
+        """
+        if not self._ended.is_set():
+            raise BrokenLaw("the feed was started while it runs")
+        by_partition = {task.partition: offset for task, offset in positions.items()}
+        self.bounds().check(by_partition)
+        starts = dict(positions)
+
+        def receive(rows: pa.Table, ends: Mapping[int, int]) -> None:
+            spans = {task: (start, ends.get(task.partition, start)) for task, start in starts.items()}
+            batches = split(rows, spans, self._config.transform)
+            if batches:
+                deliver(batches)
+                starts.update((batch.task, batch.end) for batch in batches)
+
+        def ended(failure: BaseException | None) -> None:
+            self._failure = None if failure is None else self._judged(failure, starts)
+            self._ended.set()
+
+        self._failure = None
+        self._ended.clear()
+        try:
+            self._query = self.begin(by_partition, self._config.batch_max_records, receive, ended)
+        except BaseException:
+            self._ended.set()
+            raise
+        self._warm_up.count_start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for the end; see `standby.ports.Feed.wait`."""
+        return self._ended.wait(timeout_seconds)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the feed; see `standby.ports.Feed.failure`."""
+        return self._failure
+
+    def stop(self) -> None:
+        """End the feed; see `standby.ports.Feed.stop`."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def close(self) -> None:
+        """Stop; session and JVM end with the last feed of the process."""
+        self.cancel_warm()
+        self.stop()
+        if self._spark is not None:
+            self._spark.release()
+            self._spark = None
+        self._bounds = None
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """The JVM, once it is there."""
+        return () if self._spark is None else (self._spark.process.pid,)
+
+    def bounds(self) -> InputBounds:
+        """Return what knows the bounds of the input."""
+        if self._bounds is None:
+            self._bounds = InputBounds(kafka_settings(self._config), self._topic)
+        return self._bounds
+
+    def begin(
+        self,
+        positions: Mapping[int, int],
+        batch_max_records: int,
+        receive: Any,
+        ended: Any,
+    ) -> Query:
+        """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
+
+        ``receive`` and ``ended`` are as in `standby.adapters.pyspark`. Raises as `start`.
+        """
+        if self._spark is None:
+            self._spark = Spark.acquire(self._session_settings, self._classpath)
+        spark = self._spark
+        try:
+            with spark.deadline(_BEGIN_SECONDS):
+                if positions:
+                    options = {**self._options, "maxOffsetsPerTrigger": str(batch_max_records)}
+                    rows = spark.kafka_rows(options, self._topic, positions)
+                else:
+                    rows = spark.synthetic_rows(batch_max_records)
+                frame = apply_transform(
+                    self._transform, rows, self._config.transform, check=not self._is_checked
+                )
+                self._is_checked = True
+                return spark.begin(frame, new_checkpoint(), receive, ended)
+        except FAILURES as error:
+            if not spark.process.is_alive:
+                raise Transient("Spark's JVM has died") from error
+            raise BadConfiguration(f"Spark refuses the query: {first_line(error)}") from error
+
+    def _judged(self, failure: BaseException, starts: Mapping[TaskId, int]) -> BaseException:
+        """Return what the caller is to be told for ``failure``, with which the query ended at ``starts``.
+
+        What ``deliver`` or the user's function raised is told as it is. Of the rest, Spark's own words do
+        not say reliably whether a position was outside its partition (the error path can even end in a
+        StackOverflowError), but the partition does.
+        """
+        if not isinstance(failure, FAILURES) or is_users(failure):
+            return failure
+        if self._spark is None or not self._spark.process.is_alive:
+            told: StandfastError = Transient("Spark's JVM has died")
+        else:
+            told = Transient(f"the streaming query failed: {first_line(failure)}")
+            try:
+                self.bounds().check({task.partition: start for task, start in starts.items()})
+            except CorruptState as error:
+                told = error
+            except Transient:
+                _LOG.debug("the bounds of the input are not known either", exc_info=True)
+        told.__cause__ = failure
+        return told
+
+
+#: How long Spark may take to accept a query, the first one of a cold JVM on a busy machine included.
+_BEGIN_SECONDS: Final = 120.0
+
+
+def settings_of(config: JobConfig, code: Path) -> dict[str, str]:
+    """Return the Spark settings of a process that has the job's modules in ``code``, where it is there."""
+    if not code.is_dir():
+        return session_settings(config, scratch=tempfile.gettempdir())
+    # Beside the code is the container's working directory, which YARN clears away however the container ends.
+    return session_settings(config, str(code.resolve()), str(code.resolve().parent))
+
+
+def apply_transform(transform: Any, rows: Any, name: str, *, check: bool) -> Any:
+    """Return what the user's ``transform`` (or none) makes of the streaming DataFrame ``rows``.
+
+    Raises `BadConfiguration` when it raises, and if ``check`` also when its result is not what a feed can
+    run: reserved columns kept, each row treated by itself.
+    """
+    if transform is None:
+        return rows
+    try:
+        frame = transform(rows)
+    except Exception as error:
+        raise BadConfiguration(
+            f"task.transform: {name} raised {type(error).__name__}: {first_line(error)}"
+        ) from error
+    if check:
+        _check(rows, frame, name)
+    return frame
+
+
+def _check(rows: Any, frame: Any, name: str) -> None:
+    if not isinstance(frame, type(rows)):
+        raise BadConfiguration(f"task.transform: {name} returned a {type(frame).__name__}, not a DataFrame")
+    check_plan(operators(frame), name)
+    columns = types(frame)
+    for reserved, expected in _RESERVED.items():
+        found = [kind for column, kind in columns if column == reserved]
+        if not found:
+            raise BadConfiguration(
+                f"task.transform: {name} returns no column {reserved!r}; it must be kept as it is, the result "
+                f"has {', '.join(column for column, _ in columns)}"
+            )
+        if found != [expected]:
+            raise BadConfiguration(
+                f"task.transform: {name} returns {reserved!r} as {' and '.join(found)}; it must stay {expected}"
+            )
+
+
+def check_spark_transform(config: JobConfig, code: Path) -> None:
+    """Raise `BadConfiguration` unless a Spark feed could run the job's transform; needs no Kafka.
+
+    Starts a JVM and ends it again, unless this process has one.
+    """
+    transform = transform_of(config)
+    spark = Spark.acquire(settings_of(config, code), ())
+    try:
+        apply_transform(transform, spark.synthetic_rows(1), config.transform, check=True)
+    finally:
+        spark.release()
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeError) as error:
+        raise BadConfiguration(f"kafka: {path} cannot be read as a PEM file: {error}") from error

@@ -1,0 +1,127 @@
+"""How a Spark feed is kept warm: queries over recent real rows, through the job's transform, for nothing.
+
+Measured: a start in a JVM in which no streaming query ever ran takes 4 s to its first batch. What helps a
+later start is the number of *starts* before it, more than the number of batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from standby.adapters.kafka_input import InputBounds
+    from standby.adapters.pyspark import Ended, Query, Receive
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: Micro-batches of each query of the first warm-up.
+FIRST: Final = (3, 1, 1, 1, 1, 1)
+
+#: Records of one such micro-batch, all partitions together.
+_RECORDS: Final = 500
+
+#: More partitions than this teach the JVM nothing new.
+_MOST_PARTITIONS: Final = 2
+
+#: Longest time that one rehearsal may take; on a machine so busy the rest would only add to the load.
+_REHEARSAL_SECONDS: Final = 30.0
+
+
+class Stage(Protocol):
+    """What a rehearsal is played on: a `standby.feed.spark.SparkFeed`."""
+
+    def bounds(self) -> InputBounds:
+        """Return what knows the bounds of the input."""
+        ...
+
+    def begin(
+        self, positions: Mapping[int, int], batch_max_records: int, receive: Receive, ended: Ended
+    ) -> Query:
+        """Return a running query from ``positions``; over synthetic rows when there are none."""
+        ...
+
+
+class WarmUp:
+    """The rehearsals of one feed, and how far they have come."""
+
+    def __init__(self, stage: Stage, partitions: Iterable[int]) -> None:
+        self._stage = stage
+        self._partitions = tuple(partitions)
+        self._is_cancelled = False
+        self._wake = threading.Event()
+        self._has_run = False
+        self._has_read_kafka = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the first warm-up, or a real start, has been completed."""
+        return self._has_run
+
+    def count_start(self) -> None:
+        """Take note that a real query was started: it warms as well, and an earlier `cancel` is spent."""
+        self._has_run = True
+        self._has_read_kafka = True
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Make a running or the next `run` return soon; from any thread.
+
+        The next as well: it may be called just before `run` gets going, for a promotion that waits for it.
+        """
+        self._is_cancelled = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Rehearse: everything the first time and when there are real rows for the first time, else one batch.
+
+        Raises as `standby.feed.spark.SparkFeed.start`. What a rehearsal stumbles over in the rows is left
+        to the real start to report.
+        """
+        spans = self._recent()
+        is_first = not self._has_run or (bool(spans) and not self._has_read_kafka)
+        for batches in FIRST if is_first else (1,):
+            if not self._is_cancelled:
+                self._rehearse(spans, batches)
+        if not self._is_cancelled:
+            self._has_run = True
+            self._has_read_kafka = self._has_read_kafka or bool(spans)
+        self._is_cancelled = False
+
+    def _recent(self) -> dict[int, tuple[int, int]]:
+        """Return begin and end of some partitions that have records; nothing while the input is empty."""
+        bounds = self._stage.bounds().ask(self._partitions)
+        spans = {partition: span for partition, span in bounds.items() if span[1] > span[0]}
+        return {partition: spans[partition] for partition in sorted(spans)[:_MOST_PARTITIONS]}
+
+    def _rehearse(self, spans: Mapping[int, tuple[int, int]], batches: int) -> None:
+        """Read the last records of ``spans`` in so many batches, or in fewer when there are too few."""
+        self._wake.clear()
+        received = 0
+        positions = {
+            partition: max(first, end - batches * _RECORDS // len(spans))
+            for partition, (first, end) in spans.items()
+        }
+
+        def receive(_: pa.Table, ends: Mapping[int, int]) -> None:
+            nonlocal received
+            received += 1
+            is_at_end = bool(ends) and all(ends[each] >= spans[each][1] for each in ends)
+            if received >= batches or is_at_end:
+                self._wake.set()
+
+        def ended(failure: BaseException | None) -> None:
+            if failure is not None:
+                _LOG.info("a rehearsal ended early: %r", failure)
+            self._wake.set()
+
+        query = self._stage.begin(positions, _RECORDS, receive, ended)
+        try:
+            if not self._is_cancelled:
+                self._wake.wait(_REHEARSAL_SECONDS)
+        finally:
+            query.stop()
