@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -64,8 +63,17 @@ class KafkaBroker:
         self._definition = definition
         self._input = config.inputs[0]
         self._admin = AdminClient({**kafka_settings(config)})
-        # A group's metadata can only be had from a consumer; it never subscribes, so it never joins.
-        self._member = Consumer(kafka_settings(config, group_id=definition.group, enable_auto_commit=False))
+        # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
+        self._member = Consumer(
+            kafka_settings(
+                config,
+                group_id=definition.group,
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                retry_backoff_ms=5,
+                retry_backoff_max_ms=50,
+            )
+        )
         self._group = self._member.consumer_group_metadata()
         self._changelog_id: str | None = None
 
@@ -98,15 +106,14 @@ class KafkaBroker:
     def committed(self, partition: int) -> Committed | None:
         """Return the stable committed offset of an input partition, None when there is none."""
         what = f"reading the committed offset of {self._input}-{partition}"
-        request = ConsumerGroupTopicPartitions(
-            self._definition.group, [TopicPartition(self._input, partition)]
-        )
-        asked = self._admin.list_consumer_group_offsets(
-            [request], require_stable=True, request_timeout=_ASK_SECONDS
-        )
-        found = _answer(asked[self._definition.group], what).topic_partitions[0]
+        try:
+            # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
+            # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
+            # again by itself while a commit is still on its way into the offsets topic.
+            found = self._member.committed([TopicPartition(self._input, partition)], _ASK_SECONDS)[0]
+        except KafkaException as error:
+            raise translate(error, what) from error
         if found.error is not None:
-            # UNSTABLE_OFFSET_COMMIT among them: a commit is still on its way into the offsets topic.
             raise translate(KafkaException(found.error), what)
         return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
 

@@ -131,8 +131,11 @@ class RocksDatabase:
     def close(self) -> None:
         """Flush and close; harmless when it is closed."""
         try:
-            self._db.flush()
-            self._db.close()
+            try:
+                self._db.flush()
+            finally:
+                # Also when the disk is full: nobody else could open what this process still holds.
+                self._db.close()
         except DbClosedError:
             return
         except Exception as error:  # rocksdict raises nothing more specific

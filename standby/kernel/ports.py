@@ -101,7 +101,10 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is left to the next owner's fence."""
+        """Drop the producer; an open transaction is left to the next owner's fence.
+
+        From any thread, and without waiting for a call that is under way: that one ends with `WriterLost`.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from standby.errors import BadConfiguration, CorruptState, Fenced
@@ -66,12 +67,14 @@ def check_committed(committed: Committed | None, task: TaskId, epoch: int) -> No
         raise Fenced(f"{task}: its offset was claimed at epoch {claimed}, newer than {epoch}")
 
 
-def first_offset(committed: Committed | None, record: TaskRecord, run_start: str, low: int, high: int) -> int:
+def first_offset(
+    committed: Committed | None, record: TaskRecord, run_start: str, bounds: Callable[[], tuple[int, int]]
+) -> int:
     """Return the input offset at which the task goes on.
 
-    The committed one; in a run that never committed, ``low`` or ``high`` end of the input as
-    ``run_start`` says. Raises `BadConfiguration` when a run that had an offset has none any more: that is
-    never silently a reset (design 4.7).
+    The committed one; in a run that never committed, the first offset or the end of the input, which
+    ``bounds`` returns, as ``run_start`` says. Raises `BadConfiguration` when a run that had an offset has
+    none any more: that is never silently a reset (design 4.7).
     """
     if committed is not None:
         return committed.offset
@@ -80,4 +83,5 @@ def first_offset(committed: Committed | None, record: TaskRecord, run_start: str
             f"{record.task}: the committed input offset is gone although the task was claimed before; "
             "restore it (the group's offsets must outlive idle times) or delete the job"
         )
-    return low if run_start == "earliest" else high
+    first, end = bounds()
+    return first if run_start == "earliest" else end

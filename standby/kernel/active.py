@@ -1,0 +1,138 @@
+"""One task while it is active: exactly-once commits (design 4.4, 4.5, 4.7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from standby.errors import BrokenLaw, StandfastError, Unavailable
+from standby.kernel.lane import Lane, settle
+from standby.kernel.ports import Writer, WriterLost
+from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
+from standby.kernel.store import TaskStore
+from standby.model import TaskId
+from standby.replica.lifecycle import Signal
+from standby.replica.overlay import Changes, Emitted
+
+#: Tells what ended the active: the signal, and why.
+Tell = Callable[[Signal, str], None]
+
+
+class StoreLost(Unavailable):
+    """The transaction is committed and the local store is not written: the replica is of no use any more."""
+
+
+class ActiveTask:
+    """Commits batches of one task on a thread of its own, so that a call that hangs can be given up.
+
+    ``committed`` moves only after transaction *and* store: whoever reads it sees a state that matches.
+    """
+
+    def __init__(
+        self,
+        task: TaskId,
+        writer: Writer,
+        store: TaskStore,
+        committed: int,
+        metadata: str,
+        *,
+        tell: Tell,
+        clock: Callable[[], int],
+        probe: Probe,
+    ) -> None:
+        self.task: Final = task
+        self.store: Final = store
+        self.tell: Final = tell
+        self.committed = committed
+        """The input offset of the next record to process."""
+        self.first_commit_ms: int | None = None
+        """Unix milliseconds of the first commit with input."""
+        self.last_commit_ms = clock()
+        """Unix milliseconds of the last commit with or without input, or of the beginning."""
+        self._writer = writer
+        self._metadata = metadata
+        self._clock = clock
+        self._probe = probe
+        self._lane = Lane(f"commit-{task}")
+        # Held while the store is written: whoever gives the task up must not hand the store on before.
+        self._gate = threading.Lock()
+        self._is_abandoned = False
+        self._waiting: Future[None] | None = None
+
+    def commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> Future[None]:
+        """Commit exactly the input [start, end) with what came of it; done when the store has it too.
+
+        The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record
+        that Kafka refuses.
+        """
+        if start != self.committed or end < start:
+            raise BrokenLaw(
+                f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (design 4.4)"
+            )
+        return self._submit(lambda: self._commit(end, outputs, changes))
+
+    def claim(self) -> Future[None]:
+        """Commit the present offset again: to claim the epoch, and so that Kafka does not forget it."""
+        return self._submit(lambda: self._commit(self.committed, (), {}))
+
+    def abandon(self) -> None:
+        """Give the task up: what is waited for fails at once, and nothing late reaches the store.
+
+        Waits for a store write that has begun. The transaction, if one is open, is left to the fence of
+        the next owner.
+        """
+        with self._gate:
+            self._is_abandoned = True
+            waiting = self._waiting
+        if waiting is not None:
+            settle(waiting, error=WriterLost(f"{self.task}: given up"))
+        self._writer.close()
+        self._lane.close()
+
+    def _submit(self, work: Callable[[], None]) -> Future[None]:
+        outcome: Future[None] = Future()
+        with self._gate:
+            if self._is_abandoned:
+                settle(outcome, error=WriterLost(f"{self.task}: given up"))
+                return outcome
+            self._waiting = outcome
+        self._lane.submit(lambda: self._carry_out(work, outcome))
+        return outcome
+
+    def _carry_out(self, work: Callable[[], None], outcome: Future[None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - whoever waits decides on it
+            settle(outcome, error=error)
+        else:
+            settle(outcome)
+
+    def _commit(self, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
+        self._writer.prepare(outputs, changes, end, self._metadata)
+        self._probe(BEFORE_COMMIT)
+        position = self._writer.commit()
+        self._probe(AFTER_COMMIT)
+        now_ms = self._clock()
+        with self._gate:
+            if self._is_abandoned:
+                # The store may belong to somebody else by now, who finds the changes in the changelog.
+                raise WriterLost(f"{self.task}: given up")
+            self._write(changes, position, now_ms)
+            self._probe(AFTER_STORE)
+            if end > self.committed and self.first_commit_ms is None:
+                self.first_commit_ms = now_ms
+            self.committed = end
+            self.last_commit_ms = now_ms
+
+    def _write(self, changes: Changes, position: int | None, now_ms: int) -> None:
+        try:
+            if position is None:
+                self.store.caught_up(now_ms)
+            else:
+                self.store.apply(changes.items(), position, now_ms)
+        except StandfastError as error:
+            raise StoreLost(
+                f"{self.task}: the batch is committed, the store is not written: {error}"
+            ) from error

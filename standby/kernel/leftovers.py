@@ -1,0 +1,63 @@
+"""Finds state that earlier containers left on a host (design 4.8)."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from standby.errors import CorruptState
+from standby.model import Leftover, TaskId
+from standby.naming import escape
+from standby.replica.origin import DATABASE, SIDE_FILE, decode_origin, is_too_old
+
+_log: Final = logging.getLogger(__name__)
+
+
+def find_leftovers(
+    state_dirs: Collection[Path], cluster: str, host: str, held: Collection[TaskId], now_ms: int
+) -> tuple[Leftover, ...]:
+    """Return the state on this host that looks usable and that nobody holds; ``held`` is this process's own.
+
+    Cheap: it reads side files and opens no database, so a position may be lower than what is there, and
+    the checks at opening may still refuse it. Directories that cannot be read are passed over.
+    """
+    found = {
+        (leftover.task, leftover.run): leftover
+        for directory in state_dirs
+        for leftover in _below(directory / escape(cluster) / escape(host), held, now_ms)
+    }
+    return tuple(found[key] for key in sorted(found))
+
+
+def _below(root: Path, held: Collection[TaskId], now_ms: int) -> Iterator[Leftover]:
+    try:
+        files = sorted(root.glob(f"*/*/*/{SIDE_FILE}"))
+    except OSError as error:
+        _log.warning("looking for left-over state below %s: %s", root, error)
+        return
+    for file in files:
+        try:
+            origin = decode_origin(file.read_bytes())
+        except (CorruptState, OSError) as error:
+            _log.info("left-over state in %s is not usable: %s", file.parent, error)
+            continue
+        # The lock of an own database must not even be looked at: closing the file would drop it (POSIX).
+        if origin.task in held or is_too_old(origin.caught_up_ms, origin.retention_ms, now_ms):
+            continue
+        if not _is_locked(file.parent / DATABASE / "LOCK"):
+            yield Leftover(origin.task, origin.run, origin.offset)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Return whether some other process has the database open."""
+    try:
+        with lock.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

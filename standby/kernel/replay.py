@@ -1,0 +1,222 @@
+"""Applies the changelogs of a job's replicas to their stores: one thread, one consumer (design 4.3)."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from standby.errors import CorruptState, StandfastError, Transient
+from standby.kernel.ends import Ends
+from standby.kernel.lane import settle
+from standby.kernel.ports import Broker, Changelog, Chunk
+from standby.kernel.probes import REPLAYED, Probe
+from standby.kernel.store import TaskStore
+from standby.replica.lag import LagClock
+from standby.replica.lifecycle import Signal
+from standby.replica.origin import is_too_old
+
+_log: Final = logging.getLogger(__name__)
+
+_BATCH_RECORDS: Final = 10_000
+
+#: Between two looks when there is nothing to read: 3 % of a core and 38 ms of lag at 5,000 records a second.
+_TAIL_SECONDS: Final = 0.02
+
+#: The same while somebody waits for the end; the read itself waits so long for a first record.
+_DRAIN_SECONDS: Final = 0.002
+
+#: Tells what came of a replay: the signal, and why.
+Tell = Callable[[Signal, str], None]
+
+
+@dataclass(slots=True, eq=False)
+class Replayed:
+    """One replica's changelog on its way into its store."""
+
+    partition: int
+    store: TaskStore
+    tell: Tell
+    lag: LagClock = field(default_factory=LagClock)
+    lag_ms: int | None = None
+    """For how long it has been behind; None while that is not known."""
+    told: Signal | None = None
+    seen_ms: int = 0
+    """When the end that was looked at last was asked for."""
+    target: int | None = None
+    drained: Future[None] | None = None
+
+
+class Replay:
+    """Owns the changelog reader; everybody else asks through its inbox."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        ends: Ends,
+        lag_bound_ms: int,
+        clock: Callable[[], int],
+        probe: Probe,
+        name: str,
+    ) -> None:
+        self._broker = broker
+        self._ends = ends
+        self._lag_bound_ms = lag_bound_ms
+        self._clock = clock
+        self._probe = probe
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._replicas: dict[int, Replayed] = {}
+        self._reader: Changelog | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=f"{name}-replay", daemon=True)
+        self._thread.start()
+
+    def add(self, replica: Replayed) -> None:
+        """Replay this replica from its store's position on; nothing changes when it is being replayed."""
+        self._inbox.put(lambda: self._add(replica))
+
+    def remove(self, partition: int) -> Future[None]:
+        """Stop a replay; once the future is done, nothing of it touches the store any more."""
+        done: Future[None] = Future()
+        self._inbox.put(lambda: self._remove(partition, done))
+        return done
+
+    def drain(self, partition: int, target: int) -> Future[None]:
+        """Replay up to ``target`` as fast as can be, then stop; the future is done when both have happened.
+
+        It fails when the replay ends otherwise.
+        """
+        done: Future[None] = Future()
+        self._inbox.put(lambda: self._drain(partition, target, done))
+        return done
+
+    def close(self) -> None:
+        """Stop everything; does not wait."""
+        self._inbox.put(self._end)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._turn()
+            except StandfastError as error:
+                _log.warning("replay: %s", error)
+                self._wait(1.0)
+        for partition in tuple(self._replicas):
+            self._forget(partition, Transient("the replay was closed"))
+        if self._reader is not None:
+            self._reader.close()
+
+    def _turn(self) -> None:
+        while not self._inbox.empty():
+            self._inbox.get()()
+        if self._is_closed:
+            return
+        if not self._replicas or self._reader is None:
+            self._wait(None)
+            return
+        is_draining = any(each.target is not None for each in self._replicas.values())
+        chunks = self._reader.read(_BATCH_RECORDS, _DRAIN_SECONDS if is_draining else 0)
+        for partition, chunk in chunks.items():
+            replica = self._replicas[partition]
+            self._guarded(replica, partial(self._apply, replica, chunk))
+        for replica in tuple(self._replicas.values()):
+            self._guarded(replica, partial(self._judge, replica))
+        # A full batch means that there is more; half a batch is worth going on for at once, too.
+        if not is_draining and sum(len(each.changes) for each in chunks.values()) < _BATCH_RECORDS // 2:
+            self._wait(_TAIL_SECONDS)
+
+    def _wait(self, seconds: float | None) -> None:
+        try:
+            command = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return
+        command()
+
+    def _guarded(self, replica: Replayed, act: Callable[[], None]) -> None:
+        """Run ``act``; whatever goes wrong with it ends this replica's replay and no other's."""
+        try:
+            act()
+        except CorruptState as error:
+            self._forget(replica.partition, error)
+            replica.tell(Signal.STATE_LOST, str(error))
+        except StandfastError as error:
+            self._forget(replica.partition, error)
+            replica.tell(Signal.FAILED, f"applying the changelog: {error}")
+
+    def _apply(self, replica: Replayed, chunk: Chunk) -> None:
+        store = replica.store
+        if chunk.is_out_of_range:
+            raise CorruptState(f"the changelog has nothing at {chunk.position} (any more)")
+        if is_too_old(store.position.caught_up_ms, store.retention_ms, self._clock()):
+            raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
+        at_end_ms = replica.lag.applied(chunk.position)
+        store.apply(chunk.changes, chunk.position, at_end_ms or 0)
+        self._probe(REPLAYED)
+
+    def _judge(self, replica: Replayed) -> None:
+        """Look where the replica stands against the end, and say so when that has changed."""
+        position = replica.store.position.offset
+        if replica.target is not None and position >= replica.target:
+            self._forget(replica.partition)
+            return
+        end = self._ends.changelog(replica.partition)
+        if end is None:
+            # The broker is away: membership is frozen.
+            replica.lag_ms = None
+            return
+        if end.asked_ms > replica.seen_ms:
+            replica.seen_ms = end.asked_ms
+            replica.lag.end_seen(end.offset, end.asked_ms)
+        at_end_ms = replica.lag.applied(position)
+        replica.lag_ms = replica.lag.lag_ms(position, self._clock())
+        is_in_sync = (
+            at_end_ms is not None and replica.lag_ms is not None and replica.lag_ms < self._lag_bound_ms
+        )
+        if is_in_sync:
+            assert at_end_ms is not None
+            replica.store.caught_up(at_end_ms)
+        signal = Signal.CAUGHT_UP if is_in_sync else Signal.FELL_BEHIND
+        if signal is not replica.told and (is_in_sync or replica.told is not None):
+            if is_in_sync:
+                replica.store.serve()
+            replica.told = signal
+            replica.tell(signal, "")
+
+    def _add(self, replica: Replayed) -> None:
+        if replica.partition in self._replicas:
+            return
+        if self._reader is None:
+            self._reader = self._broker.open_changelog()
+        self._replicas[replica.partition] = replica
+        self._reader.add(replica.partition, replica.store.position.offset)
+        self._ends.look()
+
+    def _remove(self, partition: int, done: Future[None]) -> None:
+        self._forget(partition, Transient("the replay was stopped"))
+        settle(done)
+
+    def _drain(self, partition: int, target: int, done: Future[None]) -> None:
+        replica = self._replicas.get(partition)
+        if replica is None:
+            settle(done, error=Transient("the replay has ended"))
+            return
+        replica.target, replica.drained = target, done
+        self._guarded(replica, partial(self._judge, replica))
+
+    def _forget(self, partition: int, error: StandfastError | None = None) -> None:
+        """Stop a replay and tell whoever waits for its end: well, or with ``error``."""
+        replica = self._replicas.pop(partition, None)
+        if replica is None:
+            return
+        if self._reader is not None:
+            self._reader.remove(partition)
+        if replica.drained is not None:
+            settle(replica.drained, error=error)
+
+    def _end(self) -> None:
+        self._is_closed = True
