@@ -97,8 +97,19 @@ class Candidate:
             config = parse(definition.config)
             self.effects.definitions[name] = definition
             model = build(name, config.stage, definition.tasks, config.container_count, config.standbys)
+            status = loaded.status
+            state = status.state if status is not None else ""
             events.append(
-                JobLoaded(name, definition.run, model, policy(config), loaded.job.is_wanted, loaded.job.purge)
+                JobLoaded(
+                    name,
+                    definition.run,
+                    model,
+                    policy(config),
+                    loaded.job.is_wanted,
+                    loaded.job.purge,
+                    was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
+                    failure=status.reasons[0] if status is not None and state == JobState.FAILED else "",
+                )
             )
             if name not in self.driver.view.jobs:
                 events.append(RecordsLoaded(loaded.tasks))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
+from standby import naming
 from standby.errors import BadConfiguration
 
 #: Kafka's own rule for topic names, kept for jobs and clusters because topics are named after them.
@@ -435,6 +436,9 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
         yield "job.python and job.python.archive: give one of them"
     if not config.state_dir.startswith("/"):
         yield f"job.state.dir: {config.state_dir!r} is not an absolute path"
+    longest = naming.changelog_topic(config.cluster, config.job_name, config.stage, "0" * 32)
+    if len(longest) > 249:
+        yield f"job.name, cluster.name: too long together; the changelog's topic would have {len(longest)} characters, Kafka allows 249"
     if config.stores and len(set(config.stores)) != len(config.stores):
         yield "task.stores: a name is given twice"
     if set(config.inputs) & set(config.outputs):

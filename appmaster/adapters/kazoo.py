@@ -313,6 +313,9 @@ class ZooKeeper:
                 self._client.create(path, data)
             except NodeExistsError:
                 self._client.set(path, data)
+            # A submit is a new chance: how the last one ended is not held against it.
+            with suppress(NoNodeError):
+                self._client.delete(f"{path}/status")
             self._client.ensure_path(f"{path}/tasks")
 
     def request(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:

@@ -131,8 +131,12 @@ class SkeinCell:
         self._commands.put(_Command(run))
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
-        """End the whole application with its final status."""
-        self._client.shutdown(status="SUCCEEDED" if succeeded else "FAILED", diagnostics=diagnostics)
+        """End the whole application with its final status.
+
+        A failed job ends as KILLED with the reason in the diagnostics: after FAILED, Skein leaves the
+        application registered and YARN starts the next attempt, which would only fail again.
+        """
+        self._client.shutdown(status="SUCCEEDED" if succeeded else "KILLED", diagnostics=diagnostics)
 
     # ---- the thread ----
 

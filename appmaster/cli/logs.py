@@ -13,6 +13,9 @@ from standby.errors import Unavailable
 _TIMEOUT_SECONDS: Final = 5.0
 _BYTES_PER_LINE: Final = 400
 
+#: Files that YARN itself writes to every log directory.
+_OF_YARN: Final = frozenset({"directory.info", "launch_container.sh", "prelaunch.out", "prelaunch.err"})
+
 
 @dataclass(frozen=True, slots=True)
 class Log:
@@ -55,12 +58,15 @@ def _of_node(address: str, application: str, container: str | None, lines: int) 
             continue
         infos = json.loads(_get(f"http://{address}/ws/v1/node/containers/{each}/logs"))
         for info in _files(infos):
-            if not info["fileSize"] or int(info["fileSize"]) == 0:
+            if int(info["fileSize"] or 0) == 0 or info["fileName"] in _OF_YARN:
                 continue
             size = min(int(info["fileSize"]), lines * _BYTES_PER_LINE)
             text = _get(f"http://{address}/ws/v1/node/containerlogs/{each}/{info['fileName']}?size=-{size}")
-            kept = text.decode(errors="replace").splitlines()[-lines:]
-            logs.append(Log(each, address, str(info["fileName"]), "\n".join(kept)))
+            # YARN frames the text with a header and a footer of its own.
+            kept = (
+                text.decode(errors="replace").partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
+            )
+            logs.append(Log(each, address, str(info["fileName"]), "\n".join(kept.splitlines()[-lines:])))
     return logs
 
 

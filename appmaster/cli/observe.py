@@ -168,11 +168,9 @@ def describe(entry: dict[str, Any]) -> str:
     """Return an entry of the event log as one line for people, times local."""
     seconds, milliseconds = divmod(entry["at_ms"], 1000)
     at = time.strftime("%H:%M:%S", time.localtime(seconds))
-    said = [f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " ")]
-    for key in ("job", "task", "copy", "container", "host", "task_epoch"):
-        if entry[key] is not None:
-            said.append(f"{key.replace('_', ' ')} {entry[key]}")
-    line = "  ".join(said)
+    named = ("job", "task", "copy", "container", "host", "task_epoch")
+    said = (f"{key.replace('_', ' ')} {entry[key]}" for key in named if entry[key] is not None)
+    line = "  ".join((f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " "), *said))
     return f"{line}: {entry['reason']}" if entry["reason"] else line
 
 

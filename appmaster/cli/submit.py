@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,22 +29,14 @@ from embedded import jars
 from standby import naming
 from standby.config import kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.feed.functions import job_code, step_of, transform_of
+from standby.feed.functions import job_code, step_of
+from standby.feed.make import check_transform
 from standby.wire import JobDefinition
 
 _POLL_SECONDS: Final = 0.25
 
 #: Settings of a changelog that correctness rests on.
 _CHANGELOG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What the checks found out and the submit goes on with."""
-
-    tasks: int
-    topics: dict[str, int]
-    hosts: tuple[str, ...]
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -94,8 +86,10 @@ def _submit(arguments: argparse.Namespace) -> int:
     config = job.config
     yarn.hadoop_conf()
     progress.say("checking the job's functions")
-    with job_code(job.directory, config.modules) as code:
-        check_functions(job)
+    with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
+        step_of(config)
+        # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
+        transform = background.submit(check_transform, config, code)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
         tasks = check_topics(job, topics)
@@ -112,6 +106,8 @@ def _submit(arguments: argparse.Namespace) -> int:
                     "or submit with --update"
                 )
             definition = define(job, tasks, zookeeper)
+            progress.say("checking the job's transform")
+            transform.result()
             if arguments.check:
                 progress.say("everything is in order; nothing was submitted")
                 return 0
@@ -119,24 +115,7 @@ def _submit(arguments: argparse.Namespace) -> int:
                 progress.say(f"updating: stopping {running}")
                 undeploy(config.job_name, config.cluster, zookeeper, client, purge=False, progress=progress)
             make_topics(job, topics, definition)
-            zookeeper.prepare()
-            former = zookeeper.cell(1)
-            claim = CellRecord("", now_ms(), getpass.getuser())
-            if not zookeeper.claim_cell(1, claim, replaces=former):
-                raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
-            try:
-                zookeeper.put_job(JobRecord(definition))
-                progress.say("submitting to YARN")
-                with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-                    connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
-                    spec = application.build(
-                        config, hosts, code, connector, Path(scratch), yarn.hadoop_conf()
-                    )
-                    application_id = client.submit(spec)
-            except BaseException:
-                zookeeper.drop_cell(1)
-                raise
-            zookeeper.put_cell(1, CellRecord(application_id, claim.submitted_ms, claim.submitter))
+            application_id = start(job, definition, code, hosts, zookeeper, client, progress)
             progress.say(f"submitted as {application_id}")
             if arguments.wait == "none":
                 return 0
@@ -150,14 +129,37 @@ def _submit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_functions(job: JobFile) -> None:
-    """Raise `BadConfiguration` when a function of the job cannot be used, or its plan is not allowed."""
-    step_of(job.config)
-    transform_of(job.config)
-    if job.config.feed == "spark" and job.config.transform:
-        from standby.feed.spark import check_transform
+def start(
+    job: JobFile,
+    definition: JobDefinition,
+    code: Path,
+    hosts: Sequence[str],
+    zookeeper: ZooKeeper,
+    client: Any,
+    progress: Progress,
+) -> str:
+    """Return the id of the YARN application that has been submitted for the job, recorded as its cell.
 
-        check_transform(job.config, jars.classpath("spark-kafka"))
+    The cell's record is claimed before, so that two submits never make one cell twice.
+    """
+    config = job.config
+    zookeeper.prepare()
+    former = zookeeper.cell(1)
+    claim = CellRecord("", now_ms(), getpass.getuser())
+    if not zookeeper.claim_cell(1, claim, replaces=former):
+        raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
+    try:
+        zookeeper.put_job(JobRecord(definition))
+        progress.say("submitting to YARN")
+        with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+            connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
+            spec = application.build(config, hosts, code, connector, Path(scratch), yarn.hadoop_conf())
+            application_id: str = client.submit(spec)
+    except BaseException:
+        zookeeper.drop_cell(1)
+        raise
+    zookeeper.put_cell(1, CellRecord(application_id, claim.submitted_ms, claim.submitter))
+    return application_id
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:

@@ -51,7 +51,16 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
 def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
     known = view.jobs.get(event.name)
     if known is None:
-        job = Job(event.name, event.run, event.model, event.policy, event.is_wanted, event.purge)
+        job = Job(
+            event.name,
+            event.run,
+            event.model,
+            event.policy,
+            event.is_wanted,
+            event.purge,
+            was_deployed=event.was_deployed,
+            failure=event.failure,
+        )
     else:
         job = replace(
             known,

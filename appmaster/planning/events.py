@@ -44,6 +44,10 @@ class JobLoaded:
     policy: Policy
     is_wanted: bool = True
     purge: bool = False
+    was_deployed: bool = False
+    """Whether a leader before this one had it deployed already."""
+    failure: str = ""
+    """Why a leader before this one gave it up; empty when none did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
         view = replace(view, containers=put(view.containers, container, bound))
     if action.kind == "in-sync":
         view = replace(view, in_sync_ms=put(view.in_sync_ms, action.processor, at_ms))
-    missed = view.lost_actives.get(action.processor)
+    missed = view.lost_actives.get(action.processor) or _lost_before(view, action, at_ms)
     if action.kind in ("failover", "bind") and first.active is not None and missed is not None:
         active = first.placed.get(first.active)
         # A binding that gives the job back its active after a loss is a failover without a standby.
@@ -68,6 +68,15 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
         ),
         *_failover_news(view, action),
     )
+
+
+def _lost_before(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> tuple[str, str, int] | None:
+    """Return what is known of an active that was lost while nobody led; None when none was."""
+    if action.kind != "failover":
+        return None
+    old = view.records[action.changes[0].record.task].record
+    lost_container = old.placed.get(old.active, "") if old.active is not None else ""
+    return (lost_container, "gone-before-takeover", at_ms)
 
 
 def _failover_news(view: ClusterView, action: todo.WriteRecords) -> tuple[News, ...]:
