@@ -10,14 +10,13 @@ import argparse
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from demo.interrupt import Interrupted, Interrupts
+from demo.own_cluster import cluster_of_our_own
 from demo.run import Options, run
 from demo.screen import Screen
-from embedded.cluster import LocalCluster, end, end_abandoned
 from standby.errors import StandfastError
 
 
@@ -63,33 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, is_kept = parse(argv)
     with Interrupts() as interrupts:
         try:
-            with Screen() as screen:
-                return _on_a_cluster(options, screen, interrupts, is_kept=is_kept)
+            with Screen() as screen, cluster_of_our_own(screen, interrupts, is_kept=is_kept) as cluster:
+                return run(options, cluster, screen)
         except Interrupted as interrupted:
             return interrupted.exit_status
         except StandfastError as error:
             print(f"demo: {error}", file=sys.stderr)
             return error.exit_status
-
-
-def _on_a_cluster(options: Options, screen: Screen, interrupts: Interrupts, *, is_kept: bool) -> int:
-    # A name of its own: whatever bears it was started here, so that it can be ended without a question.
-    name = f"demo-{os.getpid()}"
-    end_abandoned()
-    try:
-        screen.phase("starting ZooKeeper, Kafka and YARN")
-        begin = time.monotonic()
-        cluster = LocalCluster.start(name, is_temporary=not is_kept, show=screen.say)
-        screen.say(f"the cluster is up after {time.monotonic() - begin:.1f} s: {', '.join(cluster.hosts)}")
-        return run(options, cluster, screen)
-    finally:
-        # From here on nothing may cut the cleaning short.
-        interrupts.ignore()
-        if is_kept:
-            screen.say(f'left running: eval "$(standfast local env --name {name})"')
-        else:
-            screen.phase("ending everything that runs")
-            end(name)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class Screen:
         self._begin = clock()
         self._story: deque[str] = deque(maxlen=_STORY_LINES)
         self._phase = ""
+        self._passing = ""
         self._last_plain = clock()
         self._watch: Watch | None = None
         self._log: EventLog | None = None
@@ -72,7 +73,7 @@ class Screen:
 
     def phase(self, text: str) -> None:
         """Show ``text`` as what is going on now, and in the story."""
-        self._phase = text
+        self._phase, self._passing = text, ""
         self.say(text)
 
     def say(self, text: str) -> None:
@@ -83,6 +84,11 @@ class Screen:
         self._story.append(line)
         if self._live is None:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, text: str) -> None:
+        """Show a passing state of something long: on the live view only, where it is written over."""
+        if self._live is not None:
+            self._passing = text
 
     def pulse(self) -> None:
         """Print how things stand, now and then, where there is no live view."""
@@ -98,6 +104,8 @@ class Screen:
         parts: list[RenderableType] = [
             Text(f"standfast demo · {self._clock() - self._begin:.0f} s · {self._phase}", style="bold")
         ]
+        if self._passing:
+            parts.append(Text(self._passing, style="dim"))
         sample = self._watch.latest if self._watch is not None else None
         if sample is not None and self._traffic is not None:
             parts += [self._numbers(sample), tasks_table(sample.status)]

@@ -1,0 +1,146 @@
+"""How long a failure keeps output away: ``python -m benchmarks.failover --kills 10 --kind process``.
+
+One embedded cluster, one job, a steady stream; actives' processes are killed (``process``), actives' hosts
+fall silent and come back (``host``), or both in turn. After each, every replica is in sync and warm again
+before the next. Writes a JSON file with every failover, median and maximum of each step, and whether the
+outputs and the state were exact in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from demo.interrupt import Interrupted, Interrupts
+from demo.own_cluster import cluster_of_our_own
+from demo.report import summary
+from demo.run import assemble
+from demo.scenario import ROOT, Scenario, Shape, now_ms
+from demo.screen import Screen
+from demo.traffic import Traffic
+from demo.versions import versions
+from embedded.cluster import LocalCluster
+from examples.flights.source import Raw, flights
+from standby.errors import StandfastError, Unavailable
+
+
+def endless() -> Iterator[Raw]:
+    """Yield the flights of 2013, then the same as if they were of 2014, and so on."""
+    return chain.from_iterable(flights(years_later=years) for years in count())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0 when every failover ended well and everything was exact, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.failover", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
+    parser.add_argument("--kind", choices=("process", "host", "both"), default="process")
+    parser.add_argument(
+        "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
+    )
+    parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
+    parser.add_argument(
+        "--steady-seconds", type=float, default=5.0, help="flow before each (default: %(default)s)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "failover.json")
+    arguments = parser.parse_args(argv)
+    with Interrupts() as interrupts:
+        try:
+            with Screen() as screen, cluster_of_our_own(screen, interrupts) as cluster:
+                result = _measure(arguments, cluster, screen)
+        except Interrupted as interrupted:
+            return interrupted.exit_status
+        except StandfastError as error:
+            print(f"benchmark: {error}", file=sys.stderr)
+            return error.exit_status
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for kind, spread in result["summary"].items():
+        print(f"{kind}: {json.dumps(spread, indent=2)}")
+    print(arguments.output)
+    return 0 if result["exact"] and result["replicas_restored"] else 1
+
+
+def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
+    kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
+    settings = dict(text.split("=", 1) for text in arguments.set)
+    load_before = os.getloadavg()[0]
+    with Scenario(cluster, Shape(partitions=arguments.partitions), screen.say, settings) as scenario:
+        screen.phase("submitting the job")
+        submit_seconds = scenario.submit()
+        traffic = Traffic(cluster.kafka_bootstrap, endless(), arguments.rate)
+        screen.follow(scenario.watch, scenario.log, traffic)
+        traffic.start()
+        try:
+            if scenario.wait_until_whole() is None:
+                raise Unavailable("the job did not become whole; see the logs of its containers")
+            steady_from = now_ms()
+            for number in range(arguments.kills):
+                for kind in kinds:
+                    _flow(arguments.steady_seconds, traffic, screen)
+                    screen.phase(f"{kind} {number + 1} of {arguments.kills}")
+                    _lose(kind, scenario, cluster)
+            _flow(arguments.steady_seconds, traffic, screen)
+            steady_to = now_ms()
+        finally:
+            traffic.stop()
+        screen.phase("verifying")
+        scenario.drain()
+        verification = scenario.verify()
+        report, _ = assemble(
+            scenario.failovers, verification, scenario.watch.samples, (steady_from, steady_to)
+        )
+        violations = len(scenario.watch.same_host_violations)
+    failovers = report.pop("failovers")
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "kind": arguments.kind,
+        "kills": arguments.kills,
+        "rate": arguments.rate,
+        "tasks": arguments.partitions,
+        "settings": settings,
+        "submit_seconds": round(submit_seconds, 1),
+        "summary": {kind: summary([each for each in failovers if each["kind"] == kind]) for kind in kinds},
+        "exact": verification.is_exact and verification.records_in == traffic.count,
+        "findings": verification.findings(),
+        **report,
+        "same_host_violations": violations,
+        "failovers": failovers,
+        "load_before": round(load_before, 2),
+        "versions": versions(),
+    }
+
+
+def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
+    if kind == "process":
+        failover = scenario.kill_process()
+    else:
+        failover, host = scenario.lose_host()
+        cluster.start_host(host)
+    if not failover.is_restored:
+        raise Unavailable("the replicas were not restored; nothing more can be measured")
+
+
+def _flow(seconds: float, traffic: Traffic, screen: Screen) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if traffic.join(0.5):
+            raise Unavailable("the stream of input has ended")
+        screen.pulse()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    os._exit(code)
