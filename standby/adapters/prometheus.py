@@ -74,6 +74,7 @@ class MetricsServer:
             self._server = _Server((host, 0), _Requests)
         except OSError as error:
             raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
+        self._thread: threading.Thread | None = None
         self.port: int = self._server.server_address[1]
 
     def start(self, metrics: Callable[[], Iterable[Metric]], health: Health) -> None:
@@ -83,11 +84,14 @@ class MetricsServer:
         registry.register(_Present(metrics))
         self._server.registry = registry
         self._server.health = health
-        threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Answer no more."""
-        self._server.shutdown()
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
 
 

@@ -1,0 +1,189 @@
+"""The loop carries events in and effects out, in order, over fakes of everything around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from standby.control import exits
+from standby.control.effects import OpenStream
+from standby.control.events import (
+    AssignReceived,
+    Leader,
+    LeaderChanged,
+    Registered,
+    SessionConnected,
+    StreamBroken,
+    StreamConnected,
+    Terminated,
+)
+from standby.control.inbox import Inbox
+from standby.control.loop import ControlLoop
+from standby.control.ports import OpenedStream, Post
+from standby.control.state import ControlState, Identity, Policy
+from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
+from standby.wire import Assign, JobDefinition, Report
+from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
+
+JOB = JobDefinition("flights", "r1", {}, "changelog", "group", 1)
+LEFT = (Leftover(TaskId("flights", "main", 4), "r1", 9),)
+
+
+class FakeStream:
+    """Keeps what was sent."""
+
+    def __init__(self, order: OpenStream) -> None:
+        self.order = order
+        self.sent: list[Report] = []
+        self.is_dropped = False
+        self.is_finished = False
+
+    def send(self, report: Report) -> None:
+        self.sent.append(report)
+
+    def finish(self, timeout_seconds: float) -> None:
+        self.is_finished = True
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
+class Surrounded:
+    """A loop in a world of fakes: ZooKeeper answers at once, streams connect at once."""
+
+    def __init__(
+        self, find: Callable[[tuple[JobDefinition, ...]], tuple[Leftover, ...]] | None = None
+    ) -> None:
+        self.inbox = Inbox()
+        self.replicas = FakeReplicas()
+        self.streams: list[FakeStream] = []
+        self.has_left = False
+        self.looked: list[tuple[JobDefinition, ...]] = []
+        self.loop = ControlLoop(
+            ControlState(
+                Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+                Policy(orphan_timeout_ms=60_000, close_deadline_ms=50),
+            ),
+            self.inbox,
+            membership=self,
+            connect=self.connect,
+            replicas=self.replicas,
+            find_leftovers=find or self.find,
+            rss_bytes=lambda: 123,
+        )
+
+    def register(self) -> None:
+        self.inbox.post(Registered(7))
+
+    def look_up_leader(self) -> None:
+        self.inbox.post(LeaderChanged(Leader("a", "h", 5, 1)))
+
+    def leave(self, timeout_seconds: float) -> None:
+        self.has_left = True
+
+    def connect(self, order: OpenStream, post: Post) -> OpenedStream:
+        stream = FakeStream(order)
+        self.streams.append(stream)
+        post(StreamConnected(order.stream))
+        return stream
+
+    def find(self, jobs: tuple[JobDefinition, ...]) -> tuple[Leftover, ...]:
+        self.looked.append(jobs)
+        return LEFT
+
+    def led(self) -> FakeStream:
+        """Turn until there is a stream; return it."""
+        self.loop._find(())
+        self.inbox.post(SessionConnected())
+        return self.stream(1)
+
+    def stream(self, count: int) -> FakeStream:
+        for _ in range(200):
+            if len(self.streams) == count:
+                return self.streams[-1]
+            self.loop.turn(0.05)
+        raise AssertionError(f"{len(self.streams)} streams")
+
+    def order(self, *partitions: int) -> None:
+        wanted = tuple(
+            Wanted(ReplicaId(TaskId("flights", "main", each), 0), Role.ACTIVE, 1) for each in partitions
+        )
+        stream = self.streams[-1].order
+        message = Assign(1, 7, len(self.replicas.obeyed) + 1, wanted, (JOB,))
+        self.inbox.post(AssignReceived(stream.stream, message))
+        self.loop.turn(0.05)
+
+
+def test_it_introduces_the_container_with_what_the_disks_hold() -> None:
+    world = Surrounded()
+    stream = world.led()
+    assert stream.order.hello.leftovers == LEFT
+    assert world.looked == [()]
+
+
+def test_an_order_is_obeyed_before_it_is_reported() -> None:
+    world = Surrounded()
+    stream = world.led()
+    world.order(0)
+    assert len(world.replicas.obeyed) == 1
+    report = stream.sent[-1]
+    assert (report.number, report.rss_bytes, report.warm) == (1, 123, True)
+    assert [each.phase for each in report.replicas] == [Phase.ACTIVE]
+
+
+def test_a_broken_stream_is_dropped_and_the_disks_are_looked_at_again() -> None:
+    world = Surrounded()
+    first = world.led()
+    world.order(0)
+    world.inbox.post(StreamBroken(1, "reset"))
+    second = world.stream(2)
+    assert first.is_dropped
+    assert [each.phase for each in second.order.hello.replicas] == [Phase.ACTIVE]
+    assert world.looked == [(), (JOB,)]
+
+
+def test_disks_that_cannot_be_read_hold_nobody_up() -> None:
+    def broken(jobs: tuple[JobDefinition, ...]) -> tuple[Leftover, ...]:
+        raise OSError("no such device")
+
+    world = Surrounded(broken)
+    assert world.led().order.hello.leftovers == ()
+
+
+def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
+    answer = threading.Event()
+
+    def slow(jobs: tuple[JobDefinition, ...]) -> tuple[Leftover, ...]:
+        answer.wait(10)
+        return LEFT
+
+    world = Surrounded(slow)
+    world.loop._find(())
+    world.inbox.post(SessionConnected())
+    for _ in range(5):
+        world.loop.turn(0.01)
+    assert not world.streams
+    answer.set()
+    assert world.stream(1).order.hello.leftovers == LEFT
+
+
+def run_to_the_end(world: Surrounded) -> int:
+    while world.loop._quit is None:
+        world.loop.turn(0.05)
+    return world.loop._quit.code
+
+
+@pytest.mark.parametrize(
+    ("partition", "code"), [(0, exits.ORDERLY), (NEVER_CLOSES, exits.UNCLEAN), (BREAKS, exits.BROKEN)]
+)
+def test_the_exit_code_says_how_it_ended(partition: int, code: int) -> None:
+    world = Surrounded()
+    stream = world.led()
+    world.order(partition)
+    world.inbox.post(Terminated("SIGTERM"))
+    assert run_to_the_end(world) == code
+    world.loop.leave()
+    assert stream.is_finished
+    assert world.has_left

@@ -1,0 +1,33 @@
+"""The watchdog tells a loop that stands still from one that is only slow."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from standby.control.watchdog import Watchdog
+
+
+def test_a_count_that_stands_still_is_told() -> None:
+    told = threading.Event()
+    Watchdog(lambda: 7, told.set, looks=3, interval_seconds=0.01).start()
+    assert told.wait(5)
+
+
+def test_a_count_that_rises_is_left_alone() -> None:
+    told = threading.Event()
+    looked = threading.Event()
+    counts = itertools.chain(itertools.chain.from_iterable((each, each, each) for each in range(10)))
+
+    def count() -> int:
+        try:
+            return next(counts)
+        except StopIteration:
+            looked.set()
+            watchdog.stop()
+            return -1
+
+    watchdog = Watchdog(count, told.set, looks=3, interval_seconds=0.01)
+    watchdog.start()
+    assert looked.wait(5)
+    assert not told.is_set()
