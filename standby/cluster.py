@@ -40,6 +40,9 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     heartbeat_timeout_ms: int = 2_000
     suspect_grace_ms: int = 3_000
     orphan_timeout_ms: int = 60_000
+    state_dirs: tuple[str, ...] = ()
+    """Directories on every host in which task state may lie: a container tells what it finds before it knows
+    of any job."""
 
 
 def load(path: Path) -> ClusterConfig:
@@ -47,7 +50,9 @@ def load(path: Path) -> ClusterConfig:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterConfig)
     except FileNotFoundError as error:
-        raise BadConfiguration(f"{path}: missing; this process is to be started by YARN through standfast submit") from error
+        raise BadConfiguration(
+            f"{path}: missing; this process is to be started by YARN through standfast submit"
+        ) from error
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: {error}") from error
 

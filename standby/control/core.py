@@ -22,7 +22,6 @@ from standby.control.effects import (
     CloseReplicas,
     CloseStream,
     Effect,
-    FindLeftovers,
     LookUpLeader,
     Note,
     Obey,
@@ -137,10 +136,8 @@ def _stream_broken(state: ControlState, event: StreamBroken) -> Step:
     return broken, (
         CloseStream(event.stream),
         Note(f"stream {event.stream}: broken: {event.reason}", is_warning=link.is_connected),
-        # A successor's znode may be there already, its watch on the way; and what lies on the disks may
-        # have changed since the last introduction.
+        # A successor's znode may be there already, its watch on the way.
         LookUpLeader(),
-        FindLeftovers(tuple(state.jobs.values())),
     )
 
 

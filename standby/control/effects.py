@@ -21,14 +21,6 @@ class LookUpLeader:
 
 
 @dataclass(frozen=True, slots=True)
-class FindLeftovers:
-    """Look through the host's disks; answered by `LeftoversFound`."""
-
-    jobs: tuple[JobDefinition, ...]
-    """The jobs heard of so far: their state directories are looked through, too."""
-
-
-@dataclass(frozen=True, slots=True)
 class OpenStream:
     """Connect to the leader and introduce the container; the stream's events carry its number."""
 
@@ -85,15 +77,4 @@ class Note:
     is_warning: bool = False
 
 
-Effect = (
-    Register
-    | LookUpLeader
-    | FindLeftovers
-    | OpenStream
-    | CloseStream
-    | Obey
-    | SendReport
-    | CloseReplicas
-    | Quit
-    | Note
-)
+Effect = Register | LookUpLeader | OpenStream | CloseStream | Obey | SendReport | CloseReplicas | Quit | Note

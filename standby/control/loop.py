@@ -14,7 +14,6 @@ from standby.control.effects import (
     CloseReplicas,
     CloseStream,
     Effect,
-    FindLeftovers,
     LookUpLeader,
     Note,
     Obey,
@@ -30,7 +29,7 @@ from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import BrokenLaw
 from standby.ports import Replicas
-from standby.wire import JobDefinition, Report
+from standby.wire import Report
 
 _LOG: Final = logging.getLogger("standby.control")
 
@@ -64,7 +63,6 @@ class ControlLoop:
         self._find_leftovers = find_leftovers
         self._rss_bytes = rss_bytes
         self._stream: OpenedStream | None = None
-        self._finding: threading.Thread | None = None
         self._turns = 0
         self._quit: Quit | None = None
 
@@ -80,10 +78,14 @@ class ControlLoop:
 
     def run(self) -> Quit:
         """Turn until the container is to end; return why, and with which exit code."""
-        self._find(())
+        self.begin()
         while self._quit is None:
             self.turn(self._pause_seconds())
         return self._quit
+
+    def begin(self) -> None:
+        """Begin to look through the host's disks; the introduction waits for the result."""
+        threading.Thread(target=self._look, name="leftovers", daemon=True).start()
 
     def turn(self, timeout_seconds: float) -> None:
         """Fold the waiting events into the state, then look at the clock and the replicas, once."""
@@ -125,8 +127,6 @@ class ControlLoop:
                 self._membership.register()
             case LookUpLeader():
                 self._membership.look_up_leader()
-            case FindLeftovers(jobs):
-                self._find(jobs)
             case OpenStream():
                 self._stream = self._connect(effect, self._inbox.post)
             case CloseStream():
@@ -146,15 +146,9 @@ class ControlLoop:
             case Quit():
                 self._quit = effect
 
-    def _find(self, jobs: tuple[JobDefinition, ...]) -> None:
-        if self._finding is not None and self._finding.is_alive():
-            return  # its result is about to come, and serves as well
-        self._finding = threading.Thread(target=self._look, args=(jobs,), name="leftovers", daemon=True)
-        self._finding.start()
-
-    def _look(self, jobs: tuple[JobDefinition, ...]) -> None:
+    def _look(self) -> None:
         try:
-            found = self._find_leftovers(jobs)
+            found = self._find_leftovers()
         except Exception:  # noqa: BLE001 - a thread's outermost level; without them there is only more to replay
             _LOG.exception("the host's disks could not be looked through")
             found = ()

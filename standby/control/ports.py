@@ -11,13 +11,15 @@ from typing import Protocol
 from standby.control.effects import OpenStream
 from standby.control.events import Event
 from standby.model import Leftover
-from standby.wire import JobDefinition, Report
+from standby.wire import Report
 
 #: Takes an event from any thread, and returns at once.
 Post = Callable[[Event], None]
 
-#: Usable state on the host's disks that nobody holds. May block: the loop calls it on a thread of its own.
-FindLeftoverState = Callable[[tuple[JobDefinition, ...]], tuple[Leftover, ...]]
+#: Usable state on the host's disks that nobody holds. May block: the loop calls it on a thread of its own, and
+#: only once, before the first introduction: to look at the lock of a store that the kernel is just opening in
+#: this same process would undo that lock (POSIX).
+FindLeftoverState = Callable[[], tuple[Leftover, ...]]
 
 
 class Membership(Protocol):

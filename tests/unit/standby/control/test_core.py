@@ -14,7 +14,6 @@ from standby.control.effects import (
     CloseReplicas,
     CloseStream,
     Effect,
-    FindLeftovers,
     LookUpLeader,
     Note,
     Obey,
@@ -293,10 +292,8 @@ def test_hearing_from_the_leader_ends_the_growth() -> None:
     assert played.state.link.attempt == 0
 
 
-def test_a_broken_stream_looks_at_the_leaders_znode_and_the_disks() -> None:
-    played = led()
-    played.turn(AssignReceived(1, assign(jobs=(JOB,))))
-    assert played.hear(StreamBroken(1, "reset")) == [CloseStream(1), LookUpLeader(), FindLeftovers((JOB,))]
+def test_a_broken_stream_looks_at_the_leaders_znode() -> None:
+    assert led().hear(StreamBroken(1, "reset")) == [CloseStream(1), LookUpLeader()]
 
 
 def test_a_new_leader_is_gone_to_at_once() -> None:
