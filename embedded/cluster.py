@@ -28,6 +28,7 @@ from embedded.ports import free_ports
 from embedded.processes import (
     Identity,
     Owned,
+    Process,
     boot_id,
     command_of,
     environment_of,
@@ -352,11 +353,7 @@ class LocalCluster:
             identity = self._state.servers.get(server)
             if identity is None or not send(identity, signal.SIGKILL):
                 return
-            deadline = time.monotonic() + 20
-            while is_alive(identity):
-                if time.monotonic() > deadline:
-                    raise Unavailable(f"the process {identity.pid} of {server} does not react to SIGKILL")
-                time.sleep(0.01)
+            _await_process(identity, lambda each: each is None or not each.is_alive, signal.SIGKILL)
 
     def start_server(self, server: str, *, timeout_seconds: float = START_SECONDS) -> None:
         """Start a server that was stopped, with what is on its disk, and wait until it serves.
@@ -380,11 +377,11 @@ class LocalCluster:
 
     def pause_server(self, server: str) -> None:
         """Hold a server with SIGSTOP: its connections stay open and nothing answers."""
-        self._signal_server(server, signal.SIGSTOP)
+        self._signal_server(server, signal.SIGSTOP, is_stopped=True)
 
     def resume_server(self, server: str) -> None:
         """Let a server go on that :meth:`pause_server` holds."""
-        self._signal_server(server, signal.SIGCONT)
+        self._signal_server(server, signal.SIGCONT, is_stopped=False)
 
     def stop_kafka(self) -> None:
         """Kill the Kafka broker."""
@@ -508,12 +505,13 @@ class LocalCluster:
         )
         self._save(servers={**self._state.servers, server: identity})
 
-    def _signal_server(self, server: str, number: signal.Signals) -> None:
+    def _signal_server(self, server: str, number: signal.Signals, *, is_stopped: bool) -> None:
         self.log(server)
         self._refresh()
         identity = self._state.servers.get(server)
         if identity is None or not send(identity, number):
             raise BadConfiguration(f"{server} does not run")
+        _await_process(identity, lambda each: each is not None and each.is_stopped == is_stopped, number)
 
     def _servers_alive(self) -> dict[str, Identity]:
         return {name: identity for name, identity in self._state.servers.items() if is_alive(identity)}
@@ -595,6 +593,20 @@ def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
             # Somebody else may be at it; then it is done.
             with contextlib.suppress(StandfastError):
                 end(name, environment)
+
+
+def _await_process(
+    identity: Identity, is_so: Callable[[Process | None], bool], number: signal.Signals, seconds: float = 20
+) -> None:
+    """Wait for what a signal does to a process, which is not done when it is sent; raises :class:`Unavailable`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        process = look(identity.pid)
+        if is_so(process if process is not None and process.identity == identity else None):
+            return
+        if time.monotonic() > deadline:
+            raise Unavailable(f"the process {identity.pid} does not react to {number.name}")
+        time.sleep(0.005)
 
 
 def _directory(name: str, environment: Mapping[str, str]) -> Path:

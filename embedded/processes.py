@@ -44,6 +44,7 @@ class Process:
     parent: int
     #: One letter, as in ``ps``: T is stopped, Z is dead and not yet reaped by its parent.
     state: str
+    threads: int
     has_terminal: bool
     memory_bytes: int
 
@@ -54,8 +55,11 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
-        return self.state not in "ZX"
+        """Whether it has not ended, to the last thread: until then its ports stay open.
+
+        A killed process shows itself as dead as soon as its first thread is, whatever the others do.
+        """
+        return self.state not in "ZX" or self.threads > 1
 
     @property
     def is_stopped(self) -> bool:
@@ -75,6 +79,7 @@ def look(pid: int) -> Process | None:
         identity=Identity(pid, int(fields[19])),
         parent=int(fields[1]),
         state=fields[0],
+        threads=int(fields[17]),
         has_terminal=fields[4] != "0",
         memory_bytes=int(fields[21]) * _PAGE_BYTES,
     )
