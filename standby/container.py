@@ -257,6 +257,8 @@ def _stuck(loop: ControlLoop) -> NoReturn:
 def main(make_kernel: MakeKernel) -> NoReturn:
     """End the process with the container's exit code; the outermost level of it all."""
     log_to_stderr()
+    # A crash in one of the C libraries says where it was.
+    faulthandler.enable()
     # kill -USR1 shows where each thread stands.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:

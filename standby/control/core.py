@@ -101,7 +101,7 @@ def _registered(state: ControlState, event: Registered) -> Step:
 
 def _leader_changed(state: ControlState, event: LeaderChanged) -> Step:
     leader = event.leader
-    known = replace(state, leader=leader)
+    known = replace(state, leader=leader, is_leader_unread=False)
     notes: tuple[Effect, ...] = ()
     if leader != state.leader:
         notes = (Note(f"leader: {leader}" if leader else "leader: none"),)
@@ -220,7 +220,8 @@ def _leader_moved(state: ControlState, event: LeaderMoved) -> Step:
 
 
 def _leader_unknown(state: ControlState, event: LeaderUnknown) -> Step:
-    return state, (Note(f"who leads cannot be read now: {event.reason}"),)
+    unread = replace(state, is_leader_unread=True, look_up_at_ms=None)
+    return unread, (Note(f"who leads cannot be read now: {event.reason}"),)
 
 
 def _leftovers_found(state: ControlState, event: LeftoversFound) -> Step:

@@ -119,7 +119,7 @@ class ControlLoop:
         for effect in effects:
             self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:  # noqa: C901 - one line per effect
+    def _perform(self, effect: Effect) -> None:
         match effect:
             case Note(text, is_warning):
                 _LOG.log(logging.WARNING if is_warning else logging.INFO, "%s", text)

@@ -35,6 +35,7 @@ class Policy:
     connect_timeout_ms: int = 3_000
     """A stream whose connection does not stand after so long is given up and tried again."""
     register_retry_ms: int = 500
+    look_up_retry_ms: int = 500
     backoff_least_ms: int = 50
     backoff_most_ms: int = 2_000
     close_deadline_ms: int = 10_000
@@ -119,6 +120,11 @@ class ControlState:
     """When to try again after `Registration.FAILED`; None: the next turn sets it."""
 
     leader: Leader | None = None
+    """As last read; while it cannot be read, what was known stays."""
+    is_leader_unread: bool = False
+    """The last reading failed, and left no watch."""
+    look_up_at_ms: int | None = None
+    """When to read again after such a failure; None: the next turn sets it."""
     link: NoStream | Stream = field(default_factory=NoStream)
     leaderless_since_ms: int | None = None
     """Since when there was no leader on a standing connection; None: there is one."""

@@ -30,7 +30,7 @@ def turned(state: ControlState, event: Turned) -> Step:
         return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
     state = _stalled(state, event.now_ms)
     state = replace(state, now_ms=event.now_ms, statuses=event.statuses, is_warm=event.is_warm)
-    for rule in (_orphan, _register, _connect, _report, _close):
+    for rule in (_orphan, _register, _look_up, _connect, _report, _close):
         state, owed = rule(state, event)
         effects.extend(owed)
     return state, tuple(effects)
@@ -83,6 +83,16 @@ def _register(state: ControlState, event: Turned) -> Step:
     if event.now_ms < state.register_at_ms:
         return state, ()
     return replace(state, registration=Registration.ASKED), (Register(),)
+
+
+def _look_up(state: ControlState, event: Turned) -> Step:
+    if not state.is_leader_unread or not state.is_session_up:
+        return state, ()
+    if state.look_up_at_ms is None:
+        return replace(state, look_up_at_ms=event.now_ms + state.policy.look_up_retry_ms), ()
+    if event.now_ms < state.look_up_at_ms:
+        return state, ()
+    return replace(state, look_up_at_ms=None, is_leader_unread=False), (LookUpLeader(),)
 
 
 def _connect(state: ControlState, event: Turned) -> Step:

@@ -29,6 +29,7 @@ from standby.control.events import (
     Leader,
     LeaderChanged,
     LeaderMoved,
+    LeaderUnknown,
     LeftoversFound,
     Registered,
     RegistrationFailed,
@@ -320,6 +321,15 @@ def test_a_leader_without_its_znode_keeps_its_stream() -> None:
     assert played.turn(LeaderMoved(), LeaderChanged(None)) == [LookUpLeader()]
     assert isinstance(played.state.link, Stream)
     assert played.turn(AssignReceived(1, assign())) == [Obey((), {}), SendReport(1, 1, (), False)]
+
+
+def test_a_leader_that_cannot_be_read_is_read_again_even_while_its_stream_stands() -> None:
+    played = led()
+    assert LookUpLeader() not in played.turn(LeaderUnknown("timeout"))
+    assert played.turns(POLICY.look_up_retry_ms + 200).count(LookUpLeader()) == 1
+    assert LookUpLeader() not in played.turns(3_000), "asked once, the answer is on its way"
+    played.turn(LeaderUnknown("timeout"), LeaderChanged(LEADER))
+    assert LookUpLeader() not in played.turns(3_000)
 
 
 def test_a_connection_that_does_not_come_about_is_given_up() -> None:
