@@ -1,0 +1,144 @@
+"""The flights job on the shared cluster, deployed once for a module of tests and judged after each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from demo.events import Event
+from demo.scenario import JOB, ROOT, Scenario, Shape
+from demo.standing import Replica, Status
+from embedded.cluster import LocalCluster
+from tests.exactness import assert_exact, fresh_topics, stream, wait_until_processed
+
+#: The plain feed: what these tests are about is everything else, and four JVMs would only slow it down.
+PLAIN = {
+    "task.feed": "plain",
+    "task.transform": "flights_plain:clean_table",
+    "job.modules": "flights.py,flights_plain.py",
+    "cluster-manager.container.memory.mb": "400",
+    "yarn.am.container.memory.mb": "400",
+}
+
+#: A test that takes longer to see something has failed.
+PATIENCE_SECONDS = 60.0
+
+
+class FlightsJob:
+    """A deployed job and the input that has been sent to it."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.cluster = scenario.cluster
+        self.sent = 0
+
+    @property
+    def status(self) -> Status:
+        """The leader's present status."""
+        return self.wait(lambda _: True)
+
+    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+        """Return the first status, seen from now on, that meets the condition."""
+        sample = self.scenario.watch.wait_for(condition, PATIENCE_SECONDS)
+        assert sample is not None, f"{what} did not come within {PATIENCE_SECONDS:.0f} s"
+        return sample.status
+
+    def events(self, since_ms: int = 0) -> list[Event]:
+        """Return the event log from ``since_ms`` (Unix) on."""
+        return [each for each in self.scenario.log.events if each.at_ms >= since_ms]
+
+    def wait_for_event(self, kind: str, since_ms: int, **fields: object) -> Event:
+        """Return the first event of a kind, since a time, with the given fields."""
+
+        def matching(events: tuple[Event, ...]) -> list[Event]:
+            return [
+                each
+                for each in events
+                if each.kind == kind
+                and each.at_ms >= since_ms
+                and all(getattr(each, name) == value for name, value in fields.items())
+            ]
+
+        self.scenario.log.wait_for(lambda events: bool(matching(events)), PATIENCE_SECONDS)
+        found = matching(self.scenario.log.events)
+        assert found, f"no {kind} {fields} within {PATIENCE_SECONDS:.0f} s"
+        return found[0]
+
+    @contextmanager
+    def flow(self, rows: int = 12_000, rate: float = 1_000) -> Iterator[None]:
+        """Let flights flow during the block; after it all are processed, every replica is back, and all exact."""
+        traffic = stream(self.cluster.kafka_bootstrap, rows=rows, rate=rate, skip=self.sent)
+        self.sent += rows
+        try:
+            yield
+            assert traffic.join(120)
+        finally:
+            traffic.stop()
+        self.assert_whole_and_exact()
+
+    def assert_whole_and_exact(self) -> None:
+        """Fail unless every replica is in sync on its own host, and outputs and state equal the batch model."""
+        run = self.run_id
+        bootstrap = self.cluster.kafka_bootstrap
+        wait_until_processed(bootstrap, cluster=JOB, job=JOB, run=run)
+        assert self.scenario.wait_until_whole(warm=False, timeout_seconds=PATIENCE_SECONDS) is not None
+        assert self.scenario.watch.same_host_violations == frozenset(), (
+            "copies of one task were seen on one host"
+        )
+        assert_exact(bootstrap, cluster=JOB, job=JOB, run=run)
+
+    @property
+    def run_id(self) -> str:
+        """The job's run id."""
+        return next(job.run for job in self.status.jobs if job.name == JOB)
+
+    def replica(self, partition: int, *, active: bool) -> Replica:
+        """Return the active, or the first standby, of a task."""
+        task = next(each for each in self.status.tasks if each.partition == partition)
+        return next(each for each in task.replicas if (each.copy == task.active) == active)
+
+    def send(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to every process of a replica's container."""
+        found = [
+            each
+            for each in self.cluster.container_processes(replica.host)
+            if each.container_id == replica.container
+        ]
+        assert found, f"{replica.container} has no process"
+        for each in sorted(found, key=lambda each: each.pid != replica.pid):
+            each.send(number)
+
+    def standfast(self, *arguments: str, status: int | None = 0) -> str:
+        """Run the command line; return what it prints, after checking its exit status."""
+        done = subprocess.run(
+            [sys.executable, "-m", "appmaster.cli.main", *arguments],
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def ask(self, *arguments: str) -> Any:
+        """Return what a command prints as JSON."""
+        return json.loads(self.standfast(*arguments, "--json"))
+
+
+@contextmanager
+def deployed(cluster: LocalCluster, **settings: str) -> Iterator[FlightsJob]:
+    """Deploy the flights job on fresh topics; delete it after the block."""
+    fresh_topics(cluster.kafka_bootstrap, partitions=4)
+    with Scenario(cluster, Shape(), print, {**PLAIN, **settings}) as scenario:
+        scenario.submit()
+        try:
+            yield FlightsJob(scenario)
+        finally:
+            scenario.delete()
