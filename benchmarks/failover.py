@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with Interrupts() as interrupts:
         try:
-            with Screen() as screen, cluster_of_our_own(screen, interrupts) as cluster:
+            logs = arguments.output.parent / "logs"
+            with Screen() as screen, cluster_of_our_own(screen, interrupts, logs) as cluster:
                 result = _measure(arguments, cluster, screen)
         except Interrupted as interrupted:
             return interrupted.exit_status

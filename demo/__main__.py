@@ -62,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, is_kept = parse(argv)
     with Interrupts() as interrupts:
         try:
-            with Screen() as screen, cluster_of_our_own(screen, interrupts, is_kept=is_kept) as cluster:
+            with (
+                Screen() as screen,
+                cluster_of_our_own(screen, interrupts, options.output / "logs", is_kept=is_kept) as cluster,
+            ):
                 return run(options, cluster, screen)
         except Interrupted as interrupted:
             return interrupted.exit_status

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from demo.interrupt import Interrupts
+from demo.interrupt import Interrupted, Interrupts
 from demo.screen import Screen
-from embedded.cluster import LocalCluster, end, end_abandoned
+from embedded.cluster import LocalCluster
+from embedded.registry import end, end_abandoned
 
 
 @contextmanager
 def cluster_of_our_own(
-    screen: Screen, interrupts: Interrupts, *, is_kept: bool = False
+    screen: Screen, interrupts: Interrupts, logs: Path, *, is_kept: bool = False
 ) -> Iterator[LocalCluster]:
     """Start a cluster, yield it, and end it with everything in it; with ``is_kept`` leave it running.
 
+    Unless it was interrupted, the logs of all servers and containers are in the directory ``logs`` then.
     Raises what `LocalCluster.start` raises. Clusters whose starters died are ended first.
     """
     # A name of its own: whatever bears it was started here, so that it can be ended without a question.
@@ -28,7 +33,14 @@ def cluster_of_our_own(
         begin = time.monotonic()
         cluster = LocalCluster.start(name, is_temporary=not is_kept, show=screen.show)
         screen.say(f"the cluster is up after {time.monotonic() - begin:.1f} s: {', '.join(cluster.hosts)}")
-        yield cluster
+        try:
+            yield cluster
+        except Interrupted:
+            raise
+        except BaseException:
+            _save_logs(cluster, logs)
+            raise
+        _save_logs(cluster, logs)
     finally:
         # From here on nothing may cut the cleaning short.
         interrupts.ignore()
@@ -37,3 +49,13 @@ def cluster_of_our_own(
         else:
             screen.phase("ending everything that runs")
             end(name)
+
+
+def _save_logs(cluster: LocalCluster, directory: Path) -> None:
+    """Copy what would be gone with the cluster; one file that cannot be copied does not keep the others back."""
+    shutil.rmtree(directory, ignore_errors=True)
+    sources = {"servers": cluster.directory / "log"}
+    sources |= {host: cluster.host_directory(host) / "logs" for host in cluster.hosts}
+    for name, source in sources.items():
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(source, directory / name)

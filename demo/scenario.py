@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from appmaster.client import ClusterClient
@@ -40,6 +40,8 @@ FAILOVER_SECONDS: Final = 90.0
 RESTORE_SECONDS: Final = 240.0
 _DRAIN_SECONDS: Final = 180.0
 _SUBMIT_SECONDS: Final = 300.0
+#: How long a command that was interrupted may take to end by itself.
+_INTERRUPTED_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -301,8 +303,7 @@ class Scenario:
                     self._show(line.rstrip())
             status = process.wait(_SUBMIT_SECONDS)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _end(process)
             raise
         if status != 0:
             raise Unavailable(f"standfast {arguments[0]} ended with status {status}: {last}")
@@ -310,3 +311,21 @@ class Scenario:
 
 def _list(tasks: Iterable[int]) -> str:
     return ", ".join(map(str, tasks)) or "none"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a command that is not wanted any more, as Ctrl-C would, and everything that it started."""
+    try:
+        # Skein's driver is a process of its own session: the command has to end it, or we do.
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        children = []
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_INTERRUPTED_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()

@@ -189,5 +189,7 @@ def _cell(replicas: list[Replica]) -> Text:
     for each in replicas:
         lag = f" -{each.lag_records:,}" if each.lag_records else ""
         warm = " warm" if each.warm and not each.is_active else ""
-        text.append(f"#{each.copy} {each.phase}{lag}{warm} ", style=_STYLES.get(each.phase, "yellow"))
+        text.append(
+            f"#{each.copy} {each.phase or '…'}{lag}{warm} ", style=_STYLES.get(each.phase or "", "yellow")
+        )
     return text

@@ -24,7 +24,7 @@ class Replica(msgspec.Struct, frozen=True):
 
     copy: int
     role: str = ""
-    phase: str = ""
+    phase: str | None = None
     container: str | None = None
     host: str | None = None
     pid: int | None = None
