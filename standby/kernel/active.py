@@ -59,7 +59,7 @@ class ActiveTask:
         # Held while the store is written: whoever gives the task up must not hand the store on before.
         self._gate = threading.Lock()
         self._is_abandoned = False
-        self._waiting: Future[None] | None = None
+        self._waiting: set[Future[None]] = set()
 
     def commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> Future[None]:
         """Commit exactly the input [start, end) with what came of it; done when the store has it too.
@@ -85,9 +85,9 @@ class ActiveTask:
         """
         with self._gate:
             self._is_abandoned = True
-            waiting = self._waiting
-        if waiting is not None:
-            settle(waiting, error=WriterLost(f"{self.task}: given up"))
+            waiting = tuple(self._waiting)
+        for outcome in waiting:
+            settle(outcome, error=WriterLost(f"{self.task}: given up"))
         self._writer.close()
         self._lane.close()
 
@@ -97,7 +97,7 @@ class ActiveTask:
             if self._is_abandoned:
                 settle(outcome, error=WriterLost(f"{self.task}: given up"))
                 return outcome
-            self._waiting = outcome
+            self._waiting.add(outcome)
         self._lane.submit(lambda: self._carry_out(work, outcome))
         return outcome
 
@@ -108,6 +108,8 @@ class ActiveTask:
             settle(outcome, error=error)
         else:
             settle(outcome)
+        with self._gate:
+            self._waiting.discard(outcome)
 
     def _commit(self, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
         self._writer.prepare(outputs, changes, end, self._metadata)

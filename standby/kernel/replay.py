@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from standby.errors import CorruptState, StandfastError, Transient
+from standby.errors import BrokenLaw, CorruptState, StandfastError, Transient
 from standby.kernel.ends import Ends
 from standby.kernel.lane import settle
 from standby.kernel.ports import Broker, Changelog, Chunk
@@ -80,19 +80,19 @@ class Replay:
         """Replay this replica from its store's position on; nothing changes when it is being replayed."""
         self._inbox.put(lambda: self._add(replica))
 
-    def remove(self, partition: int) -> Future[None]:
+    def remove(self, replica: Replayed) -> Future[None]:
         """Stop a replay; once the future is done, nothing of it touches the store any more."""
         done: Future[None] = Future()
-        self._inbox.put(lambda: self._remove(partition, done))
+        self._inbox.put(lambda: self._remove(replica, done))
         return done
 
-    def drain(self, partition: int, target: int) -> Future[None]:
+    def drain(self, replica: Replayed, target: int) -> Future[None]:
         """Replay up to ``target`` as fast as can be, then stop; the future is done when both have happened.
 
         It fails when the replay ends otherwise.
         """
         done: Future[None] = Future()
-        self._inbox.put(lambda: self._drain(partition, target, done))
+        self._inbox.put(lambda: self._drain(replica, target, done))
         return done
 
     def close(self) -> None:
@@ -189,6 +189,8 @@ class Replay:
 
     def _add(self, replica: Replayed) -> None:
         if replica.partition in self._replicas:
+            if self._replicas[replica.partition] is not replica:
+                raise BrokenLaw(f"partition {replica.partition} is replayed into another store already")
             return
         if self._reader is None:
             self._reader = self._broker.open_changelog()
@@ -196,13 +198,13 @@ class Replay:
         self._reader.add(replica.partition, replica.store.position.offset)
         self._ends.look()
 
-    def _remove(self, partition: int, done: Future[None]) -> None:
-        self._forget(partition, Transient("the replay was stopped"))
+    def _remove(self, replica: Replayed, done: Future[None]) -> None:
+        if self._replicas.get(replica.partition) is replica:
+            self._forget(replica.partition, Transient("the replay was stopped"))
         settle(done)
 
-    def _drain(self, partition: int, target: int, done: Future[None]) -> None:
-        replica = self._replicas.get(partition)
-        if replica is None:
+    def _drain(self, replica: Replayed, target: int, done: Future[None]) -> None:
+        if self._replicas.get(replica.partition) is not replica:
             settle(done, error=Transient("the replay has ended"))
             return
         replica.target, replica.drained = target, done

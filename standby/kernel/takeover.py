@@ -16,8 +16,7 @@ from standby.kernel.active import Tell as TellActive
 from standby.kernel.lane import Run
 from standby.kernel.ports import Broker, Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED, Probe
-from standby.kernel.replay import Replay
-from standby.kernel.store import TaskStore
+from standby.kernel.replay import Replay, Replayed
 from standby.model import ReplicaId
 from standby.naming import transactional_id
 from standby.ports import RecordReader
@@ -42,7 +41,8 @@ class Candidate:
 
     replica: ReplicaId
     epoch: int
-    store: TaskStore
+    replayed: Replayed
+    """Its replay, which must be running."""
     writer: Writer
     run: Run
 
@@ -63,7 +63,7 @@ class Takeover:
     def go(self, who: Candidate, tell: Callable[[Signal], None], tell_active: TellActive) -> ActiveTask:
         """Return the active task once it is claimed; ``tell`` hears of each step on the way.
 
-        The replay of ``who`` must be running; it goes on until the changelog is drained, and has ended then.
+        The replay goes on until the changelog is drained, and has ended then.
         Raises `Fenced` when a newer owner exists, `WriterLost` and `Transient` when the whole way is worth
         another try, anything else of ours when it is not.
         """
@@ -80,13 +80,13 @@ class Takeover:
         )
         self._pass(who, OFFSETS_READ)
         self._drain(who)
-        who.store.serve()
+        who.replayed.store.serve()
         self._pass(who, DRAINED)
         tell(Signal.DRAINED)
         active = ActiveTask(
             task,
             who.writer,
-            who.store,
+            who.replayed.store,
             offset,
             claim_text(who.epoch, self.definition.run),
             tell=tell_active,
@@ -114,12 +114,12 @@ class Takeover:
         # Read uncommitted: an open transaction below it must be waited for, not stopped at.
         target = self.broker.changelog_ends((partition,))[partition]
         self._await_stable(who, target)
-        drained = self.replay.drain(partition, target)
+        drained = self.replay.drain(who.replayed, target)
         moved, position = time.monotonic(), -1
         while not _wait_slice(drained, who.run):
             now = time.monotonic()
-            if who.store.position.offset != position:
-                moved, position = now, who.store.position.offset
+            if who.replayed.store.position.offset != position:
+                moved, position = now, who.replayed.store.position.offset
             elif now - moved > _STALL_SECONDS:
                 # Raises Transient, and so another try, while the broker is away.
                 self.broker.changelog_ends((partition,))

@@ -1,0 +1,137 @@
+"""Takes one micro-batch through the user's step and into the commits of its tasks (design 4.4)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from standby.errors import BrokenLaw, StandfastError
+from standby.kernel.active import ActiveTask
+from standby.kernel.ports import WriterLost
+from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
+from standby.model import TaskId
+from standby.ports import TaskBatch
+from standby.replica.lifecycle import Signal
+from standby.replica.overlay import Changes, Emitted, Outbox, overlay
+
+_log: Final = logging.getLogger(__name__)
+
+#: The job's own function: (rows, state, out) → None.
+Step = Callable[[Any, Any, Any], Any]
+
+
+class TaskFailed(StandfastError):
+    """One task's part of a batch failed; the others' parts may be committed."""
+
+    def __init__(self, task: TaskId, signal: Signal, detail: str) -> None:
+        super().__init__(detail)
+        self.task = task
+        self.signal = signal
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What the step made of one task's batch."""
+
+    batch: TaskBatch
+    active: ActiveTask
+    outputs: Sequence[Emitted]
+    changes: Changes
+
+
+class BatchRunner:
+    """Computes all tasks of a batch first, then commits them side by side."""
+
+    def __init__(
+        self,
+        step: Callable[[], Step],
+        stores: Sequence[str],
+        outputs: Sequence[str],
+        commit_seconds: float,
+        probe: Probe,
+    ) -> None:
+        """``step`` finds the user's function at the first batch; a commit may take ``commit_seconds``."""
+        self._find_step = step
+        self._step: Step | None = None
+        self._stores = stores
+        self._outputs = outputs
+        self._commit_seconds = commit_seconds
+        self._probe = probe
+        self._failures: list[TaskFailed] = []
+        self.commits = 0
+        """How many batches of tasks were committed."""
+
+    def run(self, batches: Sequence[TaskBatch], actives: Mapping[TaskId, ActiveTask]) -> None:
+        """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
+
+        Transactions begin after every step is computed, so that slow user code holds up no reader.
+        """
+        computed = [self._compute(batch, actives) for batch in batches]
+        self._probe(STEPPED)
+        commits = {
+            each.active.commit(each.batch.start, each.batch.end, each.outputs, each.changes): each
+            for each in computed
+        }
+        failures: list[TaskFailed] = []
+        try:
+            for done in concurrent.futures.as_completed(commits, self._commit_seconds):
+                failure = _failure(commits[done], done)
+                if failure is None:
+                    self.commits += 1
+                    self._probe(TASK_COMMITTED)
+                else:
+                    failures.append(failure)
+        except concurrent.futures.TimeoutError:
+            failures.extend(self._give_up(commits))
+        if failures:
+            self._failures.extend(failures)
+            raise failures[0]
+
+    def take_failures(self) -> tuple[TaskFailed, ...]:
+        """Return the failures since the last call; to be called when the feed has ended."""
+        failures, self._failures = tuple(self._failures), []
+        return failures
+
+    def _compute(self, batch: TaskBatch, actives: Mapping[TaskId, ActiveTask]) -> _Computed:
+        active = actives.get(batch.task)
+        if active is None or batch.start != active.committed or batch.end <= batch.start:
+            at = "not fed" if active is None else f"at {active.committed}"
+            raise BrokenLaw(f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}")
+        outbox = Outbox(self._outputs)
+        state, changes = overlay(self._stores, active.store)
+        try:
+            if self._step is None:
+                self._step = self._find_step()
+            self._step(batch.rows, state, outbox)
+        except Exception as error:
+            # The outermost loop of the user's code: its errors are of any kind.
+            _log.exception("%s: the step failed on input [%d, %d)", batch.task, batch.start, batch.end)
+            first_line = (str(error).splitlines() or [""])[0]
+            failed = TaskFailed(batch.task, Signal.FAILED, f"{type(error).__name__}: {first_line}")
+            self._failures.append(failed)
+            raise failed from error
+        return _Computed(batch, active, outbox.records, changes)
+
+    def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
+        """Give up the commits that hang: seen when a broker dies at the wrong moment, beyond any time-out."""
+        failures = []
+        for commit, each in commits.items():
+            if not commit.done():
+                each.active.abandon()
+            failure = _failure(each, commit)
+            if failure is not None:
+                failures.append(failure)
+        return failures
+
+
+def _failure(each: _Computed, commit: Future[None]) -> TaskFailed | None:
+    """Return what a commit that has ended failed with, None when it did not fail."""
+    error = commit.exception()
+    if error is None:
+        return None
+    signal = Signal.WRITER_LOST if isinstance(error, WriterLost) else Signal.FAILED
+    return TaskFailed(each.batch.task, signal, (str(error).splitlines() or [repr(error)])[0])

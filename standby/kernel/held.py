@@ -1,0 +1,305 @@
+"""One replica held by the container: carries out what its life's table says it owes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from standby.errors import BrokenLaw, CorruptState, Fenced, StandfastError, Transient
+from standby.kernel.active import ActiveTask
+from standby.kernel.job import JobKernel
+from standby.kernel.lane import Lane, Run
+from standby.kernel.ports import Writer, WriterLost
+from standby.kernel.replay import Replayed
+from standby.kernel.store import TaskStore, open_store, wipe_store
+from standby.kernel.takeover import Candidate
+from standby.model import Phase, ReplicaStatus
+from standby.replica.lifecycle import Effect, Replica, Signal
+
+_log: Final = logging.getLogger(__name__)
+
+#: Lost claims in a row, without a single commit between, after which the replica stops by itself.
+_FENCES: Final = 5
+
+#: Restores from the start in a row, without catching up between, after which it has failed.
+_RESTORES: Final = 3
+
+#: Called from any thread with what came of a run.
+Post = Callable[["HeldReplica", Run, Signal, str], None]
+
+
+class HeldReplica:
+    """A replica's store, producer and threads.
+
+    The conductor calls `move` and reads; effects run on the replica's own lane, one after the other, so
+    that an order never meets half of the one before.
+    """
+
+    def __init__(self, replica: Replica, job: JobKernel, post: Post) -> None:
+        self.replica = replica
+        self.job: Final = job
+        self.since_ms = job.environment.clock()
+        self.detail = ""
+        self.active: ActiveTask | None = None
+        self.halting_since: float | None = None
+        """Monotonic time of the oldest order to halt that is not carried out yet."""
+        self._behind_since: float | None = None
+        self._seen_committed = -1
+        self._post = post
+        self._lane = Lane(f"replica-{replica.id}")
+        self._run = Run()
+        self._store: TaskStore | None = None
+        self._replayed: Replayed | None = None
+        self._writer: Writer | None = None
+        self._fences = 0
+        self._tries = 0
+        self._restores = 0
+        self._acts: Final[dict[Effect, Callable[[Run], None]]] = {
+            Effect.OPEN_STORE: self._open_store,
+            Effect.WIPE_STORE: self._wipe_store,
+            Effect.REPLAY: self._replay,
+            Effect.TAKE_OVER: self._take_over,
+            Effect.OPEN_INPUT: self._open_input,
+            Effect.CLOSE_STORE: self._close_store,
+        }
+
+    # ---- on the conductor's thread ----
+
+    def move(self, replica: Replica, effects: tuple[Effect, ...], detail: str = "") -> bool:
+        """Take the replica's new value and begin its effects; return whether its phase has changed."""
+        has_changed = replica.phase is not self.replica.phase
+        if has_changed:
+            self.since_ms = self.job.environment.clock()
+            self.detail = detail
+            self._behind_since = None
+            _log.info(
+                "%s: %s → %s at epoch %d%s",
+                *(replica.id, self.replica.phase.value, replica.phase.value, replica.epoch),
+                f" ({detail})" if detail else "",
+            )
+        self.replica = replica
+        for effect in effects:
+            if effect is Effect.HALT:
+                self._run.cancel()
+                self._run = Run()
+                self.halting_since = self.halting_since or time.monotonic()
+                self._lane.submit(self._halt)
+            else:
+                self._lane.submit(partial(self._carry_out, effect, self._run))
+        return has_changed
+
+    def judge(self, run: Run, signal: Signal) -> Signal | None:
+        """Return what a result counts as: None when its run was called off, an end when it came too often."""
+        if run is not self._run or run.is_cancelled():
+            return None
+        if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:
+            self._restores = self._fences = self._tries = 0
+            self._lane.submit(partial(self._have_writer, run))
+        elif signal is Signal.STATE_LOST:
+            self._restores += 1
+            if self._restores > _RESTORES:
+                return Signal.FAILED
+        elif signal is Signal.WRITER_LOST:
+            self._count_loss()
+            if self._fences >= _FENCES:
+                return Signal.FENCED
+        return signal
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Have the store flushed now and then, beside everything else."""
+        store = self._store
+        if (
+            store is not None
+            and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
+            and store.is_flush_due(now_ms)
+        ):
+            self._lane.submit(partial(_flush, store))
+
+    def end(self) -> None:
+        """End the replica's thread; it is closed already."""
+        self._lane.close()
+
+    def status(self) -> ReplicaStatus:
+        """Return how it is, at once; from any thread."""
+        replica, store, active, replayed = self.replica, self._store, self.active, self._replayed
+        applied = lag_ms = end = None
+        if store is not None and store.found_position is not None:
+            applied = store.position.offset
+        if replica.phase is Phase.ACTIVE:
+            # Nobody else writes to the changelog of an active.
+            end, lag_ms = applied, 0
+        elif applied is not None and replayed is not None:
+            seen = self.job.ends.changelog(replica.id.task.partition)
+            if seen is not None:
+                end, lag_ms = max(seen.offset, applied), replayed.lag_ms
+        has_input = replica.phase is Phase.ACTIVE and active is not None
+        input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
+        return ReplicaStatus(
+            replica=replica.id,
+            role=replica.role,
+            phase=replica.phase,
+            epoch=replica.epoch,
+            applied=applied,
+            end=end,
+            lag_ms=lag_ms,
+            input_committed=active.committed if has_input and active is not None else None,
+            input_end=input_end.offset if input_end is not None else None,
+            first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
+            since_ms=self.since_ms,
+            detail=self.detail,
+        )
+
+    def is_stuck(self, now: float, timeout_seconds: float) -> bool:
+        """Return whether an active has had waiting input and committed nothing for too long (design 4.14).
+
+        ``now`` is monotonic time, as is everything that is compared here. While the input's end is not
+        known (the broker is away) nothing is held against it.
+        """
+        active = self.active
+        end = self.job.ends.input(self.replica.id.task.partition)
+        if (
+            self.replica.phase is not Phase.ACTIVE
+            or active is None
+            or end is None
+            or end.offset <= active.committed
+        ):
+            self._behind_since = None
+            return False
+        if self._behind_since is None or self._seen_committed != active.committed:
+            self._behind_since, self._seen_committed = now, active.committed
+        return now - self._behind_since > timeout_seconds
+
+    # ---- on the replica's lane ----
+
+    def _carry_out(self, effect: Effect, run: Run) -> None:
+        if run.is_cancelled():
+            return
+        tell = partial(self._post, self, run)
+        try:
+            self._acts[effect](run)
+        except Fenced as error:
+            tell(Signal.FENCED, _first_line(error))
+        except WriterLost as error:
+            self._writer = None
+            self._fences += error.fenced
+            tell(Signal.WRITER_LOST, _first_line(error))
+        except Transient as error:
+            tell(Signal.WRITER_LOST, _first_line(error))
+        except CorruptState as error:
+            tell(Signal.STATE_LOST, _first_line(error))
+        except StandfastError as error:
+            tell(Signal.FAILED, _first_line(error))
+        except Exception as error:  # noqa: BLE001 - this lane's outermost loop
+            # A bug must not leave a replica that does nothing and says nothing.
+            _log.exception("%s: %s", self.replica.id, effect.value)
+            tell(Signal.FAILED, f"{effect.value}: {type(error).__name__}: {_first_line(error)}")
+
+    def _halt(self) -> None:
+        active, self.active = self.active, None
+        if active is not None:
+            self.job.pipeline.leave(active).result()
+            self._writer = None
+        replayed, self._replayed = self._replayed, None
+        if replayed is not None:
+            self.job.replay.remove(replayed).result()
+        self.halting_since = None
+
+    def _open_store(self, run: Run) -> None:
+        if self._store is not None:
+            raise BrokenLaw(f"{self.replica.id}: its store is open already")
+        job, task = self.job, self.replica.id.task
+        delay = 0.05
+        while True:
+            try:
+                self._store = open_store(
+                    job.directory(task),
+                    job.origin(task),
+                    job.broker.changelog_bounds(task.partition),
+                    job.environment.clock(),
+                    job.environment.open_database,
+                    job.environment.probe,
+                )
+                break
+            except Transient as error:
+                if not self.detail:
+                    _log.warning("%s: waiting: %s", self.replica.id, error)
+                self.detail = f"waiting: {_first_line(error)}"
+                if run.pause(delay):
+                    return
+                delay = min(2 * delay, 2.0)
+        self._post(self, run, Signal.OPENED, "")
+
+    def _wipe_store(self, _run: Run) -> None:
+        self._close()
+        wipe_store(self.job.directory(self.replica.id.task), self.job.environment.open_database)
+
+    def _replay(self, run: Run) -> None:
+        if self._store is None:
+            raise BrokenLaw(f"{self.replica.id}: nothing to replay into")
+        if self._replayed is None:
+            partition = self.replica.id.task.partition
+            self._replayed = Replayed(partition, self._store, partial(self._post, self, run))
+        self.job.replay.add(self._replayed)
+
+    def _take_over(self, run: Run) -> None:
+        tries, self._tries = self._tries, self._tries + 1
+        if tries and run.pause(min(0.025 * 2.0**tries, 2.0)):
+            return
+        self._replay(run)
+        self._have_writer(run)
+        assert self._replayed is not None
+        assert self._writer is not None
+        who = Candidate(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
+        started = time.monotonic()
+        self.active = self.job.takeover.go(
+            who, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
+        )
+        self._replayed = None
+        self._tries = 0
+        _log.info(
+            "%s: claimed at epoch %d after %.0f ms, input from %d",
+            *(self.replica.id, who.epoch, (time.monotonic() - started) * 1000, self.active.committed),
+        )
+
+    def _open_input(self, _run: Run) -> None:
+        assert self.active is not None, "claimed before, on this lane"
+        self.job.pipeline.join(self.active)
+
+    def _close_store(self, run: Run) -> None:
+        self._writer = None
+        self._close()
+        self._post(self, run, Signal.RELEASED, "")
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            try:
+                store.close()
+            except StandfastError as error:
+                # It is closed all the same; what was not flushed is in the changelog.
+                _log.warning("%s: %s", self.replica.id, error)
+
+    def _have_writer(self, run: Run) -> None:
+        """Connect a producer beforehand: it fences nobody until it is initialised."""
+        if self._writer is None and not run.is_cancelled():
+            self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
+
+    def _count_loss(self) -> None:
+        """Count a lost producer; a claim that was followed by a commit was a good one."""
+        active = self.active
+        if active is not None:
+            self._fences = self._fences + 1 if active.first_commit_ms is None else 0
+
+
+def _flush(store: TaskStore) -> None:
+    try:
+        store.flush()
+    except StandfastError as error:
+        _log.warning("flushing: %s", error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,113 @@
+"""What the kernel runs for one job: its clients and threads, shared by the job's replicas here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from standby.config import JobConfig, parse
+from standby.kernel.batch import BatchRunner, Step
+from standby.kernel.ends import Ends
+from standby.kernel.pipeline import Pipeline
+from standby.kernel.ports import Connect, OpenDatabase
+from standby.kernel.probes import Probe
+from standby.kernel.replay import Replay
+from standby.kernel.takeover import Takeover
+from standby.model import TaskId
+from standby.naming import state_path
+from standby.ports import MakeFeed, RecordReader
+from standby.replica.origin import Origin
+from standby.wire import JobDefinition
+
+#: How often the ends are asked for; less where the lag policy is finer than that.
+_ENDS_MS: Final = 500
+
+#: Above the transaction's time-out: a commit that takes longer will not come back.
+_COMMIT_GRACE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all jobs of a container have in common."""
+
+    cluster: str
+    host: str
+    records: RecordReader
+    make_feed: MakeFeed
+    connect: Connect
+    open_database: OpenDatabase
+    find_step: Callable[[JobConfig], Step]
+    clock: Callable[[], int]
+    """Unix milliseconds."""
+    probe: Probe
+
+
+class JobKernel:
+    """One job in one container: a replay thread, a pipeline thread, and one that asks for ends.
+
+    Raises `BadConfiguration` when the definition cannot be used.
+    """
+
+    def __init__(self, environment: Environment, definition: JobDefinition) -> None:
+        self.definition: Final = definition
+        self.config: Final = parse(definition.config)
+        self.environment: Final = environment
+        self._watched: tuple[Collection[int], Collection[int]] = ((), ())
+        name = definition.name
+        clock, probe = environment.clock, environment.probe
+        self.broker: Final = environment.connect(environment.cluster, self.config, definition)
+        interval_ms = max(50, min(_ENDS_MS, self.config.lag_time_ms // 4))
+        self.ends: Final = Ends(self.broker, interval_ms, clock, lambda: self._watched, name)
+        self.replay: Final = Replay(self.broker, self.ends, self.config.lag_time_ms, clock, probe, name)
+        self.commit_seconds: Final = self.config.transaction_timeout_ms / 1000 + _COMMIT_GRACE_SECONDS
+        runner = BatchRunner(
+            partial(environment.find_step, self.config),
+            self.config.stores,
+            self.config.outputs,
+            self.commit_seconds,
+            probe,
+        )
+        make_feed = partial(environment.make_feed, self.config, definition)
+        self.pipeline: Final = Pipeline(make_feed, runner, self.broker.input_bounds, clock, name)
+        self.takeover: Final = Takeover(
+            environment.cluster,
+            self.config,
+            definition,
+            self.broker,
+            self.replay,
+            environment.records,
+            clock,
+            probe,
+        )
+
+    def watch(self, changelog: Collection[int], inputs: Collection[int]) -> None:
+        """Have the ends of these partitions asked for, changelog and input."""
+        self._watched = (tuple(changelog), tuple(inputs))
+
+    def directory(self, task: TaskId) -> Path:
+        """Return where a task's state lies on this host."""
+        environment = self.environment
+        path = state_path(environment.cluster, environment.host, task, self.definition.run)
+        return Path(self.config.state_dir) / path
+
+    def origin(self, task: TaskId) -> Origin:
+        """Return what the side file of a task's state must say; raises `Transient`."""
+        return Origin(
+            job=task.job,
+            stage=task.stage,
+            partition=task.partition,
+            run=self.definition.run,
+            topic=self.definition.changelog,
+            topic_id=self.broker.changelog_id(),
+            retention_ms=self.config.changelog_delete_retention_ms,
+        )
+
+    def close(self) -> None:
+        """End everything; blocks until a running batch is through. All replicas are closed before."""
+        self.ends.close()
+        self.replay.close()
+        self.pipeline.close().result()
+        self.broker.close()

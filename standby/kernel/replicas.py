@@ -1,0 +1,296 @@
+"""The replicas of a container: implements `standby.ports.Replicas`."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from standby.config import JobConfig
+from standby.errors import BadConfiguration
+from standby.kernel.batch import Step
+from standby.kernel.held import HeldReplica
+from standby.kernel.job import Environment, JobKernel
+from standby.kernel.lane import Lane, Run
+from standby.kernel.ports import Connect, OpenDatabase
+from standby.kernel.probes import Probe, no_probe
+from standby.model import Phase, ReplicaId, ReplicaStatus, Wanted
+from standby.ports import MakeFeed, RecordReader
+from standby.replica.lifecycle import TAKING_OVER, Order, Signal, opened, step
+from standby.replica.reconcile import reconcile
+from standby.wire import JobDefinition
+
+_log: Final = logging.getLogger(__name__)
+
+#: How often the conductor looks by itself at what no event tells.
+_TICK_SECONDS: Final = 0.1
+
+#: How long a replica may take to stop, above what a commit may take, before the process must end.
+_HALT_GRACE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Obey:
+    wanted: tuple[Wanted, ...]
+    jobs: Mapping[str, JobDefinition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    held: HeldReplica
+    run: Run
+    signal: Signal
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class _JobClosed:
+    job: JobKernel
+
+
+_Event = _Obey | _Result | _JobClosed
+
+
+class LocalReplicas:
+    """Holds replicas as they are wanted; see `standby.ports.Replicas`.
+
+    One thread, the conductor, owns all lives: it takes events from its inbox, steps the lifecycle table,
+    and hands effects to the threads of the replicas and jobs. It never blocks on any of them.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        host: str,
+        records: RecordReader,
+        make_feed: MakeFeed,
+        on_change: Callable[[], None],
+        *,
+        connect: Connect,
+        open_database: OpenDatabase,
+        find_step: Callable[[JobConfig], Step],
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        probe: Probe = no_probe,
+    ) -> None:
+        """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule."""
+        self._environment = Environment(
+            cluster, host, records, make_feed, connect, open_database, find_step, clock, probe
+        )
+        self._on_change = on_change
+        self._inbox: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        # Replaced as a whole, never changed in place: other threads read it.
+        self._held: Mapping[ReplicaId, HeldReplica] = {}
+        self._jobs: Mapping[str, JobKernel] = {}
+        self._wanted: tuple[Wanted, ...] = ()
+        self._definitions: Mapping[str, JobDefinition] = {}
+        self._closing_jobs: set[str] = set()
+        self._closer = Lane("closer")
+        self._children: dict[int, psutil.Process] = {}
+        self._broken: str | None = None
+        self._is_closing = False
+        self._is_empty = threading.Event()
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._run, name="conductor", daemon=True)
+        self._thread.start()
+
+    # ---- the port ----
+
+    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        """Make ``wanted`` the whole wanted state; returns at once."""
+        if not self._is_closing:
+            self._inbox.put(_Obey(tuple(wanted), dict(jobs)))
+
+    def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
+        """Return the present status of every replica held, closed ones until the next `obey`."""
+        return {each: held.status() for each, held in self._held.items()}
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a promotion now would find its pipeline warm; False without any job."""
+        jobs = self._jobs.values()
+        return bool(jobs) and all(job.pipeline.is_warm for job in jobs)
+
+    @property
+    def broken(self) -> str | None:
+        """Why the whole container must end; None while all is well."""
+        return self._broken
+
+    def close(self, deadline_seconds: float) -> bool:
+        """Close everything within the deadline; return whether that succeeded."""
+        self._is_closing = True
+        self._inbox.put(_Obey((), {}))
+        return self._is_empty.wait(deadline_seconds)
+
+    # ---- the conductor ----
+
+    def _run(self) -> None:
+        while not self._is_ended:
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
+                _log.exception("the conductor cannot go on")
+                self._break(f"the conductor cannot go on: {type(error).__name__}: {error}")
+                return
+
+    def _turn(self) -> None:
+        changed = False
+        try:
+            event = self._inbox.get(timeout=_TICK_SECONDS)
+        except queue.Empty:
+            changed = self._look()
+        else:
+            changed = self._take(event)
+            while not self._inbox.empty():
+                changed |= self._take(self._inbox.get())
+        changed |= self._settle()
+        self._tell_jobs()
+        if changed:
+            self._on_change()
+        self._end_if_done()
+
+    def _take(self, event: _Event) -> bool:
+        if isinstance(event, _Obey):
+            self._wanted, self._definitions = event.wanted, event.jobs
+            wanted = {each.replica for each in event.wanted}
+            gone = [
+                each
+                for each, held in self._held.items()
+                if held.replica.phase is Phase.CLOSED and each not in wanted
+            ]
+            self._drop(gone)
+            return bool(gone)
+        if isinstance(event, _JobClosed):
+            self._closing_jobs.discard(event.job.definition.name)
+            return False
+        signal = event.held.judge(event.run, event.signal)
+        if signal is None:
+            return False
+        return self._step(
+            event.held, Order(event.held.replica.id, signal, event.held.replica.epoch), event.detail
+        )
+
+    def _settle(self) -> bool:
+        """Give every order that is due now; return whether a phase has changed."""
+        self._settle_jobs()
+        changed = False
+        wanted = tuple(each for each in self._wanted if self._is_current(each))
+        for order in reconcile(wanted, {each: held.replica for each, held in self._held.items()}):
+            held = self._held.get(order.replica)
+            if held is not None:
+                changed |= self._step(held, order, "")
+            elif order.replica.task.job in self._jobs:
+                replica, effects = opened(order)
+                held = HeldReplica(replica, self._jobs[order.replica.task.job], self._post)
+                self._held = {**self._held, order.replica: held}
+                held.move(replica, effects)
+                changed = True
+        return changed
+
+    def _step(self, held: HeldReplica, order: Order, detail: str) -> bool:
+        replica, effects = step(held.replica, order)
+        return held.move(replica, effects, detail)
+
+    def _post(self, held: HeldReplica, run: Run, signal: Signal, detail: str) -> None:
+        """Take a result from any thread."""
+        self._inbox.put(_Result(held, run, signal, detail))
+
+    def _drop(self, replicas: list[ReplicaId]) -> None:
+        for each in replicas:
+            self._held[each].end()
+        self._held = {each: held for each, held in self._held.items() if each not in replicas}
+
+    # ---- jobs ----
+
+    def _is_current(self, wish: Wanted) -> bool:
+        """Return whether the wish's job runs here as it is defined now."""
+        job = self._jobs.get(wish.replica.task.job)
+        return job is not None and job.definition == self._definitions.get(job.definition.name)
+
+    def _settle_jobs(self) -> None:
+        """Begin the jobs that are new; end those that nobody wants, once their replicas are closed."""
+        for name, job in tuple(self._jobs.items()):
+            if self._definitions.get(name) != job.definition:
+                ours = [each for each, held in self._held.items() if held.job is job]
+                if all(self._held[each].replica.phase is Phase.CLOSED for each in ours):
+                    self._drop(ours)
+                    self._jobs = {each: other for each, other in self._jobs.items() if other is not job}
+                    self._closing_jobs.add(name)
+                    self._closer.submit(lambda job=job: self._close_job(job))  # type: ignore[misc]
+        for name, definition in self._definitions.items():
+            if name not in self._jobs and name not in self._closing_jobs and self._broken is None:
+                try:
+                    self._jobs = {**self._jobs, name: JobKernel(self._environment, definition)}
+                except BadConfiguration as error:
+                    self._break(f"job {name}: {error}")
+
+    def _close_job(self, job: JobKernel) -> None:
+        try:
+            job.close()
+        finally:
+            self._inbox.put(_JobClosed(job))
+
+    def _tell_jobs(self) -> None:
+        """Tell each job which tasks are on their way to active, and which partitions matter."""
+        for job in self._jobs.values():
+            ours = [held.replica for held in self._held.values() if held.job is job]
+            expected = [each.id.task for each in ours if each.phase in TAKING_OVER]
+            job.pipeline.expect(expected)
+            actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
+            replayed = [
+                each.id.task.partition
+                for each in ours
+                if each.phase in (Phase.RESTORING, Phase.TAILING, *TAKING_OVER)
+            ]
+            job.watch(replayed, actives)
+
+    # ---- what no event tells ----
+
+    def _look(self) -> bool:
+        """Look after stuck work and dead children; return whether a phase has changed."""
+        changed = False
+        now, now_ms = time.monotonic(), self._environment.clock()
+        for held in self._held.values():
+            held.flush_if_due(now_ms)
+            config = held.job.config
+            if held.is_stuck(now, config.progress_timeout_ms / 1000):
+                detail = f"input is waiting and nothing was committed for {config.progress_timeout_ms} ms"
+                order = Order(held.replica.id, Signal.FAILED, held.replica.epoch)
+                changed |= self._step(held, order, detail)
+            since = held.halting_since
+            if since is not None and now - since > held.job.commit_seconds + _HALT_GRACE_SECONDS:
+                self._break(f"{held.replica.id} did not stop within {now - since:.0f} s")
+        for name, job in self._jobs.items():
+            if job.pipeline.broken is not None:
+                self._break(f"job {name}: {job.pipeline.broken}")
+            self._watch_children(job)
+        return changed
+
+    def _watch_children(self, job: JobKernel) -> None:
+        """Notice the death of a feed's process: it is the container's death (design 4.14)."""
+        for pid in job.pipeline.child_pids:
+            if pid not in self._children:
+                try:
+                    self._children[pid] = psutil.Process(pid)
+                except psutil.NoSuchProcess:
+                    self._break(f"child process {pid} is dead")
+        for pid, process in self._children.items():
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                self._break(f"child process {pid} is dead")
+
+    def _break(self, reason: str) -> None:
+        if self._broken is None:
+            _log.error("the container must end: %s", reason)
+            self._broken = reason
+            self._on_change()
+
+    def _end_if_done(self) -> None:
+        if self._is_closing and not self._held and not self._jobs and not self._closing_jobs:
+            self._closer.close()
+            self._is_ended = True
+            self._is_empty.set()

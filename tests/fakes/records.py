@@ -1,0 +1,54 @@
+"""Task records without ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from standby.errors import Transient
+from standby.model import TaskId, TaskRecord
+
+
+class MemoryRecords:
+    """Task records in memory; a `standby.ports.RecordReader` that a test plays the leader with."""
+
+    def __init__(self) -> None:
+        self._records: dict[TaskId, TaskRecord] = {}
+        self._lock = threading.Lock()
+        self.is_away = False
+
+    def name(self, task: TaskId, copy: int, epoch: int, *, claimed: bool = False) -> None:
+        """Make ``copy`` the task's active at ``epoch``."""
+        with self._lock:
+            self._records[task] = TaskRecord(task, copy, epoch, claimed=claimed)
+
+    def forget(self, task: TaskId) -> None:
+        """Take the task's record away."""
+        with self._lock:
+            self._records.pop(task, None)
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        """Return the task's record."""
+        if self.is_away:
+            raise Transient("the records cannot be read")
+        with self._lock:
+            return self._records.get(task)
+
+
+class FileRecords:
+    """Task records in a file, for children of a test: partition → [copy, epoch, claimed]."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def write(self, records: dict[int, tuple[int, int, bool]]) -> None:
+        """Replace the records, at once."""
+        scratch = self._file.with_suffix(".new")
+        scratch.write_text(json.dumps(records), encoding="utf-8")
+        scratch.replace(self._file)
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        """Return the task's record."""
+        found = json.loads(self._file.read_text(encoding="utf-8")).get(str(task.partition))
+        return None if found is None else TaskRecord(task, found[0], found[1], claimed=found[2])
