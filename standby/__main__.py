@@ -1,0 +1,50 @@
+"""``python -m standby``: the process of one container, put together from its real parts."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+
+def start() -> NoReturn:
+    """End the process with the container's exit code; see `standby.control.exits`."""
+    # gRPC reads these while it is imported. Its guard around fork() waits for threads that never stop here,
+    # and needs none: a child execs Java at once.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+    import time
+    from pathlib import Path
+
+    from standby.adapters.confluent_kafka import connect
+    from standby.adapters.rocksdict import open_database
+    from standby.container import Kernel, Surroundings, main
+    from standby.feed.functions import step_of
+    from standby.kernel.leftovers import find_leftovers
+    from standby.kernel.replicas import LocalReplicas
+    from standby.model import Leftover
+
+    def make_kernel(around: Surroundings) -> Kernel:
+        cluster, host = around.cluster, around.host
+        replicas = LocalReplicas(
+            cluster.name,
+            host,
+            around.records,
+            around.make_feed,
+            around.on_change,
+            connect=connect,
+            open_database=open_database,
+            find_step=step_of,
+        )
+        directories = [Path(each) for each in cluster.state_dirs]
+
+        def leftovers() -> tuple[Leftover, ...]:
+            return find_leftovers(directories, cluster.name, host, (), time.time_ns() // 1_000_000)
+
+        return Kernel(replicas, leftovers)
+
+    main(make_kernel)
+
+
+if __name__ == "__main__":
+    start()
