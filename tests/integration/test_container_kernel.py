@@ -1,0 +1,374 @@
+"""The whole container, as it ships, on real ZooKeeper and Kafka, with the plain feed; the test is the leader.
+
+Two processes on two hosts hold an active and a standby of every task. What is told to them is what the
+leader would tell: first the record in ZooKeeper, then the order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kazoo.client import KazooClient
+
+from embedded.cluster import LocalCluster
+from standby import naming
+from standby.cluster import ClusterConfig, dump
+from standby.control import exits
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+from standby.records import encode, encode_task
+from standby.wire import JobDefinition, Report
+from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.leader import ScriptedLeader, Session
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+HOSTS = ("127.0.0.11", "127.0.0.12")
+TASKS = 2
+KEYS = 50
+
+#: Counts per key: what is emitted says exactly which records were taken in, and how often.
+MODULE = """
+def count(rows, state, out):
+    store = state["default"]
+    for key in rows["key"].to_pylist():
+        number = int(store.get(key) or b"0") + 1
+        store.put(key, b"%d" % number)
+        out.emit(key, b"%d" % number)
+"""
+
+
+class Job:
+    """A job's topics and definition, and what went in and came out."""
+
+    def __init__(self, cluster: LocalCluster, state_dir: Path) -> None:
+        self.bootstrap = cluster.kafka_bootstrap
+        self.cluster = f"kernel-{uuid.uuid4().hex[:8]}"
+        self.input, self.output = f"{self.cluster}-in", f"{self.cluster}-out"
+        run = uuid.uuid4().hex
+        self.definition = JobDefinition(
+            name="counting",
+            run=run,
+            config={
+                "job.name": "counting",
+                "cluster.name": self.cluster,
+                "task.inputs": self.input,
+                "task.outputs": self.output,
+                "task.step": "counting:count",
+                "task.feed": "plain",
+                "job.state.dir": str(state_dir),
+                "job.hotstandby.enabled": "true",
+                "kafka.bootstrap.servers": self.bootstrap,
+                "zookeeper.connect": cluster.zookeeper_connect,
+            },
+            changelog=naming.changelog_topic(self.cluster, "counting", "main", run),
+            group=naming.consumer_group(self.cluster, "counting", "main", run),
+            tasks=TASKS,
+        )
+        topics = [
+            NewTopic(self.input, TASKS),
+            NewTopic(self.output, TASKS),
+            NewTopic(self.definition.changelog, TASKS, config={"cleanup.policy": "compact"}),
+        ]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.create_topics(topics, operation_timeout=30).values():
+            future.result()
+        self.sent: Counter[bytes] = Counter()
+        self._producer = Producer({"bootstrap.servers": self.bootstrap})
+
+    def send(self, records: int) -> None:
+        """Send so many records, over all keys and partitions, and wait for the broker."""
+        for number in range(records):
+            key = b"key-%d" % (number % KEYS)
+            self._producer.produce(self.input, b"", key, partition=(number % KEYS) % TASKS)
+            self.sent[key] += 1
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+
+    def outputs(self) -> dict[bytes, list[int]]:
+        """Return every committed output, by key, in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "judge",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        found: dict[bytes, list[int]] = {}
+        consumer.assign([TopicPartition(self.output, each, 0) for each in range(TASKS)])
+        at_end = 0
+        while at_end < TASKS:
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error():
+                at_end += 1
+                continue
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes)
+            assert value is not None
+            found.setdefault(key, []).append(int(value))
+        consumer.close()
+        return found
+
+    def assert_exact(self) -> None:
+        """Every record counted, none lost, none twice, in order."""
+        assert self.outputs() == {key: list(range(1, count + 1)) for key, count in self.sent.items()}
+
+
+class Container:
+    """One container's process."""
+
+    def __init__(self, job: Job, cluster: LocalCluster, host: str, copy: int, directory: Path) -> None:
+        self.id = f"container_1_0001_01_00000{copy + 2}"
+        self.copy = copy
+        directory.mkdir()
+        (directory / "code").mkdir()
+        (directory / "code" / "counting.py").write_text(MODULE)
+        config = ClusterConfig(
+            job.cluster,
+            cluster.zookeeper_connect,
+            zookeeper_session_ms=2_000,
+            heartbeat_interval_ms=200,
+            state_dirs=(job.definition.config["job.state.dir"],),
+        )
+        (directory / "cluster.json").write_bytes(dump(config))
+        write_credentials(directory, shared_credentials())
+        self.log = directory / "container.log"
+        with self.log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "standby"],
+                cwd=directory,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(ROOT),
+                    "CONTAINER_ID": self.id,
+                    "NM_HOST": host,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+
+class Play:
+    """A leader, a job, and containers by copy number."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self.embedded = cluster
+        self.directory = directory
+        self.job = Job(cluster, directory / "state")
+        self.zookeeper: Any = KazooClient(cluster.zookeeper_connect, timeout=10)
+        self.zookeeper.start(timeout=20)
+        self.leader = ScriptedLeader(shared_credentials())
+        self.zookeeper.create(
+            naming.controller_path(self.job.cluster), encode(self.leader.record), makepath=True
+        )
+        self.containers: list[Container] = []
+        self.sessions: dict[int, Session] = {}
+        self.number = 0
+
+    def start(self, copy: int) -> Session:
+        """Start the container of a copy; return its stream."""
+        place = self.directory / f"container-{copy}-{len(self.containers)}"
+        self.containers.append(Container(self.job, self.embedded, HOSTS[copy % 2], copy, place))
+        return self.follow(copy)
+
+    def follow(self, copy: int, timeout: float = 20.0) -> Session:
+        """Return the next stream, which must be of that copy's container."""
+        session = self.leader.session(timeout)
+        assert session.hello.container.endswith(str(copy + 2)), session.hello
+        self.sessions[copy] = session
+        return session
+
+    def record(self, active: int, epoch: int, *, claimed: bool) -> None:
+        """Write every task's record, as the leader does before any order."""
+        for number in range(TASKS):
+            task = TaskId("counting", "main", number)
+            path = naming.task_path(self.job.cluster, task)
+            data = encode_task(TaskRecord(task, active, epoch, claimed=claimed))
+            if self.zookeeper.exists(path):
+                self.zookeeper.set(path, data)
+            else:
+                self.zookeeper.create(path, data, makepath=True)
+
+    def order(self, copy: int, role: Role, epoch: int) -> None:
+        """Tell a container to hold every task in that role."""
+        self.number += 1
+        wanted = tuple(
+            Wanted(ReplicaId(TaskId("counting", "main", each), copy), role, epoch) for each in range(TASKS)
+        )
+        self.sessions[copy].assign(self.number, replicas=wanted, jobs=(self.job.definition,))
+
+    def wait(
+        self, copy: int, condition: Callable[[ReplicaStatus], bool], timeout: float = 30.0
+    ) -> tuple[ReplicaStatus, ...]:
+        """Return a copy's statuses once each of them fulfils the condition."""
+        report = self.sessions[copy].wait_for(
+            Report,
+            lambda each: len(each.replicas) == TASKS and all(condition(one) for one in each.replicas),
+            timeout=timeout,
+        )
+        return report.replicas
+
+    def processed(self, copy: int) -> None:
+        """Wait until a copy has committed all input."""
+        ends = {
+            each: sum(count for key, count in self.job.sent.items() if int(key[4:]) % TASKS == each)
+            for each in range(TASKS)
+        }
+
+        def is_done(status: ReplicaStatus) -> bool:
+            # Transactions of this input leave no markers in it: offsets are counts.
+            return status.input_committed == ends[status.replica.task.partition]
+
+        self.wait(copy, is_done)
+
+    def unregistered(self, copy: int) -> None:
+        """Wait until the session of a copy's container has expired."""
+        path = naming.container_path(self.job.cluster, f"container_1_0001_01_00000{copy + 2}")
+        gone = threading.Event()
+        while self.zookeeper.exists(path, watch=lambda _: gone.set()) is not None:
+            assert gone.wait(20), "the session did not expire"
+            gone.clear()
+
+    def close(self) -> None:
+        self.leader.cut()
+        for each in self.containers:
+            if each.popen.poll() is None:
+                each.popen.kill()
+                each.popen.wait()
+        self.zookeeper.delete(naming.cluster_path(self.job.cluster), recursive=True)
+        self.zookeeper.stop()
+        self.zookeeper.close()
+
+
+@pytest.fixture
+def play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
+    play = Play(cluster, tmp_path)
+    yield play
+    play.close()
+    for each in play.containers:
+        print(f"==> {each.id}\n{each.log.read_text()}")
+
+
+def pair(play: Play) -> None:
+    """Have copy 0 active and copy 1 in step with it, both with some input behind them."""
+    play.record(0, 1, claimed=False)
+    play.start(0)
+    play.order(0, Role.ACTIVE, 1)
+    play.start(1)
+    play.order(1, Role.STANDBY, 1)
+    play.job.send(2_000)
+    play.processed(0)
+    play.wait(1, lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+
+
+def test_an_order_to_be_active_is_all_it_takes(play: Play) -> None:
+    play.record(0, 1, claimed=False)
+    session = play.start(0)
+    assert session.hello.leftovers == ()
+    play.job.send(1_000)
+    begun = time.monotonic()
+    play.order(0, Role.ACTIVE, 1)
+    play.wait(0, lambda each: each.phase is Phase.ACTIVE)
+    print(f"order → active: {(time.monotonic() - begun) * 1000:.0f} ms")
+    play.wait(0, lambda each: each.first_commit_ms is not None)
+    print(f"order → first commit reported: {(time.monotonic() - begun) * 1000:.0f} ms")
+    play.processed(0)
+    play.job.assert_exact()
+
+
+def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(play: Play) -> None:
+    pair(play)
+    play.job.send(3_000)
+    play.containers[0].send(signal.SIGKILL)
+    killed = time.time_ns() // 1_000_000
+    assert play.sessions[0].is_over.wait(5)
+    play.record(1, 2, claimed=True)
+    play.order(1, Role.ACTIVE, 2)
+    statuses = play.wait(1, lambda each: each.phase is Phase.ACTIVE and each.first_commit_ms is not None)
+    print(f"kill → active: {[each.since_ms - killed for each in statuses]} ms")
+    print(f"kill → first commit: {[(each.first_commit_ms or 0) - killed for each in statuses]} ms")
+    seen = {
+        (each.phase, each.since_ms - killed)
+        for report in play.sessions[1].received
+        if isinstance(report, Report)
+        for each in report.replicas
+        if each.epoch == 2
+    }
+    print(f"phases reported: {sorted((at, phase.value) for phase, at in seen)}")
+    play.job.send(1_000)
+    play.processed(1)
+    play.job.assert_exact()
+
+
+def test_an_active_that_stood_still_past_its_successors_claim_writes_nothing_more(play: Play) -> None:
+    pair(play)
+    play.containers[0].send(signal.SIGSTOP)
+    play.job.send(2_000)
+    play.record(1, 2, claimed=True)
+    play.order(1, Role.ACTIVE, 2)
+    play.wait(1, lambda each: each.phase is Phase.ACTIVE)
+    play.processed(1)
+    former = play.sessions[0]
+    play.unregistered(0)
+    play.containers[0].send(signal.SIGCONT)
+    play.job.send(1_000)
+    # Its session had expired: it comes with a new incarnation, its inventory, and no right to write.
+    again = play.follow(0)
+    assert again.hello.incarnation > former.hello.incarnation
+    assert len(again.hello.replicas) == TASKS
+    play.wait(0, lambda each: each.phase is Phase.FENCED)
+    play.order(0, Role.STANDBY, 2)
+    play.wait(0, lambda each: each.role is Role.STANDBY and each.phase is Phase.TAILING)
+    play.processed(1)
+    play.job.assert_exact()
+
+
+def test_state_left_by_an_ended_container_is_told_and_used_by_the_next(play: Play) -> None:
+    pair(play)
+    play.containers[1].send(signal.SIGTERM)
+    begun = time.monotonic()
+    assert play.containers[1].popen.wait(15) == exits.ORDERLY
+    print(f"SIGTERM → end: {(time.monotonic() - begun) * 1000:.0f} ms")
+    hello = play.start(1).hello
+    assert [(each.task.partition, each.run) for each in hello.leftovers] == [
+        (number, play.job.definition.run) for number in range(TASKS)
+    ]
+    assert all(each.position > 0 for each in hello.leftovers)
+    play.order(1, Role.STANDBY, 1)
+    first = play.wait(1, lambda each: each.applied is not None)
+    assert all((each.applied or 0) > 0 for each in first), "no restore from the start"
+    play.wait(1, lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+
+
+def test_the_process_ends_in_order_while_it_processes(play: Play) -> None:
+    pair(play)
+    play.job.send(5_000)
+    play.containers[0].send(signal.SIGTERM)
+    begun = time.monotonic()
+    assert play.containers[0].popen.wait(15) == exits.ORDERLY
+    print(f"SIGTERM under load → end: {(time.monotonic() - begun) * 1000:.0f} ms")
+    play.record(1, 2, claimed=True)
+    play.order(1, Role.ACTIVE, 2)
+    play.processed(1)
+    play.job.assert_exact()
