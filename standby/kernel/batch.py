@@ -106,7 +106,9 @@ class BatchRunner:
         try:
             if self._step is None:
                 self._step = self._find_step()
-            self._step(batch.rows, state, outbox)
+            # The transform may have dropped every row; their offsets are committed all the same.
+            if batch.rows.num_rows:
+                self._step(batch.rows, state, outbox)
         except Exception as error:
             # The outermost loop of the user's code: its errors are of any kind.
             _log.exception("%s: the step failed on input [%d, %d)", batch.task, batch.start, batch.end)

@@ -75,7 +75,7 @@ class Pipeline:
         self._feed: Feed | None = None
         self._joined: dict[TaskId, ActiveTask] = {}
         self._running: _Running | None = None
-        #: Tasks on their way to active: no warming up now, and a moment's patience before a start.
+        #: Tasks that have joined or will: no warming up now, and a moment's patience before a start.
         self._expected: frozenset[TaskId] = frozenset()
         self._gather_until = 0.0
         self._retry_at = 0.0
@@ -101,15 +101,16 @@ class Pipeline:
         return () if feed is None else feed.child_pids
 
     def expect(self, tasks: Iterable[TaskId]) -> None:
-        """Take note of the tasks that are on their way to active; to be repeated while there are any.
+        """Take note of all tasks that have joined or are on their way; to be repeated while there are any.
 
         The repetition matters: a warming-up may begin just after it was called off.
         """
-        self._expected = frozenset(tasks)
+        before, self._expected = self._expected, frozenset(tasks)
         feed = self._feed
         if self._expected and self._is_warming and feed is not None:
             feed.cancel_warm()
-        self._inbox.put(_nothing)
+        if before != self._expected:
+            self._inbox.put(_nothing)
 
     def join(self, active: ActiveTask) -> None:
         """Feed this task from its committed offset on."""

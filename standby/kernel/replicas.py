@@ -239,7 +239,8 @@ class LocalReplicas:
         """Tell each job which tasks are on their way to active, and which partitions matter."""
         for job in self._jobs.values():
             ours = [held.replica for held in self._held.values() if held.job is job]
-            expected = [each.id.task for each in ours if each.phase in TAKING_OVER]
+            # Those that are claimed, too: they join the pipeline a moment after.
+            expected = [each.id.task for each in ours if each.phase in (*TAKING_OVER, Phase.ACTIVE)]
             job.pipeline.expect(expected)
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [
