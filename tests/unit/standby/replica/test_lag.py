@@ -1,0 +1,65 @@
+"""How far behind a replica is, in time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standby.replica.lag import LagClock
+
+
+def test_nothing_is_known_before_the_first_look() -> None:
+    assert LagClock().lag_ms(0, 1000) is None
+
+
+def test_at_the_end_there_is_no_lag_however_long_nothing_happens() -> None:
+    clock = LagClock()
+    clock.end_seen(0, 100)
+    assert clock.lag_ms(0, 100) == 0
+    clock.end_seen(7, 200)
+    assert clock.lag_ms(7, 300) == 0
+    assert clock.lag_ms(7, 900_000) == 0
+    assert clock.applied(7) == 200
+
+
+def test_behind_counts_from_the_last_time_at_the_end() -> None:
+    clock = LagClock()
+    clock.end_seen(10, 100)
+    assert clock.lag_ms(10, 110) == 0
+    clock.end_seen(20, 200)
+    clock.end_seen(30, 300)
+    assert clock.lag_ms(10, 350) == 250
+    # It has what there was at 200, whatever came since.
+    assert clock.lag_ms(25, 350) == 150
+    assert clock.lag_ms(30, 350) == 0
+
+
+def test_a_restore_that_was_never_at_the_end_is_not_at_the_end() -> None:
+    clock = LagClock()
+    clock.end_seen(1000, 100)
+    assert clock.applied(999) is None
+    assert clock.lag_ms(999, 5_100) == 5_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=1, max_size=300))
+def test_lag_never_says_less_than_the_truth(steps: list[tuple[int, int]]) -> None:
+    """Against a model that remembers every look."""
+    clock, looks = LagClock(), list[tuple[int, int]]()
+    end = position = 0
+    for now, (growth, progress) in enumerate(steps):
+        end += growth
+        clock.end_seen(end, now)
+        looks.append((end, now))
+        position = min(end, position + progress)
+        truth = max((at for seen, at in looks if seen <= position), default=None)
+        applied = clock.applied(position)
+        if truth is None:
+            assert applied is None
+        else:
+            assert applied is not None
+            assert applied <= truth
+        lag = clock.lag_ms(position, now)
+        assert lag is not None
+        assert lag >= (now - truth if truth is not None else 0) or position >= end
+        if position >= end:
+            assert lag == 0

@@ -1,0 +1,160 @@
+"""Keys, positions, side files, claims: the rules on what may be used and who may go on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standby.errors import BadConfiguration, CorruptState, Fenced
+from standby.model import TaskId, TaskRecord
+from standby.replica.claim import (
+    Committed,
+    check_committed,
+    check_record,
+    claim_text,
+    epoch_in,
+    first_offset,
+)
+from standby.replica.keys import POSITION, prefix, split
+from standby.replica.origin import (
+    Origin,
+    Position,
+    check_state,
+    decode_origin,
+    decode_position,
+    is_too_old,
+)
+
+TASK = TaskId("job", "main", 2)
+NOW = 1_700_000_000_000
+ORIGIN = Origin("job", "main", 2, "run", "changelog", "topic-id", 86_400_000)
+
+names = st.from_regex(r"\A[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+
+
+@given(names, st.binary())
+def test_a_key_splits_into_what_it_was_made_of(store: str, key: bytes) -> None:
+    assert split(prefix(store) + key) == (store, key)
+
+
+@given(st.tuples(names, st.binary()), st.tuples(names, st.binary()))
+def test_different_keys_of_different_stores_never_meet(
+    one: tuple[str, bytes], two: tuple[str, bytes]
+) -> None:
+    keys = {prefix(store) + key for store, key in (one, two)}
+    assert len(keys) == len({one, two})
+    assert POSITION not in keys
+
+
+@pytest.mark.parametrize("key", [b"", POSITION, b"\x05abc", b"\x41" + b"a" * 80, b"\x02\xff\xfe"])
+def test_what_is_no_key_of_a_store_is_refused(key: bytes) -> None:
+    with pytest.raises(CorruptState):
+        split(key)
+
+
+@given(st.integers(0, 2**63), st.integers(0, 2**63))
+def test_a_position_is_read_as_it_was_written(offset: int, caught_up_ms: int) -> None:
+    position = Position(offset, caught_up_ms)
+    assert decode_position(position.encode()) == position
+
+
+def test_a_broken_position_is_corrupt() -> None:
+    with pytest.raises(CorruptState):
+        decode_position(b"12345678")
+
+
+def test_a_side_file_is_read_as_it_was_written() -> None:
+    written = ORIGIN.at(Position(12, NOW))
+    assert decode_origin(written.encode()) == written
+    assert written.task == TASK
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"format": 2}',
+        ORIGIN.encode().replace(b'"run"', b'"ran"'),
+        ORIGIN.encode().replace(b"86400000", b'"86400000"'),
+        ORIGIN.encode().replace(b"86400000", b"true"),
+    ],
+)
+def test_a_broken_side_file_is_corrupt(data: bytes) -> None:
+    with pytest.raises(CorruptState):
+        decode_origin(data)
+
+
+def test_state_that_fits_may_be_used() -> None:
+    check_state(ORIGIN.at(Position(90, NOW)), ORIGIN, Position(100, NOW), 100, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changed", "position", "end", "reason"),
+    [
+        ({"run": "other"}, Position(100, NOW), 100, "of run other"),
+        ({"topic_id": "other"}, Position(100, NOW), 100, "of topic_id other"),
+        ({"partition": 3}, Position(100, NOW), 100, "of partition 3"),
+        ({}, None, 100, "no position"),
+        ({"offset": 101}, Position(100, NOW), 200, "although 101 was flushed"),
+        ({}, Position(101, NOW), 100, "past the changelog's end"),
+        ({}, Position(100, NOW - 80_000_000), 100, "too long"),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_with_the_reason(
+    changed: dict[str, object], position: Position | None, end: int, reason: str
+) -> None:
+    found = replace(ORIGIN, **changed)  # type: ignore[arg-type]
+    with pytest.raises(CorruptState, match=reason):
+        check_state(found, ORIGIN, position, end, NOW)
+
+
+def test_old_is_judged_with_a_margin_before_tombstones_go() -> None:
+    retention = 100_000
+    assert not is_too_old(NOW - 90_000, retention, NOW)
+    assert is_too_old(NOW - 90_001, retention, NOW)
+
+
+def test_only_the_named_copy_at_its_epoch_may_go_on() -> None:
+    record = TaskRecord(TASK, active=1, epoch=7)
+    assert check_record(record, TASK, 1, 7) is record
+    for copy, epoch, found in ((0, 7, record), (1, 6, record), (1, 8, record), (1, 7, None)):
+        with pytest.raises(Fenced):
+            check_record(found, TASK, copy, epoch)
+
+
+def test_a_newer_claim_on_the_offset_stops_a_stalled_promotee() -> None:
+    check_committed(None, TASK, 3)
+    check_committed(Committed(5), TASK, 3)
+    check_committed(Committed(5, claim_text(3, "run")), TASK, 3)
+    with pytest.raises(Fenced, match="claimed at epoch 4"):
+        check_committed(Committed(5, claim_text(4, "run")), TASK, 3)
+
+
+@pytest.mark.parametrize("metadata", ["x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"])
+def test_foreign_offset_metadata_is_loud(metadata: str) -> None:
+    with pytest.raises(CorruptState, match="not ours"):
+        epoch_in(metadata)
+
+
+def test_the_claim_carries_epoch_and_run() -> None:
+    assert json.loads(claim_text(9, "r-1")) == {"epoch": 9, "run": "r-1"}
+
+
+def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None:
+    fresh = TaskRecord(TASK, 0, 1)
+    claimed = TaskRecord(TASK, 0, 1, claimed=True)
+
+    def bounds() -> tuple[int, int]:
+        return 10, 90
+
+    assert first_offset(Committed(42), claimed, "latest", bounds) == 42
+    assert first_offset(None, fresh, "earliest", bounds) == 10
+    assert first_offset(None, fresh, "latest", bounds) == 90
+    with pytest.raises(BadConfiguration, match="is gone"):
+        first_offset(None, claimed, "earliest", bounds)
