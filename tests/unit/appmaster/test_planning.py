@@ -309,3 +309,18 @@ def test_wanted_of_a_container_is_its_whole_state(cluster: FakeCluster) -> None:
     assert [each.replica for each in process.wanted] == [
         ReplicaId(TaskId("job", "main", each), 0) for each in (0, 2)
     ]
+
+
+def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    old = process.incarnation
+    process.incarnation = old + 1_000
+    process.is_connected = False
+    cluster.run(500)
+    settled = cluster.view
+    late = cluster.now_ms + 60_000
+    cluster.tell(happened.HeartbeatReceived(process.container, old, late))
+    cluster.tell(happened.ReportReceived(process.container, old, 99, (), False, 0, late))
+    cluster.tell(happened.StreamBroken(process.container, old, late))
+    cluster.tell(happened.PortProbed(process.container, old, False, late))
+    assert cluster.view == settled
