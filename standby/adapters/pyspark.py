@@ -71,7 +71,10 @@ class Spark:
     _shared: ClassVar[Spark | None] = None
     _guard: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str] = ()
+    ) -> None:
+        """Start JVM and session, with ``flags`` for the JVM beside the usual ones; raises as `acquire`."""
         self._settings = dict(settings)
         self._classpath = frozenset(classpath)
         self._users = 1
@@ -88,9 +91,7 @@ class Spark:
             raise BadConfiguration(f"Spark refuses its settings: {first_line(error)}") from error
 
     @classmethod
-    def acquire(
-        cls, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str] = ()
-    ) -> Spark:
+    def acquire(cls, settings: Mapping[str, str], classpath: Sequence[Path]) -> Spark:
         """Return this process's Spark, started when it is not running; `release` it once for each time.
 
         A process has one JVM and one session, so who comes later must ask for the same ``settings``
@@ -99,7 +100,7 @@ class Spark:
         """
         with cls._guard:
             if cls._shared is None:
-                cls._shared = cls(settings, classpath, flags)
+                cls._shared = cls(settings, classpath)
                 return cls._shared
             cls._shared.join(settings, classpath)
             return cls._shared
@@ -121,14 +122,17 @@ class Spark:
         """Give it back; with the last user session and JVM end."""
         with Spark._guard:
             self._users -= 1
-            if self._users > 0:
-                return
-            Spark._shared = None
-            if self.process.is_alive:
-                with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
-                    self.session.stop()
-            _forget()
-            self.process.close()
+            if self._users == 0:
+                Spark._shared = None
+                self.close()
+
+    def close(self, exit_seconds: float = 10.0) -> None:
+        """End session and JVM, whoever uses them; kill the JVM when its exit takes longer."""
+        if self.process.is_alive:
+            with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+                self.session.stop()
+        _forget()
+        self.process.close(exit_seconds)
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:

@@ -44,6 +44,9 @@ _FLAGS: Final = (
     # One collector thread: the heap is small and the cores are shared with other containers.
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
+    # The second compiler would double the processor time of start, warm-up and each later query, and gain a
+    # third at saturation: a job that lives there gives -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
+    "-XX:TieredStopAtLevel=1",
     # The error path of Spark's Kafka source has been seen to recurse deeply.
     "-Xss4m",
     *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 #: Micro-batches of each query of the first warm-up.
-FIRST: Final = (3, 1, 1, 1, 1, 1)
+FIRST: Final = (2, 1, 1)
+
+#: How often a warm feed rehearses at most, however often it is asked. What is compiled stays compiled; this
+#: keeps connections open and pages in memory.
+KEEP_SECONDS: Final = 28.0
 
 #: Records of one such micro-batch, all partitions together.
 _RECORDS: Final = 500
@@ -49,10 +54,14 @@ class Stage(Protocol):
 class WarmUp:
     """The rehearsals of one feed, and how far they have come."""
 
-    def __init__(self, stage: Stage, partitions: Iterable[int]) -> None:
+    def __init__(
+        self, stage: Stage, partitions: Iterable[int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stage = stage
+        self._clock = clock
+        self._due_at = clock()
         self._partitions = tuple(partitions)
-        self._is_cancelled = False
+        self._cancelled = threading.Event()
         self._wake = threading.Event()
         self._has_run = False
         self._has_read_kafka = False
@@ -64,16 +73,15 @@ class WarmUp:
 
     def count_start(self) -> None:
         """Take note that a real query was started: it warms as well, and an earlier `cancel` is spent."""
-        self._has_run = True
-        self._has_read_kafka = True
-        self._is_cancelled = False
+        self._note(has_read_kafka=True)
+        self._cancelled.clear()
 
     def cancel(self) -> None:
         """Make a running or the next `run` return soon; from any thread.
 
         The next as well: it may be called just before `run` gets going, for a promotion that waits for it.
         """
-        self._is_cancelled = True
+        self._cancelled.set()
         self._wake.set()
 
     def run(self) -> None:
@@ -82,15 +90,23 @@ class WarmUp:
         Raises as `standby.feed.spark.SparkFeed.start`. What a rehearsal stumbles over in the rows is left
         to the real start to report.
         """
-        spans = self._recent()
-        is_first = not self._has_run or (bool(spans) and not self._has_read_kafka)
-        for batches in FIRST if is_first else (1,):
-            if not self._is_cancelled:
+        try:
+            if self._clock() < self._due_at or self._cancelled.is_set():
+                return
+            spans = self._recent()
+            is_first = not self._has_run or (bool(spans) and not self._has_read_kafka)
+            for batches in FIRST if is_first else (1,):
                 self._rehearse(spans, batches)
-        if not self._is_cancelled:
-            self._has_run = True
-            self._has_read_kafka = self._has_read_kafka or bool(spans)
-        self._is_cancelled = False
+                if self._cancelled.is_set():
+                    return
+            self._note(has_read_kafka=bool(spans))
+        finally:
+            self._cancelled.clear()
+
+    def _note(self, *, has_read_kafka: bool) -> None:
+        self._has_run = True
+        self._has_read_kafka = self._has_read_kafka or has_read_kafka
+        self._due_at = self._clock() + KEEP_SECONDS
 
     def _recent(self) -> dict[int, tuple[int, int]]:
         """Return begin and end of some partitions that have records; nothing while the input is empty."""
@@ -121,7 +137,7 @@ class WarmUp:
 
         query = self._stage.begin(positions, _RECORDS, receive, ended)
         try:
-            if not self._is_cancelled:
+            if not self._cancelled.is_set():
                 self._wake.wait(_REHEARSAL_SECONDS)
         finally:
             query.stop()

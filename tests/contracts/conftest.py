@@ -18,7 +18,7 @@ def kafka_bootstrap() -> Iterator[str]:
     if os.environ.get("STANDFAST_KAFKA"):
         yield os.environ["STANDFAST_KAFKA"]
         return
-    with LocalCluster.start("contracts", nodes=1, is_temporary=True) as cluster:
+    with LocalCluster.start(f"contracts-{os.getpid()}", nodes=1, is_temporary=True) as cluster:
         yield cluster.kafka_bootstrap
 
 
