@@ -392,16 +392,20 @@ def test_a_broken_kernel_ends_it_at_once(stage: Stage) -> None:
         assert not accepts(session.hello)
 
 
-def test_a_killed_process_refuses_at_once(stage: Stage) -> None:
+def test_a_killed_process_refuses_before_its_stream_ends(stage: Stage) -> None:
+    """What the leader sees as a broken stream must be provable as a death at once, on a busy machine, too."""
+    noticed: list[float] = []
     with stage.leader() as leader:
-        process = stage.container()
-        session = leader.session()
-        process.send(signal.SIGKILL)
-        begun = time.monotonic()
-        assert session.is_over.wait(5)
-        noticed = time.monotonic() - begun
-        assert not accepts(session.hello)
-        print(f"kill -9 → end of the stream: {noticed * 1000:.0f} ms")
+        for _ in range(10):
+            process = stage.container()
+            session = leader.session()
+            process.send(signal.SIGKILL)
+            begun = time.monotonic()
+            assert session.is_over.wait(5)
+            noticed.append(time.monotonic() - begun)
+            assert not accepts(session.hello)
+            process.ends()
+    print(f"kill -9 → end of the stream: {', '.join(f'{each * 1000:.0f}' for each in noticed)} ms")
 
 
 # ---- standing still ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 
 import pytest
@@ -39,6 +40,26 @@ def test_the_port_accepts_until_it_is_closed() -> None:
     port.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port.port), timeout=2)
+
+
+def test_the_port_is_the_first_thing_that_closes_when_the_process_dies() -> None:
+    port = LivenessPort("127.0.0.1")
+    try:
+        with socket.socket() as later:
+            assert port._socket.fileno() > later.fileno(), "Linux closes from the highest number down"
+    finally:
+        port.close()
+
+
+def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, allowed[1]))
+    try:
+        port = LivenessPort("127.0.0.1")
+        socket.create_connection(("127.0.0.1", port.port), timeout=2).close()
+        port.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
 
 
 def test_a_host_that_is_not_this_one_is_named() -> None:
