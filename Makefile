@@ -66,7 +66,7 @@ $(VENV)/packages-installed: requirements-dev.lock | check-python
 		echo "make: $(PYTHON) cannot make a virtual environment: install its venv module" \
 			"(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "installing the locked Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on \
+	@$(BIN)/python -m pip install --disable-pip-version-check \
 		--require-hashes --requirement requirements-dev.lock || { \
 		echo "make: pip could not install the packages, for the reason above. It uses your own pip settings" \
 			"(pip config list): check the network, the proxy, the package index and the room on the disk," \

@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from embedded.cluster import HOST_MEMORY_MB, HOST_VCORES, ClusterStatus, LocalCluster, end
+from embedded.cluster import HOST_MEMORY_MB, HOST_VCORES, ClusterStatus, LocalCluster
+from embedded.registry import end
 from embedded.terminal import Progress
 from standby.errors import BadConfiguration
 

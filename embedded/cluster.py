@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
 import shutil
 import signal
 import threading
@@ -23,7 +21,6 @@ import msgspec
 from embedded import probes
 from embedded.jars import open_cache
 from embedded.java import find_java
-from embedded.places import clusters_directory
 from embedded.ports import free_ports
 from embedded.processes import (
     Identity,
@@ -38,6 +35,16 @@ from embedded.processes import (
     start_detached,
     uptime_seconds,
 )
+from embedded.registry import (
+    ID_FILE,
+    cluster_directory,
+    end,
+    end_abandoned,
+    locked,
+    names,
+    remove,
+    remove_leftover,
+)
 from embedded.servers import (
     KAFKA,
     LOOPBACK,
@@ -49,7 +56,18 @@ from embedded.servers import (
     node_manager,
 )
 from embedded.state import State, load, save
-from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.errors import BadConfiguration, Unavailable
+
+__all__ = [
+    "ClusterStatus",
+    "ContainerProcess",
+    "HostStatus",
+    "LocalCluster",
+    "ServerStatus",
+    "end",
+    "end_abandoned",
+    "names",
+]
 
 #: What one host offers to YARN unless told otherwise.
 HOST_MEMORY_MB: Final = 8192
@@ -59,7 +77,6 @@ HOST_VCORES: Final = 32
 START_SECONDS: Final = 120.0
 
 _JAR_SETS: Final = ("hadoop", "kafka", "zookeeper")
-_ID_FILE: Final = "cluster-id"
 _FIRST_HOST: Final = 11
 _MOST_HOSTS: Final = 200
 
@@ -164,14 +181,14 @@ class LocalCluster:
         is left then.
         """
         environment = os.environ if environment is None else environment
-        directory = _directory(name, environment)
+        directory = cluster_directory(name, environment)
         if not 1 <= nodes <= _MOST_HOSTS:
             raise BadConfiguration(f"nodes is {nodes}; it can be 1 to {_MOST_HOSTS}")
         java = find_java(environment)
         cache = open_cache(environment)
         cache.require(*_JAR_SETS, show=show)
-        with _locked(directory):
-            _remove_leftover(directory, name)
+        with locked(directory):
+            remove_leftover(directory, name)
             hosts = tuple(f"127.0.0.{_FIRST_HOST + number}" for number in range(nodes))
             own = look(os.getpid())
             assert own is not None
@@ -189,7 +206,7 @@ class LocalCluster:
             try:
                 directory.mkdir(parents=True)
                 # First of all: with it alone, `down` finds every process.
-                (directory / _ID_FILE).write_text(state.cluster_id, encoding="ascii")
+                (directory / ID_FILE).write_text(state.cluster_id, encoding="ascii")
             except OSError as error:
                 raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
             cluster = cls(directory, state, environment)
@@ -200,7 +217,7 @@ class LocalCluster:
                 cluster._start_all(blueprint, show, timeout_seconds)
                 cluster._save(is_complete=True)
             except BaseException:
-                _end(directory)
+                remove(directory)
                 raise
         return cluster
 
@@ -208,7 +225,7 @@ class LocalCluster:
     def attach(cls, name: str = "default", *, environment: Mapping[str, str] | None = None) -> LocalCluster:
         """Return the cluster of that name that somebody started; raises :class:`BadConfiguration`."""
         environment = os.environ if environment is None else environment
-        directory = _directory(name, environment)
+        directory = cluster_directory(name, environment)
         state = load(directory)
         if state is None or state.boot_id != boot_id():
             raise BadConfiguration(f"there is no embedded cluster {name!r}: standfast local up --name {name}")
@@ -422,8 +439,8 @@ class LocalCluster:
 
     def down(self) -> None:
         """End every process of the cluster and remove its directory; nothing is wrong if it is gone already."""
-        with _locked(self.directory):
-            _end(self.directory)
+        with locked(self.directory):
+            remove(self.directory)
 
     def _start_all(self, blueprint: Blueprint, show: Callable[[str], None], timeout_seconds: float) -> None:
         self._launch(RESOURCE_MANAGER, blueprint.resource_manager())
@@ -556,7 +573,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        with _locked(self.directory):
+        with locked(self.directory):
             self._refresh()
             yield
 
@@ -571,30 +588,6 @@ class LocalCluster:
         save(self.directory, self._state)
 
 
-def names(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return the names of the clusters that somebody started and nobody ended."""
-    directory = clusters_directory(os.environ if environment is None else environment)
-    return sorted(each.parent.name for each in directory.glob(f"*/{_ID_FILE}"))
-
-
-def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
-    """End the cluster of that name, whatever is left of it; return whether there was anything."""
-    directory = _directory(name, os.environ if environment is None else environment)
-    with _locked(directory):
-        return _end(directory)
-
-
-def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
-    """End the temporary clusters whose starters have ended without doing so."""
-    environment = os.environ if environment is None else environment
-    for name in names(environment):
-        state = load(_directory(name, environment))
-        if state is not None and state.is_temporary and not is_alive(state.owner):
-            # Somebody else may be at it; then it is done.
-            with contextlib.suppress(StandfastError):
-                end(name, environment)
-
-
 def _await_process(
     identity: Identity, is_so: Callable[[Process | None], bool], number: signal.Signals, seconds: float = 20
 ) -> None:
@@ -607,65 +600,6 @@ def _await_process(
         if time.monotonic() > deadline:
             raise Unavailable(f"the process {identity.pid} does not react to {number.name}")
         time.sleep(0.005)
-
-
-def _directory(name: str, environment: Mapping[str, str]) -> Path:
-    # Short, because the paths of Unix sockets have to be.
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
-        raise BadConfiguration(f"{name!r} cannot be a cluster's name: up to 31 of a-z, 0-9 and - can")
-    return clusters_directory(environment) / name
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keep every other command from changing the same cluster; whoever dies lets go."""
-    path = directory.with_name(f"{directory.name}.lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
-    except OSError as error:
-        raise Unavailable(
-            f"{path.parent} cannot be written ({error.strerror}): let STANDFAST_HOME name a directory that can"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Unavailable(
-                f"another command is changing the embedded cluster {directory.name!r}"
-            ) from error
-        yield
-
-
-def _remove_leftover(directory: Path, name: str) -> None:
-    state = load(directory)
-    if state is not None and state.is_complete and state.boot_id == boot_id():
-        is_abandoned = state.is_temporary and not is_alive(state.owner)
-        if not is_abandoned and any(map(is_alive, state.servers.values())):
-            raise BadConfiguration(f"the embedded cluster {name!r} is up: standfast local down --name {name}")
-    _end(directory)
-
-
-def _end(directory: Path) -> bool:
-    """Kill every process of the cluster in ``directory`` and remove it; return whether there was anything."""
-    id_file = directory / _ID_FILE
-    if not directory.exists():
-        return False
-    if id_file.exists():
-        state = load(directory)
-        first = state.servers.values() if state is not None and state.boot_id == boot_id() else ()
-        hosts = directory / "hosts"
-        owned = Owned(
-            id_file.read_text(encoding="ascii").strip(),
-            {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {},
-        )
-        owned.kill(first=first)
-    # Under another name first, so that nobody takes half of it for a cluster.
-    gone = directory.with_name(f"{directory.name}.removed")
-    shutil.rmtree(gone, ignore_errors=True)
-    directory.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
-    return True
 
 
 def _choose_ports(hosts: tuple[str, ...]) -> dict[str, int]:

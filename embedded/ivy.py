@@ -123,7 +123,7 @@ def _start(
             [
                 str(java.command),
                 *LEAN,
-                *(["-cp", str(_ivy_jar()), "org.apache.ivy.Main"]),
+                *(["-cp", str(pyspark_jar("ivy")), "org.apache.ivy.Main"]),
                 *(["-settings", str(settings)]),
                 *(["-cache", str(directory / f"part{number}")]),
                 *(["-ivy", str(ivy_file)]),
@@ -169,15 +169,16 @@ def _write_ivy_file(path: Path, number: int, part: Sequence[Coordinate]) -> None
     ET.ElementTree(module).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def _ivy_jar() -> Path:
+def pyspark_jar(name: str) -> Path:
+    """Return the jar ``<name>-<version>.jar`` inside the pyspark wheel; raises :class:`Unavailable`."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Unavailable(
-            "pyspark is not installed, and Ivy comes with it: install standfast with its dependencies"
+            f"pyspark is not installed, and {name} comes with it: install standfast with its dependencies"
         )
-    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    jars = sorted((Path(spec.origin).parent / "jars").glob(f"{name}-[0-9]*.jar"))
     if not jars:
-        raise Unavailable(f"{Path(spec.origin).parent / 'jars'} has no Ivy: install pyspark again")
+        raise Unavailable(f"{Path(spec.origin).parent / 'jars'} has no {name}: install pyspark again")
     return jars[-1]
 
 

@@ -122,12 +122,6 @@ class Node:
 
 def nodes(resource_manager_url: str) -> dict[str, Node]:
     """Return the ResourceManager's hosts by name; raises :class:`OSError` when it does not answer."""
-    url = f"{resource_manager_url}/ws/v1/cluster/nodes"
-    try:
-        with urllib.request.urlopen(url, timeout=3) as response:  # noqa: S310 - our own server's address
-            listed = (json.load(response).get("nodes") or {}).get("node") or []
-    except ValueError as error:
-        raise OSError(f"{url} answers something else than JSON") from error
     return {
         each["nodeHostName"]: Node(
             host=each["nodeHostName"],
@@ -135,8 +129,23 @@ def nodes(resource_manager_url: str) -> dict[str, Node]:
             web_address=each.get("nodeHTTPAddress", ""),
             containers=int(each.get("numContainers", 0)),
         )
-        for each in listed
+        for each in _listed_nodes(resource_manager_url)
     }
+
+
+def running_node_ids(resource_manager_url: str) -> tuple[str, ...]:
+    """Return ``host:port`` of every running NodeManager; raises :class:`OSError` when nobody answers."""
+    listed = _listed_nodes(resource_manager_url)
+    return tuple(sorted(each["id"] for each in listed if each["state"] == "RUNNING"))
+
+
+def _listed_nodes(resource_manager_url: str) -> list[dict[str, Any]]:
+    url = f"{resource_manager_url}/ws/v1/cluster/nodes"
+    try:
+        with urllib.request.urlopen(url, timeout=3) as response:  # noqa: S310 - our own server's address
+            return list((json.load(response).get("nodes") or {}).get("node") or [])
+    except ValueError as error:
+        raise OSError(f"{url} answers something else than JSON") from error
 
 
 def _port(address: str, patience: Patience) -> None:

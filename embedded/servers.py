@@ -62,6 +62,7 @@ class Blueprint:
     host_memory_mb: int
     host_vcores: int
     environment: Mapping[str, str]
+    resource_manager_host: str = LOOPBACK
 
     @property
     def client_conf(self) -> Path:
@@ -124,10 +125,10 @@ class Blueprint:
         """Write the ResourceManager's configuration; return how to start it."""
         directory = self._server_directory(RESOURCE_MANAGER)
         conf = directory / "conf"
-        self._write_hadoop(conf, "yarn-site.xml")
+        self.write_hadoop(conf, "yarn-site.xml")
         _write(
             conf / "capacity-scheduler.xml",
-            render_hadoop([yarn_conf() / "hadoop" / "capacity-scheduler.xml"], self._hadoop_values()),
+            render_hadoop([yarn_conf() / "hadoop" / "capacity-scheduler.xml"], self.hadoop_values()),
         )
         main = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
         return self._launch_hadoop("-Xmx256m", conf, main, directory)
@@ -138,7 +139,7 @@ class Blueprint:
         for name in ("local", "logs", "state"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         conf = directory / "conf"
-        self._write_hadoop(
+        self.write_hadoop(
             conf,
             "yarn-site.xml",
             "yarn-site.nodemanager.xml",
@@ -152,9 +153,7 @@ class Blueprint:
 
     def write_client(self) -> None:
         """Write the configuration directory of clients, and the command ``yarn`` that Skein asks for jars."""
-        self._write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
-        for name in ("user", "tmp"):
-            (self.directory / "files" / name).mkdir(parents=True, exist_ok=True)
+        self.write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
         shim = self.client_bin / "yarn"
         classpath = f"{self.client_conf}:{self.jars['hadoop']}/*"
         _write(shim, f"#!/bin/sh\n# Skein runs `yarn classpath --glob`.\nprintf '%s\\n' '{classpath}'\n")
@@ -165,12 +164,13 @@ class Blueprint:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _hadoop_values(self, **more: object) -> dict[str, object]:
+    def hadoop_values(self, **more: object) -> dict[str, object]:
+        """Return what the Hadoop templates are filled in with, and ``more``."""
         return {
             "directory": self.directory,
             "files": self.directory / "files",
             "user": getpass.getuser(),
-            "rm_host": LOOPBACK,
+            "rm_host": self.resource_manager_host,
             **{
                 f"rm_{name}_port": self.ports[f"{RESOURCE_MANAGER}.{name}"]
                 for name in PORTS[RESOURCE_MANAGER]
@@ -182,9 +182,13 @@ class Blueprint:
             **more,
         }
 
-    def _write_hadoop(self, conf: Path, *yarn_site: str, **more: object) -> None:
+    def write_hadoop(self, conf: Path, *yarn_site: str, **more: object) -> None:
+        """Write a Hadoop configuration directory, its ``yarn-site.xml`` made from the templates ``yarn_site``."""
         templates = yarn_conf() / "hadoop"
-        values = self._hadoop_values(**more)
+        # What core-site.xml links to. The ResourceManager tries for a long time to make it itself, and cannot.
+        for name in ("user", "tmp"):
+            (self.directory / "files" / name).mkdir(parents=True, exist_ok=True)
+        values = self.hadoop_values(**more)
         _write(conf / "core-site.xml", render_hadoop([templates / "core-site.xml"], values))
         _write(conf / "yarn-site.xml", render_hadoop([templates / name for name in yarn_site], values))
         _write(conf / "log4j.properties", (templates / "log4j.properties").read_text(encoding="utf-8"))

@@ -1,0 +1,117 @@
+"""Which embedded clusters there are on this machine, and the end of each.
+
+A cluster has a directory, a lock next to it, and in it a file with the id that marks all its processes. With
+that file alone a cluster can be ended, whatever happened to whoever started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from embedded.places import clusters_directory
+from embedded.processes import Owned, boot_id, is_alive
+from embedded.state import load
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+ID_FILE: Final = "cluster-id"
+
+
+def names(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the clusters that somebody started and nobody ended."""
+    directory = clusters_directory(os.environ if environment is None else environment)
+    return sorted(each.parent.name for each in directory.glob(f"*/{ID_FILE}"))
+
+
+def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
+    """End the cluster of that name, whatever is left of it; return whether there was anything."""
+    directory = cluster_directory(name, os.environ if environment is None else environment)
+    with locked(directory):
+        return remove(directory)
+
+
+def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
+    """End the temporary clusters whose starters have ended without doing so."""
+    environment = os.environ if environment is None else environment
+    for name in names(environment):
+        state = load(cluster_directory(name, environment))
+        if state is not None and state.is_temporary and not is_alive(state.owner):
+            # Somebody else may be at it; then it is done.
+            with contextlib.suppress(StandfastError):
+                end(name, environment)
+
+
+def cluster_directory(name: str, environment: Mapping[str, str]) -> Path:
+    """Return the directory of the cluster of that name; raises :class:`BadConfiguration` for a name that cannot be."""
+    # Short, because the paths of Unix sockets have to be.
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
+        raise BadConfiguration(f"{name!r} cannot be a cluster's name: up to 31 of a-z, 0-9 and - can")
+    return clusters_directory(environment) / name
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep every other command from changing the same cluster; whoever dies lets go."""
+    path = _lock_file(directory)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError as error:
+        raise Unavailable(
+            f"{path.parent} cannot be written ({error.strerror}): let STANDFAST_HOME name a directory that can"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_current = path.stat().st_ino == os.fstat(lock.fileno()).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            is_current = False
+        if not is_current:  # somebody holds it, or has just removed it with the cluster
+            raise Unavailable(f"another command is changing the embedded cluster {directory.name!r}")
+        try:
+            yield
+        finally:
+            if not directory.exists():
+                path.unlink(missing_ok=True)
+
+
+def _lock_file(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.lock")
+
+
+def remove_leftover(directory: Path, name: str) -> None:
+    """Remove what an earlier cluster left in ``directory``; raises :class:`BadConfiguration` when it is up."""
+    state = load(directory)
+    if state is not None and state.is_complete and state.boot_id == boot_id():
+        is_abandoned = state.is_temporary and not is_alive(state.owner)
+        if not is_abandoned and any(map(is_alive, state.servers.values())):
+            raise BadConfiguration(f"the embedded cluster {name!r} is up: standfast local down --name {name}")
+    remove(directory)
+
+
+def remove(directory: Path) -> bool:
+    """Kill every process of the cluster in ``directory`` and remove it; return whether there was anything."""
+    id_file = directory / ID_FILE
+    if not directory.exists():
+        return False
+    if id_file.exists():
+        state = load(directory)
+        first = state.servers.values() if state is not None and state.boot_id == boot_id() else ()
+        hosts = directory / "hosts"
+        owned = Owned(
+            id_file.read_text(encoding="ascii").strip(),
+            {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {},
+        )
+        owned.kill(first=first)
+    # Under another name first, so that nobody takes half of it for a cluster.
+    gone = directory.with_name(f"{directory.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    directory.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
