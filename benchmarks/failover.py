@@ -76,7 +76,8 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
     settings = dict(text.split("=", 1) for text in arguments.set)
     load_before = os.getloadavg()[0]
-    with Scenario(cluster, Shape(partitions=arguments.partitions), screen.say, settings) as scenario:
+    shape = Shape(partitions=arguments.partitions)
+    with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
         screen.phase("submitting the job")
         submit_seconds = scenario.submit()
         traffic = Traffic(cluster.kafka_bootstrap, endless(), arguments.rate)
@@ -85,13 +86,14 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
         try:
             if scenario.wait_until_whole() is None:
                 raise Unavailable("the job did not become whole; see the logs of its containers")
+            scenario.wait_until_warm()
             steady_from = now_ms()
             for number in range(arguments.kills):
                 for kind in kinds:
-                    _flow(arguments.steady_seconds, traffic, screen)
+                    _flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
                     _lose(kind, scenario, cluster)
-            _flow(arguments.steady_seconds, traffic, screen)
+            _flow(arguments.steady_seconds, traffic)
             steady_to = now_ms()
         finally:
             traffic.stop()
@@ -132,12 +134,11 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
         raise Unavailable("the replicas were not restored; nothing more can be measured")
 
 
-def _flow(seconds: float, traffic: Traffic, screen: Screen) -> None:
+def _flow(seconds: float, traffic: Traffic) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if traffic.join(0.5):
             raise Unavailable("the stream of input has ended")
-        screen.pulse()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from demo.topics import QUIET
 from standby.errors import Unavailable
 
 _POLL_SECONDS: Final = 0.2
@@ -79,6 +80,7 @@ class EventLog:
     def _run(self) -> None:
         consumer = Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": self._bootstrap,
                 "group.id": "standfast-demo-events",
                 "enable.auto.commit": False,

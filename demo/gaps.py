@@ -23,6 +23,8 @@ class Disturbance:
     """Just after the last signal was sent: output after this comes from a successor."""
     restored_ms: int
     """When every replica was in sync again."""
+    settled_ms: int
+    """When the new standbys were warm too, and took no more than their everyday share of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,10 @@ def longest_undisturbed_ms(
 ) -> int:
     """Return the longest interval between two outputs that lies in [from, to] and touches no disturbance.
 
-    A disturbance lasts from its beginning until everything is restored, since the replacement of the lost
-    replica takes its share of the machine too. 0 when there is no such interval.
+    A disturbance lasts until everything has settled, since the start of a new standby takes its share of the
+    machine too. 0 when there is no such interval.
     """
-    windows = [(each.begun_ms, each.restored_ms) for each in disturbances]
+    windows = [(each.begun_ms, each.settled_ms) for each in disturbances]
     inside = (
         after - before
         for before, after in pairwise(times)

@@ -74,14 +74,18 @@ def _seconds(times: Mapping[int, Sequence[int]], start: int) -> Any:
 
 def _draw_rates(axes: Any, timeline: Timeline, start: int, length: float) -> None:
     bins = np.arange(0, length + _BIN_SECONDS, _BIN_SECONDS)
+    highest = 1.0
     for times, label, colour in (
         (timeline.input_times, "records in", _IN),
         (timeline.output_times, "records out, committed", _OUT),
     ):
         counts, _ = np.histogram(_seconds(times, start), bins)
+        if times is timeline.input_times:
+            highest = max(highest, *(counts / _BIN_SECONDS)) if len(counts) else highest
         axes.step(bins[:-1], counts / _BIN_SECONDS, where="post", label=label, color=colour, linewidth=1.2)
     axes.set_ylabel("records per second")
-    axes.set_ylim(bottom=0)
+    # A backlog is worked off in bursts, whose height says nothing; the input's rate gives the scale.
+    axes.set_ylim(0, 1.5 * highest)
     axes.legend(loc="upper left", fontsize=8)
 
 

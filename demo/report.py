@@ -72,6 +72,7 @@ def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[in
         **of_task(longest),
         "restored": failover.is_restored,
         "restored_ms": failover.disturbance.restored_ms - begun if failover.is_restored else None,
+        "warm_ms": failover.disturbance.settled_ms - begun if failover.is_restored else None,
         "per_task": {str(partition): of_task(partition) for partition in tasks},
     }
 
@@ -107,7 +108,7 @@ def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
 
 def summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | int | None]]:
     """Return median, minimum and maximum of each time of ``failovers``, as `describe` gives them."""
-    names = [*(f"{step}_ms" for step in STEPS), "first_output_ms", "gap_ms", "restored_ms"]
+    names = [*(f"{step}_ms" for step in STEPS), "first_output_ms", "gap_ms", "restored_ms", "warm_ms"]
     return {name: _spread([each[name] for each in failovers if each.get(name) is not None]) for name in names}
 
 

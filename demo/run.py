@@ -23,7 +23,7 @@ from embedded.cluster import LocalCluster
 from examples.flights.source import ROWS, Raw, flights
 from standby.errors import Unavailable
 
-_PULSE_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def run(options: Options, cluster: LocalCluster, screen: Screen) -> int:
     pool = ThreadPoolExecutor(1, "data")
     try:
         data = pool.submit(lambda: list(flights(options.rows)))
-        with Scenario(cluster, shape, screen.say, settings) as scenario:
+        with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
             report, timeline = _carry_out(options, scenario, screen, data)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -77,36 +77,42 @@ def _carry_out(
     options: Options, scenario: Scenario, screen: Screen, data: Future[list[Raw]]
 ) -> tuple[dict[str, Any], Timeline]:
     screen.phase("submitting the job: standfast submit examples/flights/flights.yaml")
+    began = time.monotonic()
     submit_seconds = scenario.submit()
     screen.say(f"every replica is deployed after {submit_seconds:.1f} s")
-    submitted = time.monotonic()
     traffic = Traffic(scenario.cluster.kafka_bootstrap, data.result(), options.rate)
     screen.follow(scenario.watch, scenario.log, traffic)
-    screen.phase(f"streaming {options.rows:,} flights at {options.rate:,.0f}/s; waiting for warm standbys")
+    if scenario.wait_until_whole() is None:
+        raise Unavailable("the job did not become whole; see the logs of its containers")
+    screen.phase("waiting for warm standbys")
+    warm_seconds: float | None = None
+    if scenario.wait_until_warm():
+        warm_seconds = round(time.monotonic() - began, 1)
+        screen.say(f"every standby is warm {warm_seconds} s after the submission began")
+    screen.phase(f"streaming {options.rows:,} flights, {options.rate:,.0f} a second")
     traffic.start()
     try:
-        if scenario.wait_until_whole() is None:
-            raise Unavailable("the job did not become whole; see the logs of its containers")
-        warm_seconds = time.monotonic() - submitted + submit_seconds
-        screen.say(f"every standby is warm {warm_seconds:.1f} s after the submission began")
         steady_from = now_ms()
-        _flow(options.steady_seconds, traffic, screen)
+        _flow(options.steady_seconds, traffic)
         screen.phase("killing the process of an active")
         killed = scenario.kill_process()
-        _flow(options.steady_seconds, traffic, screen)
+        _flow(options.steady_seconds, traffic)
         screen.phase("losing the host of another active silently")
         scenario.lose_host(avoid=killed.disturbance.tasks)
-        _flow(options.steady_seconds, traffic, screen)
+        _flow(options.steady_seconds, traffic)
         steady_to = now_ms()
         memory = scenario.memory_bytes()
         traffic.rate = options.fast_rate
         screen.phase(f"streaming the rest at {options.fast_rate:,.0f}/s")
-        while not traffic.join(_PULSE_SECONDS):
-            screen.pulse()
+        while not traffic.join(_LOOK_SECONDS):
+            pass
     finally:
         traffic.stop()
     screen.phase("waiting until the last record is processed")
     scenario.drain()
+    if not options.is_kept:
+        screen.phase("killing the job: nothing it had promised may be gone with it")
+        scenario.kill()
     screen.phase("comparing every output and the final state with the batch model")
     verification = scenario.verify()
     if verification.findings():
@@ -118,7 +124,7 @@ def _carry_out(
         "records_sent": traffic.count,
         "same_host_violations": len(scenario.watch.same_host_violations),
         "submit_seconds": round(submit_seconds, 1),
-        "warm_seconds": round(warm_seconds, 1),
+        "warm_seconds": warm_seconds,
         "memory_bytes": memory,
         "versions": versions(),
         "options": {
@@ -133,13 +139,12 @@ def _carry_out(
     return report, timeline
 
 
-def _flow(seconds: float, traffic: Traffic, screen: Screen) -> None:
+def _flow(seconds: float, traffic: Traffic) -> None:
     """Let records flow undisturbed; raises `Unavailable` when there are no more."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if traffic.join(_PULSE_SECONDS):
+        if traffic.join(_LOOK_SECONDS):
             raise Unavailable("the input ended before everything was killed: lower --rate or raise --rows")
-        screen.pulse()
 
 
 def assemble(

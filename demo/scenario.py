@@ -21,7 +21,7 @@ from demo.events import EventLog
 from demo.gaps import Disturbance
 from demo.report import Failover, step_times
 from demo.standing import Status, active_on, is_warm, victim_host, victim_process, what_is_missing
-from demo.topics import end_offsets
+from demo.topics import QUIET, end_offsets
 from demo.verification import Verification, verify
 from demo.watch import Sample, Watch
 from embedded.cluster import LocalCluster
@@ -38,6 +38,8 @@ STAGE: Final = "main"
 FAILOVER_SECONDS: Final = 90.0
 #: How long a new standby may take until it is in sync: its container starts a Python and a JVM.
 RESTORE_SECONDS: Final = 240.0
+#: How long a new standby may take until its JVM has loaded and compiled what a promotion needs.
+WARM_SECONDS: Final = 90.0
 _DRAIN_SECONDS: Final = 180.0
 _SUBMIT_SECONDS: Final = 300.0
 #: How long a command that was interrupted may take to end by itself.
@@ -69,10 +71,12 @@ class Scenario:
         shape: Shape,
         show: Callable[[str], None],
         settings: Mapping[str, str] | None = None,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster = cluster
         self.shape = shape
         self._show = show
+        self._on_look = on_look
         self._settings = {
             "job.container.count": str(shape.processors),
             "job.hotstandby.enabled": "true",
@@ -84,6 +88,7 @@ class Scenario:
         self._open = ExitStack()
         self._watch: Watch | None = None
         self._log: EventLog | None = None
+        self._run_id = ""
         self.failovers: list[Failover] = []
 
     def __enter__(self) -> Scenario:
@@ -122,22 +127,27 @@ class Scenario:
         client = self._open.enter_context(
             ClusterClient(JOB, self.cluster.zookeeper_connect, Path(self._environment["SKEIN_CONFIG"]))
         )
-        self._watch = Watch(client, self.cluster.kafka_bootstrap)
+        self._watch = Watch(client, self.cluster.kafka_bootstrap, self._on_look)
         self._open.callback(self._watch.stop)
         self._watch.start()
         return took
+
+    def kill(self) -> None:
+        """Kill the job: its containers end, its topics, offsets and state stay; raises `Unavailable`."""
+        self._run_id = self._run()
+        self.watch.stop()
+        self._standfast("kill", JOB)
 
     def delete(self) -> None:
         """Delete the job with its topics, group and state; raises `Unavailable` when that fails."""
         self._standfast("delete", JOB)
 
     def wait_until_whole(
-        self, *, without: Iterable[str] = (), warm: bool = True, timeout_seconds: float = RESTORE_SECONDS
+        self, *, without: Iterable[str] = (), timeout_seconds: float = RESTORE_SECONDS
     ) -> Sample | None:
         """Return the first sample that shows every replica in sync, or None when none came in time.
 
-        ``without`` names containers that must be gone from it: right after a loss the status still shows
-        them. ``warm`` waits, once the replicas are in sync, for warm pipelines too, but not for ever.
+        ``without`` names containers that must be gone from it: right after a loss the status still shows them.
         """
         gone = set(without)
 
@@ -145,10 +155,18 @@ class Scenario:
             placed = {each.container for task in status.tasks for each in task.replicas}
             return not what_is_missing(status, self.shape.partitions, self.shape.copies) and not placed & gone
 
-        whole = self.watch.wait_for(is_whole, timeout_seconds)
-        if whole is not None and warm:
-            self.watch.wait_for(lambda status: is_whole(status) and is_warm(status), 60.0)
-        return whole
+        return self.watch.wait_for(is_whole, timeout_seconds)
+
+    def wait_until_warm(self) -> bool:
+        """Return whether every replica became in sync and warm within a minute and a half."""
+        partitions, copies = self.shape.partitions, self.shape.copies
+        return (
+            self.watch.wait_for(
+                lambda status: is_warm(status) and not what_is_missing(status, partitions, copies),
+                WARM_SECONDS,
+            )
+            is not None
+        )
 
     def kill_process(self, avoid: Iterable[str] = ()) -> Failover:
         """Kill an active's container, every process of it, and return what came of it.
@@ -198,6 +216,7 @@ class Scenario:
         ends = end_offsets(self.cluster.kafka_bootstrap, INPUT_TOPIC)
         consumer = Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": self.cluster.kafka_bootstrap,
                 "group.id": self._group(),
                 "enable.auto.commit": False,
@@ -258,10 +277,13 @@ class Scenario:
         restored = whole.at_ms if whole is not None else now_ms()
         if whole is not None:
             self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after the loss")
+            # The next failure shall find a warm standby, as it would at any other time.
+            if self.wait_until_warm():
+                self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after the loss")
         else:
             missing = what_is_missing(self._status(), self.shape.partitions, self.shape.copies)
             self._show(f"the replicas were NOT restored within {RESTORE_SECONDS:.0f} s: {missing}")
-        disturbance = Disturbance(tasks, begun, done, restored)
+        disturbance = Disturbance(tasks, begun, done, restored, now_ms())
         failover = Failover(kind, victim, disturbance, steps, whole is not None)
         self.failovers.append(failover)
         return failover
@@ -273,6 +295,9 @@ class Scenario:
         return latest.status
 
     def _run(self) -> str:
+        """Return the job's run id; after `kill` nobody is there to be asked."""
+        if self._run_id:
+            return self._run_id
         run = next((job.run for job in self._status().jobs if job.name == JOB), None)
         if run is None:
             raise Unavailable(f"the application master knows no job {JOB}")

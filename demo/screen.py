@@ -96,7 +96,7 @@ class Screen:
         if self._live is None and now - self._last_plain >= _PLAIN_SECONDS:
             self._last_plain = now
             sample = self._watch.latest if self._watch is not None else None
-            if sample is not None and self._traffic is not None:
+            if sample is not None and self._traffic is not None and not self._traffic.is_over:
                 self.say(plain(sample, self._traffic.count, self._rates()))
 
     def render(self) -> RenderableType:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka.admin import AdminClient
 
 from demo.standing import Status, parse, shared_hosts
-from demo.topics import end_offsets
+from demo.topics import QUIET, end_offsets
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
 from standby.errors import StandfastError, Unavailable
 
@@ -44,12 +44,18 @@ class Sample:
 
 
 class Watch:
-    """Looks from a thread of its own, from `start` until `stop`, and keeps every sample."""
+    """Looks from a thread of its own, from `start` until `stop`, and keeps every sample.
 
-    def __init__(self, source: StatusSource, bootstrap: str) -> None:
+    ``on_look`` is called on that thread after each sample.
+    """
+
+    def __init__(
+        self, source: StatusSource, bootstrap: str, on_look: Callable[[], None] = lambda: None
+    ) -> None:
         self._source = source
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         self._bootstrap = bootstrap
+        self._on_look = on_look
         self._samples: list[Sample] = []
         self._violations: set[str] = set()
         self._came = threading.Condition()
@@ -102,6 +108,7 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._look()
+            self._on_look()
             self._stop.wait(INTERVAL_SECONDS)
 
     def _look(self) -> None:

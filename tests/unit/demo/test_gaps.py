@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from demo.gaps import Disturbance, gaps, longest_undisturbed_ms
 
-LOSS = Disturbance(tasks=(0, 1), begun_ms=1_000, done_ms=1_010, restored_ms=5_000)
+LOSS = Disturbance(tasks=(0, 1), begun_ms=1_000, done_ms=1_010, restored_ms=3_000, settled_ms=5_000)
 
 
 def test_the_gap_lies_between_the_last_output_before_and_the_first_after() -> None:
@@ -27,7 +27,7 @@ def test_a_task_without_output_on_both_sides_has_no_gap() -> None:
 
 def test_the_longest_interval_without_failure_touches_no_disturbance() -> None:
     times = [0, 100, 900, 1_800, 4_900, 5_300, 5_400, 5_700]
-    # 0→100 and what follows 5_300; 900→1_800 is the gap, 4_900→5_300 ends after the restoration began it.
+    # 0→100 and what follows 5_300; 900→1_800 is the gap, 4_900→5_300 began before all had settled.
     assert longest_undisturbed_ms(times, [LOSS], 0, 10_000) == 800
     assert longest_undisturbed_ms(times, [LOSS], 1_000, 10_000) == 300
     assert longest_undisturbed_ms(times, [LOSS], 5_300, 5_400) == 100

@@ -35,7 +35,7 @@ def finished(partition: int, begun: int = BEGUN) -> Event:
 
 
 def failover(kind: str = "process", tasks: tuple[int, ...] = (0, 1), *, is_restored: bool = True) -> Failover:
-    disturbance = Disturbance(tasks, BEGUN, BEGUN + 2, BEGUN + 15_000)
+    disturbance = Disturbance(tasks, BEGUN, BEGUN + 2, BEGUN + 15_000, BEGUN + 25_000)
     events = [finished(partition) for partition in tasks]
     return Failover(kind, "c2", disturbance, step_times(events, BEGUN), is_restored)
 
@@ -71,6 +71,7 @@ def test_the_times_of_a_failover_are_relative_to_the_loss_and_of_the_task_that_w
     assert described["per_task"]["0"]["gap_ms"] == 450
     assert described["per_task"]["0"]["longest_gap_without_failure_ms"] == 300
     assert described["restored_ms"] == 15_000
+    assert described["warm_ms"] == 25_000
 
 
 def test_a_run_as_promised_has_no_faults() -> None:
