@@ -70,6 +70,9 @@ class KafkaWriter:
         self._has_changes = False
         self._end: int | None = None
 
+    # No method keeps the producer in a local variable: an exception keeps the frames it came through, and the
+    # producer must end when it is dropped, not when the last exception that it raised is forgotten.
+
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
         """Fence every earlier writer of the task and end what it left open.
 
@@ -78,46 +81,43 @@ class KafkaWriter:
         deadline = time.monotonic() + timeout_seconds
         # Connecting while the first one tries.
         spares = deque(Producer(self._settings) for _ in range(2))
-        for seconds in _tries():
-            producer = self._open()
-            try:
-                producer.init_transactions(min(seconds, timeout_seconds))
-                return
-            except KafkaException as error:
-                reason = error.args[0]
-                self._producer = None
-                # Its last reference: the producer ends here, before it could ask again.
-                del producer
-                if not reason.retriable() or time.monotonic() > deadline or is_cancelled():
-                    raise _lost(reason, "initialising the producer") from error
-            self._producer = spares.popleft()
-            spares.append(Producer(self._settings))
+        try:
+            for seconds in _tries():
+                try:
+                    self._open().init_transactions(min(seconds, timeout_seconds))
+                    return
+                except KafkaException as error:
+                    reason = error.args[0]
+                    # Its last reference: the producer ends here, before it could ask again.
+                    self._producer = None
+                    if not reason.retriable() or time.monotonic() > deadline or is_cancelled():
+                        raise _lost(reason, "initialising the producer") from error
+                self._producer = spares.popleft()
+                spares.append(Producer(self._settings))
+        finally:
+            spares.clear()
 
     def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
         """Begin a transaction with these outputs, changelog records and input offset."""
-        producer = self._open()
         with _errors("writing a transaction"):
-            producer.begin_transaction()
+            self._open().begin_transaction()
             for each in outputs:
                 headers = list(each.headers.items()) if each.headers else None
-                self._produce(producer, each.topic, key=each.key, value=each.value, headers=headers)
+                self._produce(each.topic, key=each.key, value=each.value, headers=headers)
             self._has_changes = bool(changes)
             self._end = None
             last = len(changes)
             for number, (key, value) in enumerate(changes.items(), start=1):
                 # Offsets rise within a partition, so the last record's is enough.
                 report = {"on_delivery": self._delivered} if number == last else {}
-                self._produce(
-                    producer, self._changelog, key=key, value=value, partition=self._partition, **report
-                )
+                self._produce(self._changelog, key=key, value=value, partition=self._partition, **report)
             position = TopicPartition(self._input, self._partition, offset, metadata)
-            producer.send_offsets_to_transaction([position], self._group, self._timeout)
+            self._open().send_offsets_to_transaction([position], self._group, self._timeout)
 
     def commit(self) -> int | None:
         """Commit what was prepared; return the changelog offset after its last record, None without changes."""
-        producer = self._open()
         with _errors("committing a transaction"):
-            producer.commit_transaction(self._timeout)
+            self._open().commit_transaction(self._timeout)
         if self._has_changes and self._end is None:
             raise WriterLost("the transaction was committed, but the changelog's offset did not come back")
         return self._end
@@ -143,16 +143,14 @@ class KafkaWriter:
             raise WriterLost("the producer is closed")
         return self._producer
 
-    def _produce(self, producer: Producer, topic: str, **record: Any) -> None:
+    def _produce(self, topic: str, **record: Any) -> None:
         while True:
             try:
-                producer.produce(topic, **record)
+                self._open().produce(topic, **record)
                 return
             except BufferError:
-                # The local queue is full: wait until the broker has taken some, or somebody gave up waiting.
-                producer.poll(0.1)
-                if self._producer is not producer:
-                    raise WriterLost("closed while it waited for the broker") from None
+                # The local queue is full: wait until the broker has taken some, or somebody closed this.
+                self._open().poll(0.1)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()

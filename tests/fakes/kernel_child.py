@@ -1,0 +1,78 @@
+"""A kernel in a process of its own: ``python -m tests.fakes.kernel_child SPEC``, for tests that kill it.
+
+Takes what is wanted as JSON lines on its standard input, and writes its statuses as JSON lines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from standby.adapters.confluent_kafka import connect
+from standby.adapters.rocksdict import open_database
+from standby.feed.functions import step_of
+from standby.feed.plain import PlainFeed
+from standby.kernel.replicas import LocalReplicas
+from standby.model import Wanted
+from standby.wire import JobDefinition
+from tests.fakes.records import FileRecords
+
+
+class Spec(msgspec.Struct):
+    """What the child is to be."""
+
+    definition: JobDefinition
+    host: str
+    records: str
+    kill_at: str
+    """The probe point at which the process kills itself; empty: never."""
+    hit: int
+    """Which of the passings is the deadly one, counted from 1."""
+
+
+def main() -> None:
+    """Hold replicas until the standard input ends, or the probe strikes."""
+    spec = msgspec.json.decode(sys.argv[1], type=Spec)
+    lock, passed = threading.Lock(), [0]
+
+    def probe(point: str) -> None:
+        if point == spec.kill_at:
+            with lock:
+                passed[0] += 1
+                if passed[0] == spec.hit:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    changed = threading.Event()
+    replicas = LocalReplicas(
+        spec.definition.config["cluster.name"],
+        spec.host,
+        FileRecords(Path(spec.records)),
+        PlainFeed,
+        changed.set,
+        connect=connect,
+        open_database=open_database,
+        find_step=step_of,
+        probe=probe,
+    )
+
+    def report() -> None:
+        while True:
+            changed.wait(0.1)
+            changed.clear()
+            sys.stdout.write(msgspec.json.encode(list(replicas.statuses().values())).decode() + "\n")
+            sys.stdout.flush()
+
+    threading.Thread(target=report, daemon=True).start()
+    jobs = {spec.definition.name: spec.definition}
+    for line in sys.stdin:
+        replicas.obey(msgspec.json.decode(line, type=tuple[Wanted, ...]), jobs)
+    replicas.close(10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""The kernel on a real broker: exact whatever dies where, one owner at a time, and left-over state."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from standby.kernel import probes
+from standby.model import Phase, Role
+from standby.replica.keys import prefix
+from standby.replica.origin import SIDE_FILE
+from tests.fakes.records import MemoryRecords
+from tests.kernel_lab import Child, Lab
+
+#: Points a batch passes, with the passing that is deadly: in the midst of the run, not at its first step.
+IN_A_BATCH = (
+    (probes.STEPPED, 2),
+    (probes.BEFORE_COMMIT, 5),
+    (probes.AFTER_COMMIT, 5),
+    (probes.STORE_BATCH, 4),
+    (probes.AFTER_STORE, 5),
+    (probes.TASK_COMMITTED, 3),
+)
+
+#: Points on the way to active; two tasks pass them side by side.
+ON_THE_WAY = (
+    (probes.RECORD_READ, 1),
+    (probes.WRITER_INITIALISED, 2),
+    (probes.OFFSETS_READ, 1),
+    (probes.DRAINED, 2),
+    (probes.CLAIMED, 1),
+)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker that runs already, or the session's cluster."""
+    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
+
+
+@pytest.fixture
+def lab(bootstrap: str, tmp_path: Path) -> Lab:
+    return Lab(bootstrap, tmp_path)
+
+
+@pytest.fixture
+def start_child() -> Iterator[Callable[..., Child]]:
+    children: list[Child] = []
+
+    def start(*args: object, **more: object) -> Child:
+        children.append(Child(*args, **more))  # type: ignore[arg-type]
+        return children[-1]
+
+    yield start
+    for each in children:
+        each.end()
+
+
+@pytest.mark.parametrize(("point", "hit"), IN_A_BATCH)
+def test_exact_when_the_active_dies_in_a_batch(
+    lab: Lab, start_child: Callable[..., Child], point: str, hit: int
+) -> None:
+    lab.name(0, 1)
+    doomed = start_child(lab, "host-a", kill_at=point, hit=hit)
+    doomed.want(0, Role.ACTIVE, 1)
+    with lab.local("host-b") as successor:
+        successor.want(1, Role.STANDBY, 1)
+        successor.await_phase(Phase.TAILING)
+        lab.produce(900)
+        assert doomed.await_death() == -signal.SIGKILL
+        lab.name(1, 2, claimed=True)
+        successor.want(1, Role.ACTIVE, 2)
+        lab.produce(300)
+        successor.await_processed()
+        # The dead one's disk is worth something: it comes back, and only a tail is replayed.
+        with lab.local("host-a") as returned:
+            returned.want(0, Role.STANDBY, 2)
+            returned.await_phase(Phase.TAILING)
+    lab.assert_exact()
+    lab.assert_local_state("host-a")
+    lab.assert_local_state("host-b")
+
+
+@pytest.mark.parametrize(("point", "hit"), ON_THE_WAY)
+def test_exact_when_a_promotion_dies(
+    lab: Lab, start_child: Callable[..., Child], point: str, hit: int
+) -> None:
+    lab.name(0, 1)
+    first = lab.local("host-a")
+    with first:
+        first.want(0, Role.ACTIVE, 1)
+        doomed = start_child(lab, "host-b", kill_at=point, hit=hit)
+        doomed.want(1, Role.STANDBY, 1)
+        lab.produce(300)
+        first.await_processed()
+        doomed.await_phase(Phase.TAILING)
+        lab.name(1, 2, claimed=True)
+        doomed.want(1, Role.ACTIVE, 2)
+        assert doomed.await_death() == -signal.SIGKILL
+        lab.produce(100)
+        # The next decision falls back on the first, which may or may not have noticed that it was fenced.
+        lab.name(0, 3, claimed=True)
+        first.want(0, Role.ACTIVE, 3)
+        first.await_processed()
+    lab.assert_exact()
+    lab.assert_local_state("host-a")
+
+
+def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
+    stop, go = threading.Event(), threading.Event()
+
+    def stall(point: str) -> None:
+        # As a stopped process: in an open transaction, its records already with the broker.
+        if point == probes.BEFORE_COMMIT and stop.is_set():
+            assert go.wait(60)
+
+    lab.name(0, 1)
+    with lab.local("host-a", stall) as zombie, lab.local("host-b") as successor:
+        zombie.want(0, Role.ACTIVE, 1)
+        successor.want(1, Role.STANDBY, 1)
+        lab.produce(200)
+        zombie.await_processed()
+        successor.await_phase(Phase.TAILING)
+        stop.set()
+        lab.produce(200)
+        lab.name(1, 2, claimed=True)
+        successor.want(1, Role.ACTIVE, 2)
+        successor.await_processed()
+        assert {each.phase for each in zombie.statuses().values()} == {Phase.ACTIVE}
+        go.set()
+        # Its own commits tell it; nobody gives it an order.
+        lab.produce(100)
+        zombie.await_phase(Phase.FENCED)
+        assert all("names copy 1 at epoch 2" in each.detail for each in zombie.statuses().values())
+        successor.await_processed()
+        # Told its new role, it is a standby again.
+        zombie.want(0, Role.STANDBY, 2)
+        zombie.await_phase(Phase.TAILING)
+    lab.assert_exact()
+    lab.assert_local_state("host-a")
+    lab.assert_local_state("host-b")
+
+
+def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: Callable[..., Child]) -> None:
+    lab.name(0, 1)
+    zombie = start_child(lab, "host-a")
+    zombie.want(0, Role.ACTIVE, 1)
+    with lab.local("host-b") as successor:
+        successor.want(1, Role.STANDBY, 1)
+        lab.produce(500)
+        zombie.await_phase(Phase.ACTIVE)
+        successor.await_phase(Phase.TAILING)
+        zombie.send(signal.SIGSTOP)
+        lab.name(1, 2, claimed=True)
+        successor.want(1, Role.ACTIVE, 2)
+        lab.produce(500)
+        successor.await_processed()
+        zombie.send(signal.SIGCONT)
+        lab.produce(100)
+        zombie.await_phase(Phase.FENCED)
+        successor.await_processed()
+    lab.assert_exact()
+
+
+def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab) -> None:
+    stalled, go = threading.Event(), threading.Event()
+
+    def stall(point: str) -> None:
+        if point == probes.RECORD_READ:
+            stalled.set()
+            assert go.wait(60)
+
+    old_records = MemoryRecords()
+    for task in lab.task_ids:
+        old_records.name(task, 1, 2)
+    lab.name(0, 3)
+    with lab.local("host-b", stall, old_records) as promotee, lab.local("host-a") as rightful:
+        promotee.want(1, Role.ACTIVE, 2)
+        assert stalled.wait(20)
+        rightful.want(0, Role.ACTIVE, 3)
+        lab.produce(200)
+        rightful.await_processed()
+        go.set()
+        promotee.await_phase(Phase.FENCED)
+        assert all("claimed at epoch 3" in each.detail for each in promotee.statuses().values())
+        # The promotee has fenced the rightful active, which finds its way back by itself.
+        lab.produce(200)
+        rightful.await_processed()
+        assert {each.epoch for each in rightful.statuses().values()} == {3}
+    lab.assert_exact()
+
+
+K = prefix("counts") + b"k"
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ([([(K, b"1")], True)], b"1"),
+        ([([(K, b"1")], True), ([(K, b"2")], False)], b"1"),
+        ([([(K, b"1"), (K, None)], True), ([], False)], None),
+        ([([(K, b"2")], False)], None),
+        ([], None),
+    ],
+    ids=["commit marker", "aborted transaction", "empty abort", "only aborted", "nothing"],
+)
+def test_any_changelog_tail_is_replayed_to_its_end(
+    bootstrap: str,
+    tmp_path: Path,
+    tail: list[tuple[list[tuple[bytes, bytes | None]], bool]],
+    expected: bytes | None,
+) -> None:
+    lab = Lab(bootstrap, tmp_path, tasks=1)
+    lab.raw_changelog(tail)
+    end = sum(len(records) + bool(records) for records, _ in tail)
+    with lab.local("host-a") as container:
+        container.want(0, Role.STANDBY, 1)
+        container.await_phase(Phase.TAILING)
+        container.await_all(lambda each: each.end == each.applied == end and each.lag_ms == 0, 5)
+        (status,) = container.statuses().values()
+        assert status.lag_records == 0
+        # And it can be promoted from there: the drain passes the same tail.
+        lab.name(0, 2)
+        container.want(0, Role.ACTIVE, 2)
+        container.await_phase(Phase.ACTIVE)
+        held = container.replicas._held[status.replica]
+        assert held.active is not None
+        assert held.active.store.get_many([K]) == [expected]
+
+
+def test_left_over_state_is_used_and_that_of_another_run_is_not(lab: Lab) -> None:
+    lab.name(0, 1)
+    with lab.local("host-a") as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(300)
+        container.await_processed()
+    replayed: list[str] = []
+
+    def note(point: str) -> None:
+        if point == probes.STORE_BATCH:
+            replayed.append(point)
+
+    sides = [lab.state_of("host-a", task) / SIDE_FILE for task in lab.task_ids]
+    offsets = [json.loads(each.read_text())["offset"] for each in sides]
+    assert all(offsets)
+    with lab.local("host-a", note) as container:
+        container.want(0, Role.STANDBY, 1)
+        container.await_phase(Phase.TAILING)
+        # Only the last commit's marker lies beyond the position: one batch without records for each task.
+        assert len(replayed) == lab.tasks
+    for each in sides:
+        each.write_text(each.read_text().replace("run-1", "run-0"))
+    marker = lab.state_of("host-a", lab.task_ids[0]) / "of-the-old-run"
+    marker.touch()
+    with lab.local("host-a") as container:
+        container.want(0, Role.STANDBY, 1)
+        container.await_phase(Phase.TAILING)
+        assert not marker.exists(), "the directory of another run was not wiped"
+    lab.assert_local_state("host-a")
+
+
+def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    # A purely compacted topic cannot be cut; somebody's operations may have made it another.
+    lab = Lab(bootstrap, tmp_path, changelog_policy="compact,delete")
+    lab.name(0, 1)
+    with lab.local("host-a") as active, lab.local("host-b") as standby:
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        lab.produce(100)
+        active.await_processed()
+        standby.await_phase(Phase.TAILING)
+        standby.close()
+        marks = [lab.state_of("host-b", task) / "not-wiped" for task in lab.task_ids]
+        for each in marks:
+            each.touch()
+        lab.produce(200)
+        active.await_processed()
+        end = next(each.applied for each in active.statuses().values() if each.replica.task.partition == 0)
+        assert end is not None
+        for future in lab.admin.delete_records([TopicPartition(lab.definition.changelog, 0, end)]).values():
+            future.result(10)
+        with lab.local("host-b") as again:
+            again.want(1, Role.STANDBY, 1)
+            again.await_phase(Phase.TAILING)
+            again.await_all(lambda each: each.lag_records == 0, 5)
+            # That task alone.
+            assert [each.exists() for each in marks] == [False, True]
+
+
+def test_a_committed_offset_that_is_gone_is_loud(lab: Lab) -> None:
+    lab.name(0, 1, claimed=True)
+    lab.produce(10)
+    with lab.local("host-a") as container:
+        container.want(0, Role.ACTIVE, 1)
+        container.await_phase(Phase.FAILED)
+        assert all("committed input offset is gone" in each.detail for each in container.statuses().values())
+
+
+def test_a_step_that_raises_fails_its_task_and_no_other(lab: Lab) -> None:
+    lab.name(0, 1)
+    with lab.local("host-a") as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(100)
+        container.await_processed()
+        lab._producer.produce(lab.definition.config["task.inputs"], b"raise", b"0/0", 0)
+        lab._producer.flush(10)
+        container.await_all(
+            lambda each: each.phase is (Phase.FAILED if each.replica.task.partition == 0 else Phase.ACTIVE)
+        )
+        details = {each.replica.task.partition: each.detail for each in container.statuses().values()}
+        assert details[0] == "ValueError: a poisoned record"
+        before = len(lab.input[0])
+        lab.produce(100)
+        del lab.input[0][before:]
+        end = lab.input[1][-1][0] + 1
+        container.await_all(
+            lambda each: each.replica.task.partition == 0 or each.input_committed == end,
+        )
+    lab.assert_exact()
+
+
+def test_promotions_under_load_are_quick(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """Measured, not asserted: the machine may be busy."""
+    done = threading.Event()
+
+    def load() -> None:
+        while not done.is_set():
+            lab.produce(50)
+            done.wait(0.02)
+
+    times: dict[str, list[float]] = {"fence": [], "drain": [], "claim": [], "first commit": []}
+    marks: dict[str, float] = {}
+
+    def mark(point: str) -> None:
+        marks.setdefault(point, time.monotonic())
+
+    lab.name(0, 1)
+    with lab.local("host-a", mark) as one, lab.local("host-b", mark) as two:
+        one.want(0, Role.ACTIVE, 1)
+        two.want(1, Role.STANDBY, 1)
+        one.await_phase(Phase.ACTIVE)
+        two.await_phase(Phase.TAILING)
+        new = one
+        thread = threading.Thread(target=load)
+        thread.start()
+        for epoch in range(2, 10):
+            old, new, copy = (one, two, 1) if epoch % 2 == 0 else (two, one, 0)
+            new.await_phase(Phase.TAILING)
+            lab.name(copy, epoch, claimed=True)
+            started = time.monotonic()
+            marks.clear()
+            # The old one is not told: it must be fenced, as when it cannot be reached.
+            new.want(copy, Role.ACTIVE, epoch)
+            new.await_all(lambda each: each.first_commit_ms is not None, 20)
+            times["fence"].append((marks[probes.WRITER_INITIALISED] - started) * 1000)
+            times["drain"].append((marks[probes.DRAINED] - marks[probes.WRITER_INITIALISED]) * 1000)
+            times["claim"].append((marks[probes.CLAIMED] - marks[probes.DRAINED]) * 1000)
+            times["first commit"].append((time.monotonic() - started) * 1000)
+            old.want(1 - copy, Role.STANDBY, epoch)
+        done.set()
+        thread.join()
+        new.await_processed()
+    lab.assert_exact()
+    with capsys.disabled():
+        figures = ", ".join(
+            f"{name} {statistics.median(each):.0f}/{max(each):.0f}" for name, each in times.items()
+        )
+        print(f"\n  promotion under load, ms, median/max of {len(times['fence'])}: {figures}")

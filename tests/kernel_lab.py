@@ -1,0 +1,344 @@
+"""A job on a real broker for tests of the kernel, and containers that hold its replicas.
+
+`Lab` owns the job's topics, produces input, and compares output, changelog and local state with the model.
+`local` makes a kernel in this process; `Child` one in a process of its own, which can be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from standby.adapters.confluent_kafka import connect
+from standby.adapters.rocksdict import open_database
+from standby.feed.functions import step_of
+from standby.feed.plain import PlainFeed
+from standby.kernel.ports import Profile
+from standby.kernel.probes import Probe, no_probe
+from standby.kernel.replicas import LocalReplicas
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.naming import state_path
+from standby.ports import RecordReader
+from standby.replica.keys import prefix, split
+from standby.replica.origin import DATABASE
+from standby.wire import JobDefinition
+from tests.fakes.ledger_job import END, STORES, Model
+from tests.fakes.records import FileRecords
+
+ROOT = Path(__file__).parents[1]
+CLUSTER = "lab"
+
+
+class Lab:
+    """One job with fresh topics."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        tasks: int = 2,
+        changelog_policy: str = "compact",
+        **config: str,
+    ) -> None:
+        self.bootstrap, self.directory, self.tasks = bootstrap, directory, tasks
+        name = f"ledger-{uuid.uuid4().hex[:10]}"
+        flat = {
+            "job.name": name,
+            "cluster.name": CLUSTER,
+            "task.inputs": f"{name}-in",
+            "task.outputs": f"{name}-out",
+            "task.stores": ",".join(STORES),
+            "task.step": "tests.fakes.ledger_job:step",
+            "task.feed": "plain",
+            "task.batch.max.records": "100",
+            "job.state.dir": str(directory / "state"),
+            "kafka.bootstrap.servers": bootstrap,
+            "zookeeper.connect": "unused:1",
+            **config,
+        }
+        self.definition = JobDefinition(name, "run-1", flat, f"{name}-changelog", f"{name}-group", tasks)
+        self.records = FileRecords(directory / "records.json")
+        self._named: dict[int, tuple[int, int, bool]] = {}
+        self.input: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(tasks)]
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._number = 0
+        topics = [
+            NewTopic(f"{name}-in", tasks, 1),
+            NewTopic(f"{name}-out", tasks, 1),
+            NewTopic(f"{name}-changelog", tasks, 1, config={"cleanup.policy": changelog_policy}),
+        ]
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in self.admin.create_topics(topics).values():
+            future.result(20)
+
+    @property
+    def task_ids(self) -> tuple[TaskId, ...]:
+        return tuple(TaskId(self.definition.name, "main", each) for each in range(self.tasks))
+
+    def name(self, copy: int, epoch: int, *, claimed: bool = False) -> None:
+        """Write, as the leader does, that ``copy`` is the active of every task at ``epoch``."""
+        self._named = dict.fromkeys(range(self.tasks), (copy, epoch, claimed))
+        self.records.write(self._named)
+
+    def wanted(self, copy: int, role: Role, epoch: int) -> tuple[Wanted, ...]:
+        return tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.task_ids)
+
+    @property
+    def jobs(self) -> Mapping[str, JobDefinition]:
+        return {self.definition.name: self.definition}
+
+    def produce(self, count: int, keys: int = 20) -> None:
+        """Write records, spread over the partitions, and remember what went where."""
+        topic = self.definition.config["task.inputs"]
+        lock, delivered = threading.Lock(), []
+
+        def note(error: Any, message: Any) -> None:
+            assert error is None, error
+            with lock:
+                delivered.append((message.partition(), message.offset(), message.key(), message.value()))
+
+        for _ in range(count):
+            self._number += 1
+            partition = self._number % self.tasks
+            key = f"{partition}/{self._number * 7 % keys}".encode()
+            value = END if self._number % 11 == 0 else f"value {self._number}".encode()
+            self._producer.produce(topic, value, key, partition, on_delivery=note)
+            self._producer.poll(0)
+        self._producer.flush(30)
+        for partition, offset, key, value in sorted(delivered):
+            self.input[partition].append((offset, key, value))
+
+    def raw_changelog(self, transactions: Iterable[tuple[list[tuple[bytes, bytes | None]], bool]]) -> None:
+        """Write transactions to partition 0 of the changelog; False aborts one."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "transactional.id": f"raw-{self.definition.name}"}
+        )
+        producer.init_transactions(20)
+        for records, is_committed in transactions:
+            producer.begin_transaction()
+            for key, value in records:
+                producer.produce(self.definition.changelog, value, key, 0)
+            producer.flush(10)
+            if is_committed:
+                producer.commit_transaction(10)
+            else:
+                producer.abort_transaction(10)
+
+    # ---- the judge ----
+
+    def assert_exact(self) -> None:
+        """Compare all output and the changelog's final state with the model of the whole input."""
+        model = Model()
+        for partition in self.input:
+            model.take(partition)
+        outputs: dict[bytes, list[bytes]] = {}
+        for key, value in self._read(self.definition.config["task.outputs"]):
+            outputs.setdefault(key, []).append(value or b"")
+        assert outputs == model.outputs
+        state: dict[tuple[str, bytes], bytes] = {}
+        for key, value in self._read(self.definition.changelog):
+            if value is None:
+                state.pop(split(key), None)
+            else:
+                state[split(key)] = value
+        assert state == model.state
+
+    def assert_local_state(self, host: str) -> None:
+        """Compare the databases of ``host``, which must be closed, with the model of the whole input."""
+        for task, records in zip(self.task_ids, self.input, strict=True):
+            model = Model()
+            model.take(records)
+            path = self.state_of(host, task) / DATABASE
+            database = open_database(path, Profile.SERVING)
+            try:
+                found = {
+                    split(key): value for store in STORES for key, value in database.items(prefix(store))
+                }
+            finally:
+                database.close()
+            assert found == model.state, f"{task} on {host}"
+
+    def state_of(self, host: str, task: TaskId) -> Path:
+        """Where a task's state lies."""
+        return self.directory / "state" / state_path(CLUSTER, host, task, self.definition.run)
+
+    def _read(self, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield every committed record, in order within each partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "judge",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+        )
+        partitions = [TopicPartition(topic, each, 0) for each in range(self.tasks)]
+        consumer.assign(partitions)
+        ends = {each.partition: consumer.get_watermark_offsets(each, 10)[1] for each in partitions}
+        deadline = time.monotonic() + 20
+        while any(
+            each.offset < ends[each.partition]
+            for each in consumer.position(partitions)
+            if ends[each.partition]
+        ):
+            assert time.monotonic() < deadline, "the end of the topic cannot be read: an open transaction?"
+            for message in consumer.consume(1000, 0.2):
+                assert message.error() is None, message.error()
+                yield message.key() or b"", message.value()
+        consumer.close()
+
+    # ---- containers ----
+
+    def local(
+        self,
+        host: str,
+        probe: Probe = no_probe,
+        records: RecordReader | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> Container:
+        """Return a container in this process."""
+        more = {} if clock is None else {"clock": clock}
+        replicas = LocalReplicas(
+            CLUSTER,
+            host,
+            records or self.records,
+            PlainFeed,
+            lambda: None,
+            connect=connect,
+            open_database=open_database,
+            find_step=step_of,
+            probe=probe,
+            **more,
+        )
+        return Container(self, replicas, host)
+
+
+@dataclass
+class Container:
+    """A kernel in this process."""
+
+    lab: Lab
+    replicas: LocalReplicas
+    host: str
+
+    def want(self, copy: int, role: Role, epoch: int) -> None:
+        self.replicas.obey(self.lab.wanted(copy, role, epoch), self.lab.jobs)
+
+    def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
+        return self.replicas.statuses()
+
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20) -> None:
+        await_all(self, is_so, seconds)
+
+    def await_phase(self, phase: Phase, seconds: float = 20) -> None:
+        await_all(self, lambda each: each.phase is phase, seconds)
+
+    def await_processed(self, seconds: float = 30) -> None:
+        await_processed(self, self.lab, seconds)
+
+    def close(self) -> None:
+        assert self.replicas.close(10), (self.statuses(), self.replicas.broken)
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        # A failing test shall show its own failure.
+        if kind is None:
+            self.close()
+        else:
+            self.replicas.close(5)
+
+
+class Child:
+    """A kernel in a process of its own, on the lab's records file."""
+
+    def __init__(self, lab: Lab, host: str, kill_at: str = "", hit: int = 1) -> None:
+        spec = {
+            "definition": msgspec.to_builtins(lab.definition),
+            "host": host,
+            "records": str(lab.directory / "records.json"),
+            "kill_at": kill_at,
+            "hit": hit,
+        }
+        self.lab, self.host = lab, host
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.kernel_child", json.dumps(spec)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self._statuses: dict[ReplicaId, ReplicaStatus] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def want(self, copy: int, role: Role, epoch: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(self.lab.wanted(copy, role, epoch)).decode() + "\n")
+
+    def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
+        return self._statuses
+
+    def await_phase(self, phase: Phase, seconds: float = 20) -> None:
+        await_all(self, lambda each: each.phase is phase, seconds)
+
+    def await_death(self, seconds: float = 30) -> int:
+        return self.process.wait(seconds)
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                found = msgspec.json.decode(line, type=list[ReplicaStatus])
+                self._statuses = {each.replica: each for each in found}
+
+
+def await_all(
+    container: Container | Child, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20
+) -> None:
+    """Return when every replica of the container is so; there is no event for what is seen from outside."""
+    deadline = time.monotonic() + seconds
+    while True:
+        statuses = container.statuses()
+        if statuses and all(is_so(each) for each in statuses.values()):
+            return
+        assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
+        time.sleep(0.01)
+
+
+def await_processed(container: Container | Child, lab: Lab, seconds: float = 30) -> None:
+    """Return when every task has committed all of its input."""
+    ends = [records[-1][0] + 1 if records else 0 for records in lab.input]
+    await_all(
+        container,
+        lambda each: each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition],
+        seconds,
+    )
