@@ -68,7 +68,7 @@ class MiniYarn:
         *,
         nodes: int = 2,
         environment: Mapping[str, str] | None = None,
-        timeout_seconds: float = 60,
+        timeout_seconds: float = 120,
     ) -> MiniYarn:
         """Start the JVM, wait until every NodeManager runs, and return the cluster.
 

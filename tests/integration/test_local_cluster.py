@@ -31,7 +31,7 @@ from standby.errors import BadConfiguration, Unavailable
 SCRIPT = "setsid sleep 1001 & setsid env -i sleep 1002 & exec sleep 1003"
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about in time"
@@ -84,12 +84,12 @@ def application(client: Any, cluster: LocalCluster) -> Iterator[Mapping[str, set
                 for host in cluster.hosts
             }
 
-        eventually(lambda: all(len(each) == 3 for each in sleepers().values()), 60)
+        eventually(lambda: all(len(each) == 3 for each in sleepers().values()))
         yield sleepers()
     finally:
         client.kill_application(application_id)
         # YARN ends a container's session; those that left it would stay.
-        eventually(lambda: all(each.command[0] == "sleep" for each in cluster.container_processes()), 60)
+        eventually(lambda: all(each.command[0] == "sleep" for each in cluster.container_processes()))
         for each in cluster.container_processes():
             each.send(signal.SIGKILL)
         eventually(lambda: not cluster.container_processes())
@@ -339,7 +339,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(home: Path) -> None:
         crashed = cluster_id(home)
         assert marked(crashed)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) != 0
+        assert process.wait(60) != 0
     assert not marked(crashed)
     assert not names()
 
