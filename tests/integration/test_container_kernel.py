@@ -6,6 +6,7 @@ leader would tell: first the record in ZooKeeper, then the order.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -25,12 +27,13 @@ from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from embedded.cluster import LocalCluster
+from embedded.jars import classpath
 from standby import naming
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
 from standby.records import encode, encode_task
-from standby.wire import JobDefinition, Report
+from standby.wire import Heartbeat, JobDefinition, Report
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 
@@ -55,7 +58,7 @@ def count(rows, state, out):
 class Job:
     """A job's topics and definition, and what went in and came out."""
 
-    def __init__(self, cluster: LocalCluster, state_dir: Path) -> None:
+    def __init__(self, cluster: LocalCluster, state_dir: Path, feed: str) -> None:
         self.bootstrap = cluster.kafka_bootstrap
         self.cluster = f"kernel-{uuid.uuid4().hex[:8]}"
         self.input, self.output = f"{self.cluster}-in", f"{self.cluster}-out"
@@ -69,7 +72,7 @@ class Job:
                 "task.inputs": self.input,
                 "task.outputs": self.output,
                 "task.step": "counting:count",
-                "task.feed": "plain",
+                "task.feed": feed,
                 "job.state.dir": str(state_dir),
                 "job.hotstandby.enabled": "true",
                 "kafka.bootstrap.servers": self.bootstrap,
@@ -140,6 +143,10 @@ class Container:
         directory.mkdir()
         (directory / "code").mkdir()
         (directory / "code" / "counting.py").write_text(MODULE)
+        if job.definition.config["task.feed"] == "spark":
+            (directory / "jars").mkdir()
+            for jar in classpath("spark-kafka"):
+                (directory / "jars" / jar.name).symlink_to(jar)
         config = ClusterConfig(
             job.cluster,
             cluster.zookeeper_connect,
@@ -155,10 +162,12 @@ class Container:
                 [sys.executable, "-m", "standby"],
                 cwd=directory,
                 env={
-                    "PATH": os.environ["PATH"],
+                    **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
                     "PYTHONPATH": str(ROOT),
                     "CONTAINER_ID": self.id,
                     "NM_HOST": host,
+                    # Spark sees that this is YARN, and asks for its disks.
+                    "LOCAL_DIRS": str(directory),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -172,10 +181,10 @@ class Container:
 class Play:
     """A leader, a job, and containers by copy number."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path, feed: str = "plain") -> None:
         self.embedded = cluster
         self.directory = directory
-        self.job = Job(cluster, directory / "state")
+        self.job = Job(cluster, directory / "state", feed)
         self.zookeeper: Any = KazooClient(cluster.zookeeper_connect, timeout=10)
         self.zookeeper.start(timeout=20)
         self.leader = ScriptedLeader(shared_credentials())
@@ -371,4 +380,64 @@ def test_the_process_ends_in_order_while_it_processes(play: Play) -> None:
     play.record(1, 2, claimed=True)
     play.order(1, Role.ACTIVE, 2)
     play.processed(1)
+    play.job.assert_exact()
+
+
+# ---- with Spark ----
+
+
+@pytest.fixture
+def spark_play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
+    play = Play(cluster, tmp_path, "spark")
+    yield play
+    play.close()
+    for each in play.containers:
+        print(f"==> {each.id}\n{each.log.read_text()}")
+
+
+def java_of(container: Container) -> psutil.Process:
+    """Return the container's JVM."""
+    found = [each for each in psutil.Process(container.popen.pid).children() if "java" in each.name()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def largest_gap_ms(session: Session) -> float:
+    """Return the longest silence between two heartbeats."""
+    beats = [at for each, at in zip(session.received, session.at, strict=True) if isinstance(each, Heartbeat)]
+    return max(later - earlier for earlier, later in itertools.pairwise(beats)) * 1000
+
+
+@pytest.mark.spark
+def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
+    play = spark_play
+    play.record(0, 1, claimed=False)
+    session = play.start(0)
+    play.job.send(1_000)
+    begun = time.monotonic()
+    play.order(0, Role.ACTIVE, 1)
+    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    print(f"order → first commit reported, cold: {time.monotonic() - begun:.1f} s")
+    play.processed(0)
+    java = java_of(play.containers[0])
+    report = session.wait_for(
+        Report, lambda each: each.rss_bytes > java.memory_info().rss, timeout=10, after=len(session.received)
+    )
+    print(f"memory with the JVM: {report.rss_bytes / 2**20:.0f} MiB")
+    print(f"largest gap between heartbeats of 200 ms: {largest_gap_ms(session):.0f} ms")
+    play.containers[0].send(signal.SIGKILL)
+    assert session.is_over.wait(5)
+    java.wait(15)
+
+    # The former's own files, as a restart of the container on its host finds them.
+    session = play.start(0)
+    play.order(0, Role.ACTIVE, 1)
+    play.wait(0, lambda each: each.phase is Phase.ACTIVE, timeout=90)
+    play.job.send(500)
+    play.processed(0)
+    java = java_of(play.containers[1])
+    java.kill()
+    begun = time.monotonic()
+    assert play.containers[1].popen.wait(15) == exits.BROKEN
+    print(f"JVM killed → container's end: {(time.monotonic() - begun) * 1000:.0f} ms")
     play.job.assert_exact()

@@ -294,7 +294,7 @@ def test_heartbeats_go_on_while_user_code_keeps_the_interpreter_busy(stage: Stag
         ]
         gaps = [later - earlier for earlier, later in itertools.pairwise(beats)]
         print(f"largest gap between heartbeats of 100 ms: {max(gaps) * 1000:.0f} ms")
-        assert max(gaps) < 1.0
+        assert max(gaps) < 2.0, "the time-out by default"
 
 
 # ---- leaders come and go ----
@@ -351,7 +351,7 @@ def test_without_a_leader_it_ends_as_an_orphan(stage: Stage) -> None:
     assert process.popen.poll() is None
     begun = time.monotonic()
     assert process.ends() == exits.ORPHANED
-    assert 1.0 < time.monotonic() - begun < 4.0
+    assert 1.0 < time.monotonic() - begun < 10.0
     assert stage.czxid() is None
     assert not accepts(session.hello)
 

@@ -149,7 +149,7 @@ def test_a_dead_leader_is_noticed_at_once(leader: ScriptedLeader, news: News) ->
     begun = time.monotonic()
     leader.cut()
     assert news.next(StreamBroken).stream == 3
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 4
 
 
 def test_an_end_in_order_is_a_broken_stream_too(leader: ScriptedLeader, news: News) -> None:
@@ -167,7 +167,7 @@ def test_nobody_at_the_address_is_noticed_at_once(news: News) -> None:
     begun = time.monotonic()
     connect(port, news)
     assert "UNAVAILABLE" in news.next(StreamBroken).reason
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 4
 
 
 def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_tries(news: News) -> None:
@@ -178,7 +178,7 @@ def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_t
         connect(port, news)
         begun = time.monotonic()
         news.next(StreamBroken)
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 0.9, "gRPC's own back-off begins at a second"
 
 
 def test_a_leader_with_other_credentials_is_not_talked_to(news: News) -> None:
