@@ -82,16 +82,17 @@ def _carry_out(
     screen.say(f"every replica is deployed after {submit_seconds:.1f} s")
     traffic = Traffic(scenario.cluster.kafka_bootstrap, data.result(), options.rate)
     screen.follow(scenario.watch, scenario.log, traffic)
-    if scenario.wait_until_whole() is None:
-        raise Unavailable("the job did not become whole; see the logs of its containers")
-    screen.phase("waiting for warm standbys")
-    warm_seconds: float | None = None
-    if scenario.wait_until_warm():
-        warm_seconds = round(time.monotonic() - began, 1)
-        screen.say(f"every standby is warm {warm_seconds} s after the submission began")
-    screen.phase(f"streaming {options.rows:,} flights, {options.rate:,.0f} a second")
+    screen.phase(
+        f"streaming {options.rows:,} flights, {options.rate:,.0f} a second; waiting for warm standbys"
+    )
     traffic.start()
     try:
+        if scenario.wait_until_whole() is None:
+            raise Unavailable("the job did not become whole; see the logs of its containers")
+        warm_seconds: float | None = None
+        if scenario.wait_until_warm():
+            warm_seconds = round(time.monotonic() - began, 1)
+            screen.say(f"every standby is warm {warm_seconds} s after the submission began")
         steady_from = now_ms()
         _flow(options.steady_seconds, traffic)
         screen.phase("killing the process of an active")
