@@ -34,4 +34,5 @@ def cluster(config: JobConfig, cell: int) -> ClusterConfig:
         heartbeat_timeout_ms=config.heartbeat_timeout_ms,
         suspect_grace_ms=config.suspect_grace_ms,
         orphan_timeout_ms=config.orphan_timeout_ms,
+        state_dirs=(config.state_dir,),
     )

@@ -18,7 +18,7 @@ from appmaster.planning.view import ClusterView, JobState, News
 from standby.errors import BrokenLaw
 
 #: Time passes for the planner at least this often: how exactly it sees a deadline.
-TICK_SECONDS: Final = 0.1
+TICK_SECONDS: Final = 0.05
 
 #: A tick that comes later than this beyond its due means that the leader itself stood still.
 STALL_MS: Final = 400

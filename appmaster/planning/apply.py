@@ -287,7 +287,7 @@ def _stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterVi
     known = view.containers.get(event.container)
     if known is None or known.incarnation != event.incarnation or known.presence is not Presence.LIVE:
         return view
-    broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False)
+    broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
     return replace(view, containers=put(view.containers, known.id, broken))
 
 
@@ -296,7 +296,9 @@ def _port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
     if known is None or known.incarnation != event.incarnation or known.presence is not Presence.BROKEN:
         return view
     if event.accepts:
-        return view  # it keeps the probing mark: the reconnect grace runs
+        # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its
+        # port does. It is asked again soon, until the reconnect grace is over.
+        return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=False)))
     # Nobody listens where the process listened: it is dead. YARN's word only comes later.
     view = lost(view, known, "port-refused", known.since_ms)
     return gone(view, known.id, event.at_ms)

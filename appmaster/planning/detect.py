@@ -18,6 +18,10 @@ from standby.model import Phase
 DOUBT_AGAIN_MS: Final = 60_000
 
 
+#: How soon a port that still accepted is asked again.
+PROBE_AGAIN_MS: Final = 50
+
+
 def policy_of(view: ClusterView, container: Container) -> Policy:
     """Return the policy that holds for a container: its job's, or the first job's while it has none."""
     if container.slot is not None and container.slot.processor.job in view.jobs:
@@ -84,9 +88,10 @@ def _given_up(view: ClusterView, container: Container) -> str:
 
 
 def probes(view: ClusterView) -> Iterator[Action]:
-    """Yield a look at the port of every container whose stream has just broken."""
+    """Yield a look at the port of every container whose stream broke, again and again until it is settled."""
     for each in view.containers.values():
-        if each.presence is Presence.BROKEN and not each.is_probing:
+        is_due = not each.is_probing and view.now_ms - each.probed_ms >= PROBE_AGAIN_MS
+        if each.presence is Presence.BROKEN and is_due:
             yield ProbePort(each.id, each.incarnation)
 
 

@@ -175,7 +175,9 @@ def _send_exit(view: ClusterView, action: todo.SendExit, at_ms: int) -> ClusterV
 
 def _probe_port(view: ClusterView, action: todo.ProbePort, at_ms: int) -> ClusterView:
     known = view.containers[action.container]
-    return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=True)))
+    return replace(
+        view, containers=put(view.containers, known.id, replace(known, is_probing=True, probed_ms=at_ms))
+    )
 
 
 def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -> ClusterView:

@@ -127,6 +127,9 @@ class Container:
     """What those orders said."""
     sent_ms: int = 0
     is_probing: bool = False
+    """Its port is being asked at this moment."""
+    probed_ms: int = 0
+    """When its port was asked last."""
     reason: str = ""
     """Why it is suspected, or leaving."""
 

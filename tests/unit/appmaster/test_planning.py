@@ -10,7 +10,7 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.model import build
 from appmaster.planning.plan import plan
-from appmaster.planning.view import JobState, Policy
+from appmaster.planning.view import JobState, Policy, Presence
 from standby.model import Phase, ProcessorId, ReplicaId, Role, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster
 
@@ -324,3 +324,18 @@ def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) 
     cluster.tell(happened.StreamBroken(process.container, old, late))
     cluster.tell(happened.PortProbed(process.container, old, False, late))
     assert cluster.view == settled
+
+
+def test_port_that_still_accepted_is_asked_again_until_it_refuses(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    cluster.tell(happened.StreamBroken(process.container, process.incarnation, cluster.now_ms))
+    cluster.turn()
+    for _ in range(3):
+        assert cluster.view.containers[process.container].presence is Presence.BROKEN
+        assert plan(cluster.view) == (), "not without a pause"
+        cluster.now_ms += 60
+        cluster.turn()
+    probes = [each for each in cluster.actions if isinstance(each, todo.ProbePort)]
+    assert len(probes) == 4
+    cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
+    assert process.container not in cluster.view.containers
