@@ -64,7 +64,8 @@ def _translate(error: Exception, path: Path) -> StandfastError:
     lowered = text.lower()
     if "lock" in lowered and ("unavailable" in lowered or "held by" in lowered or "hold by" in lowered):
         return Transient(f"{path} is in use by another process: {text}")
-    if "corruption" in lowered or "checksum" in lowered or "not an sstable" in lowered:
+    # A file that RocksDB misses inside of its own directory is damage like any other.
+    if any(each in lowered for each in ("corruption", "checksum", "not an sstable", "no such file")):
         return CorruptState(f"{path}: {text}")
     return Unavailable(f"{path}: {text}")
 

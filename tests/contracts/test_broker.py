@@ -1,0 +1,225 @@
+"""What the kernel relies on from Kafka: the fake in memory and a real broker alike."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from standby.adapters.confluent_kafka import connect
+from standby.config import parse
+from standby.errors import Transient
+from standby.kernel.ports import Broker, Change, Changelog, Writer, WriterLost
+from standby.replica.claim import Committed
+from standby.replica.keys import prefix
+from standby.replica.overlay import Emitted
+from standby.wire import JobDefinition
+from tests.fakes.kafka import MemoryKafka
+
+KEY = prefix("default") + b"key"
+
+
+@dataclass
+class Job:
+    """A broker with a job's topics on it."""
+
+    broker: Broker
+    output: str
+
+    def writer(self, partition: int = 0) -> Writer:
+        writer = self.broker.open_writer(partition)
+        writer.initialise(lambda: False, 30)
+        return writer
+
+    def commit(self, writer: Writer, changes: dict[bytes, bytes | None], offset: int) -> int | None:
+        writer.prepare([], changes, offset, "m")
+        return writer.commit()
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+def job(request: pytest.FixtureRequest) -> Iterator[Job]:
+    name = f"contract-{uuid.uuid4().hex[:10]}"
+    is_real = request.param == "kafka"
+    bootstrap = request.getfixturevalue("kafka_bootstrap") if is_real else "unused:1"
+    flat = {
+        "job.name": name,
+        "task.inputs": f"{name}-in",
+        "task.outputs": f"{name}-out",
+        "task.step": "m:f",
+        "kafka.bootstrap.servers": bootstrap,
+        "zookeeper.connect": "unused:1",
+    }
+    definition = JobDefinition(name, "run", flat, f"{name}-changelog", f"{name}-group", 2)
+    if is_real:
+        topics = [NewTopic(f"{name}-{each}", 2, 1) for each in ("in", "out", "changelog")]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics(topics).values():
+            future.result(20)
+    broker: Broker = (connect if is_real else MemoryKafka().connect)("contract", parse(flat), definition)
+    _await_leaders(broker)
+    yield Job(broker, f"{name}-out")
+    broker.close()
+
+
+def _await_leaders(broker: Broker) -> None:
+    """Return once every partition has a leader, a moment after its topic was made."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            for partition in (0, 1):
+                broker.input_bounds(partition)
+                broker.changelog_bounds(partition)
+            return
+        except Transient:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]:
+    """Return what is read until the partition's position is ``position``."""
+    changes: list[Change] = []
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for number, chunk in changelog.read(100, 0.05).items():
+            assert not chunk.is_out_of_range
+            if number == partition:
+                changes.extend(chunk.changes)
+                if chunk.position >= position:
+                    assert chunk.position == position
+                    return changes
+    raise AssertionError(f"position {position} was not reached, only {changes} read")
+
+
+def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
+    writer = job.writer()
+    assert job.broker.committed(0) is None
+    writer.prepare([Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, 7, "meta")
+    assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
+    assert writer.commit() == 2
+    assert job.broker.committed(0) == Committed(7, "meta")
+    end = job.broker.changelog_ends([0])[0]
+    assert end == 3, "two records and a marker"
+    assert job.broker.changelog_bounds(0) == (0, end)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    assert read_to(changelog, 0, end) == [(KEY, b"1"), (KEY + b"2", None)]
+    changelog.close()
+
+
+def test_a_commit_without_changes_has_no_changelog_offset(job: Job) -> None:
+    writer = job.writer()
+    assert job.commit(writer, {}, 3) is None
+    assert job.broker.committed(0) == Committed(3, "m")
+    assert job.broker.changelog_ends([0, 1]) == {0: 0, 1: 0}
+
+
+def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
+    writer = job.writer(1)
+    assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [1, 3, 5]
+    assert job.commit(writer, {}, 9) is None
+    assert job.broker.committed(1) == Committed(9, "m")
+    assert job.broker.committed(0) is None
+
+
+def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
+    writer = job.writer()
+    job.commit(writer, {KEY: b"1"}, 1)
+    writer.prepare([], {KEY: b"aborted"}, 2, "m")
+    writer.abort()
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    # Whether the record had left the producer when it was aborted is left open.
+    assert read_to(changelog, 0, job.broker.changelog_ends([0])[0]) == [(KEY, b"1")]
+    changelog.close()
+    assert job.broker.committed(0) == Committed(1, "m")
+
+
+def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
+    old = job.writer()
+    job.commit(old, {KEY: b"1"}, 1)
+    old.prepare([], {KEY: b"late"}, 2, "m")
+    new = job.writer()
+    # Nothing is open any more: the end that is read now is stable.
+    end = job.broker.changelog_ends([0])[0]
+    assert job.broker.changelog_ends([0], is_stable=True)[0] == end
+    with pytest.raises(WriterLost) as lost:
+        old.commit()
+    assert lost.value.fenced
+    old.close()
+    job.commit(new, {KEY: b"2"}, 2)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    assert read_to(changelog, 0, job.broker.changelog_ends([0])[0]) == [(KEY, b"1"), (KEY, b"2")]
+    changelog.close()
+    assert job.broker.committed(0) == Committed(2, "m")
+
+
+def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
+    writer = job.writer()
+    spare = job.broker.open_writer(0)
+    assert job.commit(writer, {KEY: b"1"}, 1) == 1
+    with pytest.raises(WriterLost):
+        spare.commit()
+
+
+def test_a_closed_writer_is_lost(job: Job) -> None:
+    writer = job.writer()
+    writer.prepare([], {KEY: b"1"}, 1, "m")
+    writer.close()
+    writer.close()
+    with pytest.raises(WriterLost):
+        writer.commit()
+    assert job.broker.changelog_ends([0], is_stable=True)[0] == 0, "left to the next owner's fence"
+    job.writer()
+    assert job.broker.changelog_ends([0], is_stable=True)[0] == job.broker.changelog_ends([0])[0]
+
+
+def test_partitions_come_and_go_in_one_reader(job: Job) -> None:
+    first, second = job.writer(0), job.writer(1)
+    job.commit(first, {KEY: b"a"}, 1)
+    job.commit(second, {KEY: b"b"}, 1)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    assert read_to(changelog, 0, 2) == [(KEY, b"a")]
+    changelog.add(1, 1)
+    assert read_to(changelog, 1, 2) == []
+    changelog.remove(0)
+    job.commit(first, {KEY: b"unread"}, 2)
+    job.commit(second, {KEY: b"c"}, 2)
+    assert read_to(changelog, 1, 4) == [(KEY, b"c")]
+    changelog.add(0, 2)
+    assert read_to(changelog, 0, 4) == [(KEY, b"unread")]
+    changelog.close()
+
+
+def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
+    writer = job.writer(1)
+    job.commit(writer, {KEY: b"a"}, 1)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 99)
+    changelog.add(1, 0)
+    lost, read = False, list[Change]()
+    deadline = time.monotonic() + 20
+    while not (lost and read):
+        assert time.monotonic() < deadline
+        for partition, chunk in changelog.read(100, 0.05).items():
+            if partition == 0:
+                assert chunk.is_out_of_range
+                lost = True
+                changelog.remove(0)
+            else:
+                read.extend(chunk.changes)
+    assert read == [(KEY, b"a")]
+    changelog.close()
+
+
+def test_the_input_has_bounds(job: Job) -> None:
+    assert job.broker.input_bounds(0) == (0, 0)
+    assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
+    assert job.broker.input_ends([]) == {}
+    assert job.broker.changelog_id() == job.broker.changelog_id() != ""

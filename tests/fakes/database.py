@@ -1,0 +1,86 @@
+"""A database in memory, with the disk's faults on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.ports import Change, Profile
+
+
+class MemoryDisk:
+    """All databases of a test by path; what was not flushed is lost when the power goes."""
+
+    def __init__(self) -> None:
+        self.flushed: dict[Path, dict[bytes, bytes]] = {}
+        self.open_ones: dict[Path, MemoryDatabase] = {}
+        self.profiles: list[Profile] = []
+        self.corrupt: set[Path] = set()
+        self.is_full = False
+        #: Called inside of each write, before anything of it is there.
+        self.on_write: Callable[[], None] = lambda: None
+
+    def open(self, path: Path, profile: Profile) -> MemoryDatabase:
+        """Return the database in ``path``; a `standby.kernel.ports.OpenDatabase`."""
+        if path in self.open_ones:
+            raise Transient(f"{path} is in use")
+        if path in self.corrupt:
+            raise CorruptState(f"{path}: broken")
+        if not path.is_dir():
+            # Whoever deletes the directory deletes the database.
+            self.flushed.pop(path, None)
+            path.mkdir(parents=True)
+        self.profiles.append(profile)
+        database = self.open_ones[path] = MemoryDatabase(self, path)
+        return database
+
+    def cut_power(self) -> None:
+        """Forget what was not flushed, and close everything."""
+        self.open_ones.clear()
+
+
+class MemoryDatabase:
+    """A `standby.kernel.ports.Database`."""
+
+    def __init__(self, disk: MemoryDisk, path: Path) -> None:
+        self._disk, self._path = disk, path
+        self._content = dict(disk.flushed.get(path, {}))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._check()
+        return [self._content.get(each) for each in keys]
+
+    def write(self, changes: Iterable[Change]) -> None:
+        self._check()
+        self._disk.on_write()
+        if self._disk.is_full:
+            raise Unavailable(f"{self._path}: no space left")
+        content = dict(self._content)
+        for key, value in changes:
+            if value is None:
+                content.pop(key, None)
+            else:
+                content[key] = value
+        self._content = content
+
+    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check()
+        yield from sorted(each for each in self._content.items() if each[0].startswith(prefix))
+
+    def flush(self) -> None:
+        self._check()
+        if self._disk.is_full:
+            raise Unavailable(f"{self._path}: no space left")
+        self._disk.flushed[self._path] = dict(self._content)
+
+    def close(self) -> None:
+        if self._disk.open_ones.get(self._path) is self:
+            try:
+                self.flush()
+            finally:
+                del self._disk.open_ones[self._path]
+
+    def _check(self) -> None:
+        if self._disk.open_ones.get(self._path) is not self:
+            raise Unavailable(f"{self._path}: closed")

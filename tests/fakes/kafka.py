@@ -1,0 +1,264 @@
+"""Kafka in memory, as far as the kernel sees it: logs with transactions, fencing, offsets, and faults on demand.
+
+It keeps the contract of `standby.kernel.ports.Broker` (`tests/contracts/test_broker.py` runs against it and
+against a real broker).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from standby.config import JobConfig
+from standby.errors import Transient
+from standby.kernel.ports import Change, Chunk, WriterLost
+from standby.model import TaskId
+from standby.naming import transactional_id
+from standby.replica.claim import Committed
+from standby.replica.overlay import Changes, Emitted
+from standby.wire import JobDefinition
+
+Partition = tuple[str, int]
+
+
+@dataclass(eq=False)
+class Transaction:
+    """What one producer wrote between begin and end."""
+
+    outcome: bool | None = None
+    """None while it is open."""
+    touched: set[Partition] = field(default_factory=set)
+    offsets: dict[tuple[str, str, int], Committed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record, or a transaction's marker."""
+
+    key: bytes | None
+    value: bytes | None
+    transaction: Transaction | None = None
+    is_marker: bool = False
+
+
+class MemoryKafka:
+    """A cluster. All access goes through its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.logs: dict[Partition, list[Entry]] = defaultdict(list)
+        self.starts: dict[Partition, int] = defaultdict(int)
+        self.offsets: dict[tuple[str, str, int], Committed] = {}
+        self.epochs: dict[str, int] = defaultdict(int)
+        self.open: dict[str, Transaction] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.is_away = False
+        #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
+        self.before_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[], None] = lambda: None
+
+    def connect(self, cluster: str, config: JobConfig, definition: JobDefinition) -> MemoryBroker:
+        """Return the cluster as a job's kernel sees it; a `standby.kernel.ports.Connect`."""
+        return MemoryBroker(self, cluster, config, definition)
+
+    def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> int:
+        """Write a record outside of any transaction; return its offset."""
+        with self.lock:
+            self.logs[topic, partition].append(Entry(key, value))
+            self.lock.notify_all()
+            return len(self.logs[topic, partition]) - 1
+
+    def stable_end(self, where: Partition) -> int:
+        """Return the last stable offset."""
+        for offset, each in enumerate(self.logs[where]):
+            if each.transaction is not None and each.transaction.outcome is None:
+                return offset
+        return len(self.logs[where])
+
+    def committed_records(self, topic: str, partition: int) -> list[Change]:
+        """Return what a reader of committed records sees from the start to the last stable offset."""
+        with self.lock:
+            where = (topic, partition)
+            log = self.logs[where][self.starts[where] : self.stable_end(where)]
+            return [(each.key or b"", each.value) for each in log if _is_visible(each)]
+
+    def end(self, name: str, *, outcome: bool) -> None:
+        """End the open transaction of a transactional id, if there is one."""
+        transaction = self.open.pop(name, None)
+        if transaction is None:
+            return
+        transaction.outcome = outcome
+        for where in sorted(transaction.touched):
+            self.logs[where].append(Entry(None, None, transaction, is_marker=True))
+        if outcome:
+            self.offsets.update(transaction.offsets)
+        self.lock.notify_all()
+
+
+def _is_visible(entry: Entry) -> bool:
+    transaction = entry.transaction
+    return not entry.is_marker and (transaction is None or transaction.outcome is True)
+
+
+class MemoryBroker:
+    """A `standby.kernel.ports.Broker`."""
+
+    def __init__(
+        self, kafka: MemoryKafka, cluster: str, config: JobConfig, definition: JobDefinition
+    ) -> None:
+        self._kafka, self._cluster, self._config, self._definition = kafka, cluster, config, definition
+        self._input = config.inputs[0]
+
+    def changelog_id(self) -> str:
+        topic = self._definition.changelog
+        self._present("describing the changelog")
+        return self._kafka.topic_ids.get(topic, f"id of {topic}")
+
+    def changelog_bounds(self, partition: int) -> tuple[int, int]:
+        return self._bounds((self._definition.changelog, partition))
+
+    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
+        with self._present("reading the changelog's ends"):
+            topic = self._definition.changelog
+            if is_stable:
+                return {each: self._kafka.stable_end((topic, each)) for each in partitions}
+            return {each: len(self._kafka.logs[topic, each]) for each in partitions}
+
+    def input_bounds(self, partition: int) -> tuple[int, int]:
+        return self._bounds((self._input, partition))
+
+    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
+        with self._present("reading the input's ends"):
+            return {each: self._kafka.stable_end((self._input, each)) for each in partitions}
+
+    def committed(self, partition: int) -> Committed | None:
+        with self._present("reading the committed offset"):
+            return self._kafka.offsets.get((self._definition.group, self._input, partition))
+
+    def open_changelog(self) -> MemoryChangelog:
+        return MemoryChangelog(self._kafka, self._definition.changelog)
+
+    def open_writer(self, partition: int) -> MemoryWriter:
+        task = TaskId(self._definition.name, self._config.stage, partition)
+        name = transactional_id(self._cluster, task)
+        offsets = (self._definition.group, self._input, partition)
+        return MemoryWriter(self._kafka, name, (self._definition.changelog, partition), offsets)
+
+    def close(self) -> None:
+        pass
+
+    def _present(self, what: str) -> threading.Condition:
+        if self._kafka.is_away:
+            raise Transient(f"{what}: the broker is away")
+        return self._kafka.lock
+
+    def _bounds(self, where: Partition) -> tuple[int, int]:
+        with self._present("reading bounds"):
+            return self._kafka.starts[where], len(self._kafka.logs[where])
+
+
+class MemoryChangelog:
+    """A `standby.kernel.ports.Changelog`."""
+
+    def __init__(self, kafka: MemoryKafka, topic: str) -> None:
+        self._kafka, self._topic = kafka, topic
+        self._positions: dict[int, int] = {}
+
+    def add(self, partition: int, offset: int) -> None:
+        self._positions[partition] = offset
+
+    def remove(self, partition: int) -> None:
+        self._positions.pop(partition, None)
+
+    def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
+        with self._kafka.lock:
+            chunks = self._take(limit)
+            if not chunks and timeout_seconds:
+                self._kafka.lock.wait(timeout_seconds)
+                chunks = self._take(limit)
+            return chunks
+
+    def close(self) -> None:
+        self._positions.clear()
+
+    def _take(self, limit: int) -> dict[int, Chunk]:
+        chunks: dict[int, Chunk] = {}
+        if self._kafka.is_away:
+            return chunks
+        for partition, position in self._positions.items():
+            where = (self._topic, partition)
+            log = self._kafka.logs[where]
+            if not self._kafka.starts[where] <= position <= len(log):
+                chunks[partition] = Chunk((), position, is_out_of_range=True)
+                continue
+            end = min(self._kafka.stable_end(where), position + limit)
+            if end > position:
+                entries = [each for each in log[position:end] if _is_visible(each)]
+                changes = [(each.key, each.value) for each in entries if each.key is not None]
+                chunks[partition] = Chunk(changes, end)
+                self._positions[partition] = end
+        return chunks
+
+
+class MemoryWriter:
+    """A `standby.kernel.ports.Writer`."""
+
+    def __init__(
+        self, kafka: MemoryKafka, name: str, changelog: Partition, offsets: tuple[str, str, int]
+    ) -> None:
+        self._kafka, self._name, self._changelog, self._offsets = kafka, name, changelog, offsets
+        self._epoch: int | None = None
+        self._is_closed = False
+        self._end: int | None = None
+
+    def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
+        with self._kafka.lock:
+            if self._kafka.is_away or is_cancelled():
+                raise WriterLost("initialising the producer: not possible now")
+            self._kafka.end(self._name, outcome=False)
+            self._kafka.epochs[self._name] += 1
+            self._epoch = self._kafka.epochs[self._name]
+
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
+        with self._kafka.lock:
+            self._check()
+            transaction = self._kafka.open[self._name] = Transaction()
+            for each in outputs:
+                self._write((each.topic, self._changelog[1]), each.key, each.value, transaction)
+            self._end = None
+            for key, value in changes.items():
+                self._write(self._changelog, key, value, transaction)
+                self._end = len(self._kafka.logs[self._changelog])
+            transaction.offsets[self._offsets] = Committed(offset, metadata)
+
+    def commit(self) -> int | None:
+        self._kafka.before_commit()
+        with self._kafka.lock:
+            self._check()
+            self._kafka.end(self._name, outcome=True)
+        self._kafka.after_commit()
+        return self._end
+
+    def abort(self) -> None:
+        with self._kafka.lock:
+            if not self._is_closed and self._epoch == self._kafka.epochs[self._name]:
+                self._kafka.end(self._name, outcome=False)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _check(self) -> None:
+        if self._is_closed or self._epoch is None:
+            raise WriterLost("the producer is closed, or was never initialised")
+        if self._kafka.is_away:
+            raise WriterLost("the broker is away")
+        if self._epoch != self._kafka.epochs[self._name]:
+            raise WriterLost("fenced", fenced=True)
+
+    def _write(
+        self, where: Partition, key: bytes | None, value: bytes | None, transaction: Transaction
+    ) -> None:
+        transaction.touched.add(where)
+        self._kafka.logs[where].append(Entry(key, value, transaction))
