@@ -142,10 +142,8 @@ class Scenario:
         """Delete the job with its topics, group and state; raises `Unavailable` when that fails."""
         self._standfast("delete", JOB)
 
-    def wait_until_whole(
-        self, *, without: Iterable[str] = (), timeout_seconds: float = RESTORE_SECONDS
-    ) -> Sample | None:
-        """Return the first sample that shows every replica in sync, or None when none came in time.
+    def wait_until_whole(self, *, without: Iterable[str] = (), since_ms: int | None = None) -> Sample | None:
+        """Return the first sample since then that shows every replica in sync; None when none came in time.
 
         ``without`` names containers that must be gone from it: right after a loss the status still shows them.
         """
@@ -155,7 +153,7 @@ class Scenario:
             placed = {each.container for task in status.tasks for each in task.replicas}
             return not what_is_missing(status, self.shape.partitions, self.shape.copies) and not placed & gone
 
-        return self.watch.wait_for(is_whole, timeout_seconds)
+        return self.watch.wait_for(is_whole, RESTORE_SECONDS, since_ms)
 
     def wait_until_warm(self) -> bool:
         """Return whether every replica became in sync and warm within a minute and a half."""
@@ -273,7 +271,7 @@ class Scenario:
             self._show(f"task {partition} was NOT taken over within {FAILOVER_SECONDS:.0f} s")
         if silent_host is not None:
             self.cluster.finish_silent(silent_host)
-        whole = self.wait_until_whole(without=containers)
+        whole = self.wait_until_whole(without=containers, since_ms=done)
         restored = whole.at_ms if whole is not None else now_ms()
         if whole is not None:
             self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after the loss")

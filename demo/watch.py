@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -90,11 +91,18 @@ class Watch:
         with self._came:
             return frozenset(self._violations)
 
-    def wait_for(self, holds: Callable[[Status], bool], timeout_seconds: float) -> Sample | None:
-        """Return the first *fresh* sample from now on whose status ``holds``; None when none came in time."""
+    def wait_for(
+        self, holds: Callable[[Status], bool], timeout_seconds: float, since_ms: int | None = None
+    ) -> Sample | None:
+        """Return the first *fresh* sample whose status ``holds``; None when none came in time.
+
+        Only samples taken after ``since_ms`` (Unix milliseconds; by default: from now on) are looked at.
+        """
         deadline = time.monotonic() + timeout_seconds
         with self._came:
             known = len(self._samples)
+            if since_ms is not None:
+                known = bisect_right(self._samples, since_ms, key=lambda sample: sample.at_ms)
             while True:
                 for sample in self._samples[known:]:
                     if sample.is_fresh and holds(sample.status):
