@@ -71,9 +71,10 @@ class HeldReplica:
     def move(self, replica: Replica, effects: tuple[Effect, ...], detail: str = "") -> bool:
         """Take the replica's new value and begin its effects; return whether its phase has changed."""
         has_changed = replica.phase is not self.replica.phase
+        if has_changed or detail:
+            self.detail = detail
         if has_changed:
             self.since_ms = self.job.environment.clock()
-            self.detail = detail
             self._behind_since = None
             _log.info(
                 "%s: %s → %s at epoch %d%s",

@@ -31,6 +31,10 @@ _GATHER_SECONDS: Final = 0.3
 
 _WARM_SECONDS: Final = 10.0
 
+#: For so long after a task set out to become active nothing is warmed up: as a rule it has arrived by then.
+#: One that has to restore first takes longer, and had better find the pipeline warm.
+_QUIET_SECONDS: Final = 2.0
+
 #: Kafka forgets offsets that are not committed for days; an idle active commits them again.
 _RECLAIM_MS: Final = 3_600_000
 
@@ -75,8 +79,9 @@ class Pipeline:
         self._feed: Feed | None = None
         self._joined: dict[TaskId, ActiveTask] = {}
         self._running: _Running | None = None
-        #: Tasks that have joined or will: no warming up now, and a moment's patience before a start.
+        #: Tasks that have joined or will: a moment's patience before a start.
         self._expected: frozenset[TaskId] = frozenset()
+        self._quiet_until = 0.0
         self._gather_until = 0.0
         self._retry_at = 0.0
         self._failures = 0
@@ -101,16 +106,17 @@ class Pipeline:
         return () if feed is None else feed.child_pids
 
     def expect(self, tasks: Iterable[TaskId]) -> None:
-        """Take note of all tasks that have joined or are on their way; to be repeated while there are any.
+        """Take note of all tasks that have joined or are on their way; to be repeated, 10 times a second.
 
         The repetition matters: a warming-up may begin just after it was called off.
         """
         before, self._expected = self._expected, frozenset(tasks)
-        feed = self._feed
-        if self._expected and self._is_warming and feed is not None:
-            feed.cancel_warm()
-        if before != self._expected:
+        if self._expected - before:
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
             self._inbox.put(_nothing)
+        feed = self._feed
+        if self._is_warming and feed is not None and not self._may_warm():
+            feed.cancel_warm()
 
     def join(self, active: ActiveTask) -> None:
         """Feed this task from its committed offset on."""
@@ -171,7 +177,7 @@ class Pipeline:
         if self._is_start_due():
             self._stop()
             self._start(self._feed)
-        elif not self._joined and not self._expected and time.monotonic() >= self._warm_at:
+        elif not self._joined and time.monotonic() >= self._warm_at and self._may_warm():
             self._warm(self._feed)
         self._reclaim_idle()
 
@@ -181,7 +187,7 @@ class Pipeline:
             return 0
         if self._running is not None or self._joined:
             return min(_LOOK_SECONDS, max(0.0, self._start_at() - time.monotonic()) or _LOOK_SECONDS)
-        return max(0.0, self._warm_at - time.monotonic()) if not self._expected else _LOOK_SECONDS
+        return max(0.0, max(self._warm_at, self._quiet_until) - time.monotonic())
 
     def _await_command(self, seconds: float) -> None:
         try:
@@ -318,11 +324,14 @@ class Pipeline:
                 )
         return found
 
+    def _may_warm(self) -> bool:
+        """Return whether nobody waits for the pipeline: no task that is about to come, no command."""
+        return time.monotonic() >= self._quiet_until and self._inbox.empty()
+
     def _warm(self, feed: Feed) -> None:
         self._is_warming = True
         try:
-            if not self._expected:
-                feed.warm()
+            feed.warm()
         except StandfastError as error:
             _log.warning("warming up: %s", error)
         finally:

@@ -20,9 +20,9 @@ from standby.kernel.job import Environment, JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe, no_probe
-from standby.model import Phase, ReplicaId, ReplicaStatus, Wanted
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
 from standby.ports import MakeFeed, RecordReader
-from standby.replica.lifecycle import TAKING_OVER, Order, Signal, opened, step
+from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
 from standby.wire import JobDefinition
 
@@ -239,8 +239,8 @@ class LocalReplicas:
         """Tell each job which tasks are on their way to active, and which partitions matter."""
         for job in self._jobs.values():
             ours = [held.replica for held in self._held.values() if held.job is job]
-            # Those that are claimed, too: they join the pipeline a moment after.
-            expected = [each.id.task for each in ours if each.phase in (*TAKING_OVER, Phase.ACTIVE)]
+            # Those that are still being opened, and those that are claimed and join in a moment, too.
+            expected = [each.id.task for each in ours if each.role is Role.ACTIVE and each.phase in RUNNING]
             job.pipeline.expect(expected)
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [

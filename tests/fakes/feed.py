@@ -1,0 +1,137 @@
+"""A feed over Kafka in memory; what it does at each step can be scripted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from standby.config import JobConfig
+from standby.errors import BrokenLaw
+from standby.model import TaskId
+from standby.ports import Deliver, TaskBatch
+from standby.wire import JobDefinition
+from tests.fakes.kafka import MemoryKafka
+
+_BATCH = 7
+
+_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("_offset", pa.int64())])
+
+
+class MemoryFeed:
+    """A `standby.ports.Feed`; one thread per start."""
+
+    def __init__(self, kafka: MemoryKafka, config: JobConfig) -> None:
+        self._kafka, self._topic = kafka, config.inputs[0]
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
+        self.starts: list[dict[TaskId, int]] = []
+        """Positions of every start."""
+        self.is_closed = False
+        self.pids: tuple[int, ...] = ()
+        self.warms = 0
+        #: Called by each `warm`; returns early when the event is set by `cancel_warm`.
+        self.on_warm: Callable[[threading.Event], None] = lambda _: None
+        #: Called by each `start` before anything; may raise.
+        self.on_start: Callable[[], None] = lambda: None
+        #: Called before each look at the input; may raise or wait.
+        self.on_look: Callable[[], None] = lambda: None
+        self._cancelled = threading.Event()
+
+    def warm(self) -> None:
+        self._cancelled.clear()
+        self.on_warm(self._cancelled)
+        self.warms += 1
+
+    def cancel_warm(self) -> None:
+        self._cancelled.set()
+
+    @property
+    def is_warm(self) -> bool:
+        return self.warms > 0
+
+    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+        if not self._ended.is_set():
+            raise BrokenLaw("started while it runs")
+        self.on_start()
+        self.starts.append(dict(positions))
+        self._is_stopping, self._failure = False, None
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._run, args=(dict(positions), deliver), daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        return self._ended.wait(timeout_seconds)
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def stop(self) -> None:
+        with self._kafka.lock:
+            self._is_stopping = True
+            self._kafka.lock.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        self.is_closed = True
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        return self.pids
+
+    def _run(self, positions: dict[TaskId, int], deliver: Deliver) -> None:
+        try:
+            while not self._is_stopping:
+                self.on_look()
+                batches = self._next(positions)
+                if batches:
+                    deliver(batches)
+                    positions.update((each.task, each.end) for each in batches)
+        except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
+            self._failure = error
+        finally:
+            self._ended.set()
+
+    def _next(self, positions: Mapping[TaskId, int]) -> tuple[TaskBatch, ...]:
+        with self._kafka.lock:
+            if self._kafka.is_away:
+                self._kafka.lock.wait(0.02)
+                return ()
+            batches = tuple(
+                TaskBatch(task, start, end, self._rows(task.partition, start, end))
+                for task, start in positions.items()
+                if (end := min(len(self._kafka.logs[self._topic, task.partition]), start + _BATCH)) > start
+            )
+            if not batches:
+                self._kafka.lock.wait(0.02)
+            return batches
+
+    def _rows(self, partition: int, start: int, end: int) -> pa.Table:
+        records = self._kafka.logs[self._topic, partition][start:end]
+        columns = {
+            "key": [each.key for each in records],
+            "value": [each.value for each in records],
+            "_offset": list(range(start, end)),
+        }
+        return pa.table(columns, schema=_SCHEMA)
+
+
+class MemoryFeeds:
+    """Makes the feeds of a container and keeps them for the test to script; a `standby.ports.MakeFeed`."""
+
+    def __init__(self, kafka: MemoryKafka, script: Callable[[MemoryFeed], None] = lambda _: None) -> None:
+        self._kafka, self._script = kafka, script
+        self.made: list[MemoryFeed] = []
+
+    def __call__(self, config: JobConfig, definition: JobDefinition) -> MemoryFeed:
+        feed = MemoryFeed(self._kafka, config)
+        self._script(feed)
+        self.made.append(feed)
+        return feed

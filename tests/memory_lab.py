@@ -1,0 +1,155 @@
+"""A job on Kafka and disks in memory, with as many containers as a test wants."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from standby.config import parse
+from standby.kernel.probes import Probe, no_probe
+from standby.kernel.replicas import LocalReplicas
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.replica.keys import split
+from standby.wire import JobDefinition
+from tests.fakes import ledger_job
+from tests.fakes.database import MemoryDisk
+from tests.fakes.feed import MemoryFeed, MemoryFeeds
+from tests.fakes.kafka import MemoryKafka
+from tests.fakes.records import MemoryRecords
+
+JOB = "ledger"
+
+
+class MemoryLab:
+    """The job, its input and its judge."""
+
+    def __init__(self, directory: Path, tasks: int = 2, **config: str) -> None:
+        self.kafka = MemoryKafka()
+        self.records = MemoryRecords()
+        self.disk = MemoryDisk()
+        self.tasks = tuple(TaskId(JOB, "main", each) for each in range(tasks))
+        flat = {
+            "job.name": JOB,
+            "task.inputs": "in",
+            "task.outputs": "out",
+            "task.stores": ",".join(ledger_job.STORES),
+            "task.step": "tests.fakes.ledger_job:step",
+            "job.state.dir": str(directory),
+            "kafka.bootstrap.servers": "unused:1",
+            "zookeeper.connect": "unused:1",
+            "job.hotstandby.lag.time.ms": "400",
+            **config,
+        }
+        self.config = parse(flat)
+        self.definition = JobDefinition(JOB, "run", flat, "changelog", "group", tasks)
+        self.now_ms = 1_700_000_000_000
+        self._began = time.monotonic()
+        self._number = 0
+
+    def clock(self) -> int:
+        """Unix milliseconds; runs with the real one, and a test may let it jump by moving `now_ms`."""
+        return self.now_ms + int((time.monotonic() - self._began) * 1000)
+
+    def name(self, copy: int, epoch: int, *, claimed: bool = False) -> None:
+        for task in self.tasks:
+            self.records.name(task, copy, epoch, claimed=claimed)
+
+    def produce(self, count: int, keys: int = 5) -> None:
+        for _ in range(count):
+            self._number += 1
+            partition = self._number % len(self.tasks)
+            key = f"{partition}/{self._number * 7 % keys}".encode()
+            value = ledger_job.END if self._number % 11 == 0 else f"value {self._number}".encode()
+            self.kafka.append("in", partition, key, value)
+
+    def container(
+        self,
+        host: str,
+        probe: Probe = no_probe,
+        script: Callable[[MemoryFeed], None] = lambda _: None,
+        step: Callable[..., object] = ledger_job.step,
+    ) -> MemoryContainer:
+        return MemoryContainer(self, host, probe, script, step)
+
+    def assert_exact(self) -> None:
+        """Compare all output and the changelog's final state with the model of the whole input."""
+        model = ledger_job.Model()
+        outputs: dict[bytes, list[bytes]] = {}
+        state: dict[tuple[str, bytes], bytes] = {}
+        for task in self.tasks:
+            entries = self.kafka.logs["in", task.partition]
+            model.take((offset, each.key or b"", each.value or b"") for offset, each in enumerate(entries))
+            for key, value in self.kafka.committed_records("out", task.partition):
+                outputs.setdefault(key, []).append(value or b"")
+            for key, value in self.kafka.committed_records("changelog", task.partition):
+                if value is None:
+                    state.pop(split(key), None)
+                else:
+                    state[split(key)] = value
+        assert outputs == model.outputs
+        assert state == model.state
+
+
+class MemoryContainer:
+    """One container of the lab."""
+
+    def __init__(
+        self,
+        lab: MemoryLab,
+        host: str,
+        probe: Probe,
+        script: Callable[[MemoryFeed], None],
+        step: Callable[..., object],
+    ) -> None:
+        self.lab = lab
+        self.feeds = MemoryFeeds(lab.kafka, script)
+        self.changed = threading.Event()
+        self.replicas = LocalReplicas(
+            "cluster",
+            host,
+            lab.records,
+            self.feeds,
+            self.changed.set,
+            connect=lab.kafka.connect,
+            open_database=lab.disk.open,
+            find_step=lambda _: step,
+            clock=lab.clock,
+            probe=probe,
+        )
+
+    def want(self, copy: int, role: Role, epoch: int) -> None:
+        wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.lab.tasks)
+        self.replicas.obey(wanted, {JOB: self.lab.definition})
+
+    def statuses(self) -> list[ReplicaStatus]:
+        return list(self.replicas.statuses().values())
+
+    def eventually(self, is_so: Callable[[], bool], seconds: float = 15) -> None:
+        """Return once it is so; woken by changes, and now and then for what changes without being told."""
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < deadline, (self.statuses(), self.replicas.broken)
+            self.changed.wait(0.01)
+            self.changed.clear()
+
+    def await_phase(self, *phases: Phase) -> None:
+        self.eventually(
+            lambda: bool(self.statuses()) and all(each.phase in phases for each in self.statuses())
+        )
+
+    def await_processed(self) -> None:
+        def is_processed() -> bool:
+            statuses = self.statuses()
+            return bool(statuses) and all(
+                each.phase is Phase.ACTIVE
+                and each.input_committed == len(self.lab.kafka.logs["in", each.replica.task.partition])
+                for each in statuses
+            )
+
+        self.eventually(is_processed)
+
+    def close(self) -> None:
+        assert self.replicas.close(10), (self.statuses(), self.replicas.broken)
+        assert all(each.is_closed for each in self.feeds.made)

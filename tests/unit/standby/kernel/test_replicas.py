@@ -1,0 +1,577 @@
+"""The kernel as a whole, on Kafka, disks and a feed in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.errors import CorruptState, Transient
+from standby.kernel import job as job_module
+from standby.kernel import probes, takeover
+from standby.kernel import replicas as replicas_module
+from standby.kernel.ports import WriterLost
+from standby.model import Phase, Role
+from tests.fakes.feed import MemoryFeed
+from tests.fakes.kafka import Entry, Transaction
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+
+Make = Callable[..., MemoryContainer]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path)
+
+
+@pytest.fixture
+def start(lab: MemoryLab) -> Iterator[Make]:
+    made: list[MemoryContainer] = []
+
+    def one(host: str, **more: Any) -> MemoryContainer:
+        made.append(lab.container(host, **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(100)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    lab.assert_exact()
+    standby.eventually(
+        lambda: all(
+            each.applied == len(lab.kafka.logs["changelog", each.replica.task.partition])
+            for each in standby.statuses()
+        )
+    )
+    for each in standby.statuses():
+        assert (each.role, each.lag_records, each.lag_ms) == (Role.STANDBY, 0, 0)
+    for each in active.statuses():
+        assert each.role is Role.ACTIVE
+        assert each.first_commit_ms is not None
+        assert each.since_ms >= lab.now_ms
+    active.close()
+    standby.close()
+
+
+def test_both_tasks_start_in_one_feed(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    assert [len(each) for each in active.feeds.made[0].starts] == [2]
+
+
+def test_a_run_may_begin_at_the_end_of_its_input(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path, 2, **{"job.start.offset": "latest"})
+    lab.produce(30)
+    lab.name(0, 1)
+    container = lab.container("a")
+    container.want(0, Role.ACTIVE, 1)
+    container.await_processed()
+    assert {each.input_committed for each in container.statuses()} == {15}
+    # The claim wrote it down: the next owner goes on there, whatever the input's end is then.
+    assert {each.offset for each in lab.kafka.offsets.values()} == {15}
+    container.close()
+
+
+def test_orders_of_an_older_epoch_are_ignored(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 5)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 5)
+    active.await_phase(Phase.ACTIVE)
+    active.want(0, Role.STANDBY, 4)
+    lab.produce(10)
+    active.await_processed()
+    assert {each.epoch for each in active.statuses()} == {5}
+
+
+def test_a_promotion_that_the_record_does_not_name_stops_without_fencing_anybody(
+    lab: MemoryLab, start: Make
+) -> None:
+    lab.name(0, 5)
+    active, other = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 5)
+    active.await_phase(Phase.ACTIVE)
+    fences = dict(lab.kafka.epochs)
+    other.want(1, Role.ACTIVE, 4)
+    other.await_phase(Phase.FENCED)
+    assert lab.kafka.epochs == fences
+    assert all("names copy 0 at epoch 5" in each.detail for each in other.statuses())
+
+
+def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    lab.records.is_away = True
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.eventually(lambda: any("cannot be read" in each.detail for each in active.statuses()))
+    assert not lab.kafka.epochs, "nobody is fenced without a record"
+    lab.records.is_away = False
+    active.await_phase(Phase.ACTIVE)
+
+
+def test_demoted_and_promoted_again_in_one_container(lab: MemoryLab, start: Make) -> None:
+    one, two = start("a"), start("b")
+    for epoch in range(1, 7):
+        copy = epoch % 2
+        active, standby = (two, one) if copy else (one, two)
+        lab.name(copy, epoch)
+        active.want(copy, Role.ACTIVE, epoch)
+        standby.want(1 - copy, Role.STANDBY, epoch)
+        lab.produce(23)
+        active.await_processed()
+    lab.assert_exact()
+
+
+def test_a_newer_epoch_for_the_same_copy_is_claimed(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_phase(Phase.ACTIVE)
+    lab.name(0, 2)
+    active.want(0, Role.ACTIVE, 2)
+    active.eventually(
+        lambda: {each.metadata for each in lab.kafka.offsets.values()} == {'{"epoch":2,"run":"run"}'}
+    )
+    lab.produce(20)
+    active.await_processed()
+    lab.assert_exact()
+
+
+def test_an_unknown_outcome_is_found_out_in_the_changelog(lab: MemoryLab, start: Make) -> None:
+    """The commit took effect, and its answer was lost: the batch must be neither repeated nor forgotten."""
+    lost = iter([True, False, True, True])
+
+    def lose_the_answer() -> None:
+        if next(lost, False):
+            raise WriterLost("no answer")
+
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(40)
+    active.await_processed()
+    lab.kafka.after_commit = lose_the_answer
+    lab.produce(60)
+    active.await_processed()
+    lab.assert_exact()
+
+
+def test_fenced_again_and_again_it_stops_by_itself(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_phase(Phase.ACTIVE)
+
+    def fence() -> None:
+        raise WriterLost("fenced by the test", fenced=True)
+
+    lab.kafka.before_commit = fence
+    lab.produce(10)
+    active.await_phase(Phase.FENCED)
+    assert all("fenced by the test" in each.detail for each in active.statuses())
+
+
+def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(50)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    lab.kafka.is_away = True
+    lab.now_ms += 10_000
+    standby.eventually(lambda: all(each.end is None and each.lag_ms is None for each in standby.statuses()))
+    assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
+    lab.kafka.is_away = False
+    lab.produce(50)
+    active.await_processed()
+    standby.eventually(lambda: all(each.lag_records == 0 for each in standby.statuses()))
+    lab.assert_exact()
+
+
+def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    lab.disk.is_full = True
+    lab.produce(20)
+    active.await_phase(Phase.FAILED)
+    assert all("the store is not written" in each.detail for each in active.statuses())
+    lab.disk.is_full = False
+    # Its successor finds in the changelog what the disk refused.
+    lab.name(1, 2)
+    successor = start("b")
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_processed()
+    lab.assert_exact()
+
+
+def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_phase(Phase.ACTIVE)
+    lab.kafka.append("in", 0, b"k", b"raise")
+    active.eventually(
+        lambda: sorted(each.phase for each in active.statuses()) == [Phase.ACTIVE, Phase.FAILED]
+    )
+    (failed,) = (each for each in active.statuses() if each.phase is Phase.FAILED)
+    assert (failed.replica.task.partition, failed.detail) == (0, "ValueError: a poisoned record")
+    lab.kafka.append("in", 1, b"k", b"v")
+    active.eventually(
+        lambda: any(each.phase is Phase.ACTIVE and each.input_committed == 1 for each in active.statuses())
+    )
+
+
+def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -9.7)  # of the default 10 s
+    hang, go = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        if hang.is_set():
+            hang.clear()
+            assert go.wait(30)
+
+    lab.kafka.before_commit = stall
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    hang.set()
+    lab.produce(20)
+    active.await_processed()
+    # What hung comes back into a world in which its producer is fenced and its store belongs to another.
+    go.set()
+    lab.produce(20)
+    active.await_processed()
+    lab.assert_exact()
+
+
+def test_user_code_that_never_returns_breaks_the_container(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -9.7)
+    monkeypatch.setattr(replicas_module, "_HALT_GRACE_SECONDS", 0.2)
+    never = threading.Event()
+
+    def hang(rows: object, state: object, out: object) -> None:
+        never.wait(60)
+
+    lab.name(0, 1)
+    active = start("a", step=hang)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(2)
+    active.await_phase(Phase.ACTIVE)
+    active.want(0, Role.STANDBY, 2)
+    active.eventually(lambda: "did not stop" in str(active.replicas.broken))
+    never.set()
+
+
+def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "1000"})
+    block, go = threading.Event(), threading.Event()
+
+    def look() -> None:
+        if block.is_set():
+            go.wait(30)
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_look = look
+
+    lab.name(0, 1)
+    active = lab.container("a", script=script)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(10)
+    active.await_processed()
+    block.set()
+    lab.produce(10)
+    active.await_phase(Phase.FAILED)
+    assert all("nothing was committed" in each.detail for each in active.statuses())
+    go.set()
+    active.close()
+
+
+def test_warming_up_gives_way_to_a_promotion(lab: MemoryLab, start: Make) -> None:
+    warming = threading.Event()
+
+    def warm(cancelled: threading.Event) -> None:
+        warming.set()
+        cancelled.wait(60)
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_warm = warm
+
+    lab.name(0, 1)
+    standby = start("a", script=script)
+    standby.want(0, Role.STANDBY, 0)
+    assert warming.wait(10)
+    standby.await_phase(Phase.TAILING)
+    began = time.monotonic()
+    standby.want(0, Role.ACTIVE, 1)
+    lab.produce(10)
+    standby.await_processed()
+    assert time.monotonic() - began < 10
+
+
+def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab, start: Make) -> None:
+    standby = start("a")
+    assert not standby.replicas.is_warm
+    standby.replicas.obey((), {JOB: lab.definition})
+    standby.eventually(lambda: standby.replicas.is_warm)
+    standby.replicas.obey((), {})
+    standby.eventually(lambda: standby.feeds.made[0].is_closed)
+    assert not standby.replicas.is_warm
+
+
+def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab, start: Make) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+
+        def script(feed: MemoryFeed) -> None:
+            feed.pids = (child.pid,)
+
+        standby = start("a", script=script)
+        standby.want(0, Role.STANDBY, 1)
+        standby.await_phase(Phase.TAILING)
+        assert standby.replicas.broken is None
+        # Not waited for: a zombie is dead, too.
+        child.kill()
+        standby.eventually(lambda: str(child.pid) in str(standby.replicas.broken))
+
+
+def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: Make) -> None:
+    def script(feed: MemoryFeed) -> None:
+        raise RuntimeError("no JVM here")
+
+    standby = start("a", script=script)
+    standby.want(0, Role.STANDBY, 1)
+    standby.eventually(lambda: "no JVM here" in str(standby.replicas.broken))
+    # It can be closed all the same: stores must be flushed.
+    standby.await_phase(Phase.TAILING)
+    assert standby.replicas.close(5)
+
+
+def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, start: Make) -> None:
+    failures = iter([Transient("not now")] * 3)
+
+    def fail() -> None:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_start = fail
+
+    lab.name(0, 1)
+    active = start("a", script=script)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    lab.assert_exact()
+
+
+def test_a_committed_offset_outside_of_the_input_fails_that_task(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    first = start("a")
+    first.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    first.await_processed()
+    first.close()
+    lab.kafka.starts["in", 1] = 30
+    lab.kafka.logs["in", 1].extend(Entry(b"k", b"v") for _ in range(30))
+
+    def script(feed: MemoryFeed) -> None:
+        def check() -> None:
+            if not feed.starts:
+                feed.starts.append({})
+                raise CorruptState("a position is outside")
+
+        feed.on_start = check
+
+    second = start("a", script=script)
+    lab.name(0, 2)
+    second.want(0, Role.ACTIVE, 2)
+    second.eventually(lambda: any(each.phase is Phase.FAILED for each in second.statuses()))
+    (failed,) = (each for each in second.statuses() if each.phase is Phase.FAILED)
+    assert failed.replica.task.partition == 1
+    assert "outside of the partition [30, 40]" in failed.detail
+
+
+def test_a_changelog_cut_under_a_running_standby_is_restored_once(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(40)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    with lab.kafka.lock:
+        log = lab.kafka.logs["changelog", 0]
+        log.extend(Entry(b"\x06counts%d" % each, b"1") for each in range(50))
+        lab.kafka.starts["changelog", 0] = len(log) - 10
+    standby.eventually(
+        lambda: (
+            all(each.phase is Phase.TAILING and each.lag_records == 0 for each in standby.statuses())
+            and standby.statuses()[0].applied == len(log)
+        )
+    )
+
+
+def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+
+    def outside(self: object, partition: int) -> tuple[int, int]:
+        return 500, 1000
+
+    monkeypatch.setattr("tests.fakes.kafka.MemoryBroker.changelog_bounds", outside)
+    lab.kafka.starts["changelog", 0] = lab.kafka.starts["changelog", 1] = 100
+    standby.await_phase(Phase.FAILED)
+    assert all("the changelog has nothing at 500" in each.detail for each in standby.statuses())
+
+
+def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "_STABLE_GRACE_SECONDS", -9.5)
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 0)
+    standby.await_phase(Phase.TAILING)
+    hanging = Transaction()
+    for partition in (0, 1):
+        lab.kafka.logs["changelog", partition].append(Entry(b"\x06countsk", b"1", hanging))
+    lab.name(0, 1)
+    standby.want(0, Role.ACTIVE, 1)
+    standby.await_phase(Phase.FAILED)
+    details = sorted(each.detail for each in standby.statuses())
+    assert "changelog-0: a transaction that began at 0" in details[0]
+    assert "standfast__cluster__ledger__main__0" in details[0]
+
+
+def test_a_hanging_transaction_that_ends_is_waited_for(lab: MemoryLab, start: Make) -> None:
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 0)
+    standby.await_phase(Phase.TAILING)
+    hanging = Transaction()
+    lab.kafka.logs["changelog", 0].append(Entry(b"\x06countsk", b"41", hanging))
+    lab.name(0, 1)
+    standby.want(0, Role.ACTIVE, 1)
+    standby.eventually(lambda: Phase.DRAINING in {each.phase for each in standby.statuses()})
+    with lab.kafka.lock:
+        hanging.outcome = True
+        lab.kafka.lock.notify_all()
+    standby.await_phase(Phase.ACTIVE)
+    lab.kafka.append("in", 0, b"k", b"v")
+    standby.await_processed()
+    assert (
+        lab.kafka.committed_records("out", 0)[0][1]
+        == b"42 0 " + (lab.kafka.committed_records("out", 0)[0][1] or b"")[5:]
+    )
+
+
+def test_an_idle_active_commits_its_offset_again_every_hour(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    commits: list[int] = []
+    lab.kafka.before_commit = lambda: commits.append(1)
+    lab.now_ms += 3_500_000
+    lab.now_ms += 200_000
+    active.eventually(lambda: len(commits) == len(lab.tasks))
+    assert {each.offset for each in lab.kafka.offsets.values()} == {10}
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_an_idle_zombie_finds_out_at_its_hourly_commit(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    zombie, successor = start("a"), start("b")
+    zombie.want(0, Role.ACTIVE, 1)
+    zombie.await_phase(Phase.ACTIVE)
+    lab.name(1, 2)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_phase(Phase.ACTIVE)
+    lab.now_ms += 3_700_000
+    zombie.await_phase(Phase.FENCED)
+
+
+def test_state_kept_in_order_is_used_and_closing_is_complete(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(30)
+    active.await_processed()
+    active.close()
+    assert active.statuses() == []
+    assert not lab.disk.open_ones
+    batches: list[str] = []
+
+    def note(point: str) -> None:
+        if point == probes.REPLAYED:
+            batches.append(point)
+
+    again = start("a", probe=note)
+    again.want(0, Role.STANDBY, 1)
+    again.await_phase(Phase.TAILING)
+    assert len(batches) == 2, "one marker each lies beyond what was stored"
+
+
+def test_a_revoked_replica_is_told_closed_until_the_next_order(lab: MemoryLab, start: Make) -> None:
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    standby.replicas.obey((), {JOB: lab.definition})
+    standby.await_phase(Phase.CLOSED)
+    standby.replicas.obey((), {JOB: lab.definition})
+    standby.eventually(lambda: standby.statuses() == [])
+    standby.want(1, Role.STANDBY, 2)
+    standby.await_phase(Phase.TAILING)
+
+
+def test_a_job_defined_anew_runs_as_it_is_defined_now(lab: MemoryLab, start: Make) -> None:
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    config = {**lab.definition.config, "task.batch.max.records": "9"}
+    lab.definition = type(lab.definition)(JOB, "run", config, "changelog", "group", 2)
+    standby.want(0, Role.STANDBY, 1)
+    standby.eventually(lambda: len(standby.feeds.made) == 2 and standby.feeds.made[0].is_closed)
+    standby.await_phase(Phase.TAILING)
+
+
+def test_a_store_held_elsewhere_is_waited_for(lab: MemoryLab, start: Make, tmp_path: Path) -> None:
+    first, second = start("a"), start("a")
+    first.want(0, Role.STANDBY, 1)
+    first.await_phase(Phase.TAILING)
+    second.want(0, Role.STANDBY, 1)
+    second.eventually(
+        lambda: len(second.statuses()) == 2 and all("in use" in each.detail for each in second.statuses())
+    )
+    assert {each.phase for each in second.statuses()} == {Phase.OPENING}
+    first.close()
+    second.await_phase(Phase.TAILING)
