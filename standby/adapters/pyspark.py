@@ -16,9 +16,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from py4j.protocol import Py4JError
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.java_gateway import launch_gateway
@@ -57,6 +58,9 @@ _NOT_OF_THE_USER: Final = (
 
 _MOST_CAUSES: Final = 20
 
+#: A dying JVM closes its connections before it can be seen to have ended.
+_DEATH_SECONDS: Final = 2.0
+
 _ASYNC_PROGRESS: Final = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": "60000",
@@ -79,6 +83,8 @@ class Spark:
         self._classpath = frozenset(classpath)
         self._users = 1
         self._has_async_progress = True
+        self._discarded: list[Path] = []
+        self._queries = 0
         # Spark's Python workers are to be of this very interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self.process = SparkProcess(settings, classpath, flags)
@@ -133,6 +139,46 @@ class Spark:
                 self.session.stop()
         _forget()
         self.process.close(exit_seconds)
+        self._remove_discarded()
+
+    def count_query(self) -> None:
+        """Take note that a query has begun."""
+        with Spark._guard:
+            self._queries += 1
+
+    def forget_query(self, callback: Receiver) -> None:
+        """Drop what py4j keeps of a query that has ended; ``callback`` was called with its batches.
+
+        A container starts a query every half minute for months.
+        """
+        gateway: Any = self.session.sparkContext._gateway  # noqa: SLF001
+        # Spark would drop its own reference some day, and the connection to say so may be gone by then.
+        callbacks = gateway.gateway_property.pool
+        for key, value in list(callbacks.dict.items()):
+            if getattr(value, "func", None) == callback:
+                del callbacks[key]
+        with Spark._guard:
+            self._queries -= 1
+            if self._queries or not self.process.is_alive:
+                return
+            # The thread that called back leaves a connection behind, on both sides, and here a thread that
+            # reads it. The first round marks those without use, the second one closes them; it would close
+            # the connection of a running query as well.
+            with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+                server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)  # noqa: SLF001
+                for _ in range(2):
+                    server.getCallbackClient().periodicCleanup()
+
+    def discard(self, checkpoint: Path) -> None:
+        """Remove the checkpoint of a query that has ended, now and again: its last writes come late."""
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._discarded.append(checkpoint)
+
+    def _remove_discarded(self) -> None:
+        for checkpoint in self._discarded:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        # The newest may still be written to, by the threads of asynchronous progress tracking.
+        self._discarded = self._discarded[-1:]
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
@@ -148,6 +194,13 @@ class Spark:
     def _too_late(self, seconds: float) -> None:
         _LOG.error("Spark's JVM did not answer within %.0f s and is killed", seconds)
         self.process.kill()
+
+    def has_died(self, error: BaseException) -> bool:
+        """Return whether the JVM is gone, of which ``error``, which a call raised, may be the first sign."""
+        is_connection = isinstance(error, FAILURES) and not isinstance(
+            error, (PySparkException, Py4JJavaError)
+        )
+        return self.process.ends_within(_DEATH_SECONDS if is_connection else 0)
 
     def kafka_rows(self, options: Mapping[str, str], topic: str, positions: Mapping[int, int]) -> DataFrame:
         """Return the streaming DataFrame of a topic's partitions from ``positions`` on, with our columns."""
@@ -183,6 +236,7 @@ class Spark:
 
         Raises one of `FAILURES` when Spark refuses it.
         """
+        self._remove_discarded()
         if self._has_async_progress:
             try:
                 return Query(self, frame, checkpoint, receive, ended, _ASYNC_PROGRESS)
@@ -195,6 +249,9 @@ class Spark:
             return query
         return Query(self, frame, checkpoint, receive, ended, {})
 
+
+#: What Spark itself calls with a micro-batch and its number.
+Receiver = Callable[[DataFrame, int], None]
 
 #: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
 Receive = Callable[["pa.Table", Mapping[int, int]], None]
@@ -222,6 +279,7 @@ class Query:
         self._begun = threading.Event()
         self._receiving = threading.Lock()
         self._is_stopping = False
+        self._is_forgotten = False
         self._raised: BaseException | None = None
         checkpoint.mkdir(parents=True, exist_ok=True)
         try:
@@ -233,8 +291,9 @@ class Query:
                 .start()
             )
         except BaseException:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            spark.discard(checkpoint)
             raise
+        spark.count_query()
         self._begun.set()
         self._watch = threading.Thread(target=self._wait_for_the_end, name="spark-query", daemon=True)
         self._watch.start()
@@ -251,7 +310,10 @@ class Query:
             with self._spark.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
                 self._handle.stop()
         self._watch.join()
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        if not self._is_forgotten:
+            self._is_forgotten = True
+            self._spark.forget_query(self._on_batch)
+        self._spark.discard(self._checkpoint)
 
     def _wait_for_the_end(self) -> None:
         failure: BaseException | None = None

@@ -121,6 +121,14 @@ class SparkProcess:
         """Whether the JVM has not ended yet."""
         return self._process.poll() is None
 
+    def ends_within(self, timeout_seconds: float) -> bool:
+        """Return whether the JVM has ended, waiting so long for it: its connections close a little earlier."""
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def close(self, timeout_seconds: float = 10.0) -> None:
         """Let the JVM end in order; kill it when it does not within the time."""
         assert self._process.stdin is not None

@@ -23,8 +23,8 @@ _BOUNDARY: Final = (
 #: Name of a logical operator of Spark → why it cannot be applied to the stream.
 REFUSED: Final = {
     "Aggregate": f"an aggregation: {_CHECKPOINT}",
-    "Distinct": f"distinct(): {_CHECKPOINT}",
-    "Deduplicate": f"dropDuplicates(): {_CHECKPOINT}",
+    "Distinct": f"a distinct union: {_CHECKPOINT}",
+    "Deduplicate": f"dropDuplicates() or distinct(): {_CHECKPOINT}",
     "DeduplicateWithinWatermark": f"dropDuplicatesWithinWatermark(): {_CHECKPOINT}",
     "FlatMapGroupsWithState": f"a state per group: {_CHECKPOINT}",
     "FlatMapGroupsInPandasWithState": f"applyInPandasWithState(): {_CHECKPOINT}",

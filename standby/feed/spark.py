@@ -83,6 +83,7 @@ class SparkFeed:
         """
         if not self._ended.is_set():
             raise BrokenLaw("the feed was started while it runs")
+        self.stop()  # what a query that ended by itself has left
         by_partition = {task.partition: offset for task, offset in positions.items()}
         self.bounds().check(by_partition)
         starts = dict(positions)
@@ -169,7 +170,7 @@ class SparkFeed:
                 self._is_checked = True
                 return spark.begin(frame, new_checkpoint(), receive, ended)
         except FAILURES as error:
-            if not spark.process.is_alive:
+            if spark.has_died(error):
                 raise Transient("Spark's JVM has died") from error
             raise BadConfiguration(f"Spark refuses the query: {first_line(error)}") from error
 
@@ -182,7 +183,7 @@ class SparkFeed:
         """
         if not isinstance(failure, FAILURES) or is_users(failure):
             return failure
-        if self._spark is None or not self._spark.process.is_alive:
+        if self._spark is None or self._spark.has_died(failure):
             told: StandfastError = Transient("Spark's JVM has died")
         else:
             told = Transient(f"the streaming query failed: {first_line(failure)}")

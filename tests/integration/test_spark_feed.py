@@ -1,0 +1,445 @@
+"""What is particular to the Spark feed: its plans, Python workers, JVM, and how fast it is when warm."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from embedded.jars import classpath
+from standby.config import JobConfig, parse
+from standby.errors import BadConfiguration, CorruptState
+from standby.feed.functions import job_code
+from standby.feed.make import check_transform, make_feed
+from standby.model import TaskId
+from standby.ports import Feed, TaskBatch
+from standby.wire import JobDefinition
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The broker that `STANDFAST_KAFKA` names, else that of the shared cluster."""
+    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A container's working directory with the job's modules in `code`, importable as in a container."""
+    source = tmp_path_factory.mktemp("job")
+    shutil.copy(HERE / "spark_feed_job.py", source)
+    # Without annotations, from which pyspark would try to infer the kind of the function.
+    (source / "spark_feed_shared.py").write_text(
+        "def twice(value):\n    return value + value\n"
+        "def fail(value):\n    raise LookupError(f'no such plane: {value}')\n",
+        encoding="utf-8",
+    )
+    with job_code(source, ["spark_feed_job.py", "spark_feed_shared.py"]) as directory:
+        yield directory
+
+
+def configuration(bootstrap: str, topic: str, transform: str = "", **more: str) -> JobConfig:
+    return parse(
+        {
+            "job.name": "spark-feed",
+            "task.inputs": topic,
+            "task.step": "none:none",
+            "kafka.bootstrap.servers": bootstrap,
+            "zookeeper.connect": "unused:1",
+            **({"task.transform": f"spark_feed_job:{transform}"} if transform else {}),
+            **more,
+        }
+    )
+
+
+def definition(tasks: int = 1) -> JobDefinition:
+    return JobDefinition(
+        name="spark-feed", run="r", config={}, changelog="c", group="spark-feed", tasks=tasks
+    )
+
+
+@pytest.fixture(scope="module")
+def make(bootstrap: str, code: Path) -> Iterator[Callable[..., Feed]]:
+    """Builds feeds that share one JVM, which ends with the module."""
+    feeds: list[Feed] = []
+
+    def build(topic: str, transform: str = "", **changes: Any) -> Feed:
+        config = dataclasses.replace(configuration(bootstrap, topic, transform), **changes)
+        feed = make_feed(config, definition(), classpath("spark-kafka"), code)
+        feeds.append(feed)
+        return feed
+
+    yield build
+    for feed in feeds:
+        feed.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_jvm(make: Callable[..., Feed], bootstrap: str) -> None:
+    """Starts the shared JVM, so that checks of transforms need not start one each."""
+    make(filled_topic(bootstrap, 1)).warm()
+
+
+def filled_topic(bootstrap: str, records: int, value: str = '{{"a": [{0}], "n": 1}}') -> str:
+    topic = f"spark-{uuid.uuid4().hex[:12]}"
+    # A variable of its own: a client that is collected takes its unanswered requests along.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+    produce(bootstrap, topic, [value.format(number) for number in range(records)])
+    return topic
+
+
+def produce(bootstrap: str, topic: str, values: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for number, value in enumerate(values):
+        producer.produce(topic, value.encode(), b"key-%d" % (number % 7), 0)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+
+
+TASK = TaskId("spark-feed", "main", 0)
+
+
+class Deliveries:
+    def __init__(self) -> None:
+        self.batches: list[TaskBatch] = []
+        self.came = threading.Event()
+
+    def __call__(self, batches: tuple[TaskBatch, ...]) -> None:
+        self.batches += batches
+        self.came.set()
+
+    def wait_for(self, feed: Feed, end: int) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not self.batches or self.batches[-1].end < end:
+            assert time.monotonic() < deadline
+            assert not feed.wait(0), repr(feed.failure)
+            self.came.wait(0.1)
+            self.came.clear()
+
+    def column(self, name: str) -> list[Any]:
+        return [value for batch in self.batches for value in batch.rows.column(name).to_pylist()]
+
+
+def test_transforms_that_treat_each_row_by_itself_are_accepted_and_run(
+    bootstrap: str, code: Path, make: Callable[..., Feed]
+) -> None:
+    check_transform(configuration(bootstrap, "unread", "row_by_row"), code)
+    feed, seen = make(filled_topic(bootstrap, 5), "row_by_row"), Deliveries()
+    feed.start({TASK: 0}, seen)
+    seen.wait_for(feed, 5)
+    assert seen.column("a") == [1, 2, 3, 4]
+    assert seen.column("_offset") == [1, 2, 3, 4]
+    assert seen.column("name") == ["one"] * 4
+    feed.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("counts", "an aggregation: its state would lie in the query's checkpoint"),
+        ("distinct", r"dropDuplicates\(\) or distinct\(\)"),
+        ("deduplicates", r"dropDuplicates\(\) or distinct\(\)"),
+        ("deduplicates_late", r"dropDuplicatesWithinWatermark\(\)"),
+        ("limits", r"limit\(\)"),
+        ("joins_itself", "joins the stream with itself"),
+        ("unites", "union of the stream with itself"),
+        ("sorts", "a sort: its result depends on where a micro-batch ends"),
+        ("groups_in_pandas", r"applyInPandas\(\)"),
+        ("drops_offset", "returns no column '_offset'"),
+        ("widens_task", "returns '_task' as bigint; it must stay int"),
+        ("other_table", "does not come from the one it was given"),
+        ("nothing", "returned a NoneType, not a DataFrame"),
+        ("fails", "raised LookupError: no dictionary"),
+        ("unknown_column", "raised AnalysisException.*tail"),
+        ("absent", "has no function 'absent'"),
+    ],
+)
+def test_other_transforms_are_refused_before_anything_is_deployed(
+    bootstrap: str, code: Path, name: str, said: str
+) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        check_transform(configuration(bootstrap, "unread", name), code)
+
+
+def test_a_feed_refuses_them_as_well(bootstrap: str, make: Callable[..., Feed]) -> None:
+    feed = make(filled_topic(bootstrap, 3), "deduplicates")
+    with pytest.raises(BadConfiguration, match="dropDuplicates"):
+        feed.start({TASK: 0}, Deliveries())
+    assert feed.wait(0)
+
+
+def test_sparks_python_workers_find_the_jobs_modules(bootstrap: str, make: Callable[..., Feed]) -> None:
+    feed, seen = make(filled_topic(bootstrap, 3, "v{0}"), "python_functions"), Deliveries()
+    feed.start({TASK: 0}, seen)
+    seen.wait_for(feed, 3)
+    assert seen.column("value") == [b"v0v0", b"v1v1", b"v2v2"]
+    feed.stop()
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "said"),
+    [
+        ("raises_in_worker", "PythonException", "no such plane: "),
+        ("refuses_a_value", "NumberFormatException", "CAST_INVALID_INPUT"),
+    ],
+)
+def test_an_exception_of_the_users_function_is_told_as_it_is(
+    bootstrap: str, make: Callable[..., Feed], transform: str, kind: str, said: str
+) -> None:
+    feed, seen = make(filled_topic(bootstrap, 3, "v{0}"), transform), Deliveries()
+    feed.start({TASK: 0}, seen)
+    assert feed.wait(SECONDS)
+    assert type(feed.failure).__name__ == kind
+    assert said in str(feed.failure)
+    assert seen.batches == []
+
+
+def test_what_deliver_raises_is_told_even_when_it_is_no_ordinary_exception(
+    bootstrap: str, make: Callable[..., Feed]
+) -> None:
+    leaving = SystemExit(3)
+
+    def deliver(_: tuple[TaskBatch, ...]) -> None:
+        raise leaving
+
+    feed = make(filled_topic(bootstrap, 3))
+    feed.start({TASK: 0}, deliver)
+    assert feed.wait(SECONDS)
+    assert feed.failure is leaving
+
+
+def test_records_that_vanish_under_a_running_feed_end_it(bootstrap: str, make: Callable[..., Feed]) -> None:
+    topic = filled_topic(bootstrap, 10, "v{0}")
+    entered, leave = threading.Event(), threading.Event()
+
+    def deliver(_: tuple[TaskBatch, ...]) -> None:
+        entered.set()
+        assert leave.wait(SECONDS)
+
+    feed = make(topic, batch_max_records=10)
+    feed.start({TASK: 0}, deliver)
+    assert entered.wait(SECONDS)
+    produce(bootstrap, topic, [f"v{number}" for number in range(10, 30)])
+    where = TopicPartition(topic, 0, 20)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([where])[where].result(SECONDS)
+    leave.set()
+    assert feed.wait(SECONDS)
+    assert isinstance(feed.failure, CorruptState)
+    assert "position 10 is below the first record, 20" in str(feed.failure)
+
+
+def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
+    bootstrap: str,
+    make: Callable[..., Feed],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from standby.adapters import pyspark
+
+    refused = {**pyspark._ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs": "often"}
+    monkeypatch.setattr(pyspark, "_ASYNC_PROGRESS", refused)
+    feed, seen = make(filled_topic(bootstrap, 5, "v{0}")), Deliveries()
+    with caplog.at_level(logging.WARNING):
+        feed.start({TASK: 2}, seen)
+    seen.wait_for(feed, 5)
+    assert "refuses asynchronous progress tracking" in caplog.text
+    assert seen.batches[0].start == 2
+    assert seen.column("value") == [b"v2", b"v3", b"v4"]
+    feed.stop()
+    assert pyspark.Spark._shared is not None
+    pyspark.Spark._shared._has_async_progress = True
+
+
+def test_many_starts_leave_nothing_behind(bootstrap: str, make: Callable[..., Feed]) -> None:
+    feed = make(filled_topic(bootstrap, 2, "v{0}"))
+
+    def count() -> tuple[int, int, int]:
+        mine = list(Path("/dev/shm").glob(f"standfast-checkpoint-{os.getpid()}-*"))
+        descriptors = Path("/proc", str(feed.child_pids[0]), "fd")
+        return len(mine), threading.active_count(), len(list(descriptors.iterdir()))
+
+    counts = []
+    for round_number in range(25):
+        seen = Deliveries()
+        feed.start({TASK: 0}, seen)
+        seen.wait_for(feed, 2)
+        feed.stop()
+        if round_number in (4, 24):
+            counts.append(count())
+    (checkpoints_before, threads, descriptors), (checkpoints, threads_later, descriptors_later) = counts
+    assert checkpoints <= checkpoints_before
+    assert threads_later <= threads + 2
+    assert descriptors_later <= descriptors + 5
+
+
+def test_a_cancelled_rehearsal_returns_at_once(bootstrap: str, make: Callable[..., Feed]) -> None:
+    feed = make(filled_topic(bootstrap, 2000))
+    took = []
+    for delay in (0.0, 0.05, 0.15, 0.3):
+        thread = threading.Thread(target=feed.warm)
+        thread.start()
+        thread.join(delay)
+        began = time.monotonic()
+        feed.cancel_warm()
+        thread.join(SECONDS)
+        took.append(round((time.monotonic() - began) * 1000))
+        assert not thread.is_alive()
+    print(f"cancel_warm() to the return of warm(): {took} ms")
+    assert max(took) < 2000
+
+
+# ---- with a JVM of their own: a process each ----
+
+
+def child(bootstrap: str, topic: str, body: str) -> dict[str, Any]:
+    """Run ``body`` in a process that has a cold feed called `feed`; return what it gives to `tell`."""
+    script = f"""
+import json, os, signal, sys, threading, time
+from pathlib import Path
+from embedded.jars import classpath
+from standby.config import parse
+from standby.errors import *
+from standby.feed.make import make_feed
+from standby.model import TaskId
+from standby.wire import JobDefinition
+config = parse({{"job.name": "child", "task.inputs": {topic!r}, "task.step": "none:none",
+    "task.batch.max.records": "1000", "kafka.bootstrap.servers": {bootstrap!r}, "zookeeper.connect": "unused:1"}})
+job = JobDefinition(name="child", run="r", config={{}}, changelog="c", group="child", tasks=1)
+feed = make_feed(config, job, classpath("spark-kafka"))
+task = TaskId("child", "main", 0)
+def tell(**what): print("TOLD " + json.dumps(what), flush=True)
+{body}
+feed.close()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    told = [json.loads(line[5:]) for line in run.stdout.splitlines() if line.startswith("TOLD ")]
+    assert run.returncode == 0, run.stdout + run.stderr
+    return {name: value for each in told for name, value in each.items()}
+
+
+def test_a_jvm_that_dies_ends_the_feed_and_hangs_nothing(bootstrap: str) -> None:
+    told = child(
+        bootstrap,
+        filled_topic(bootstrap, 10),
+        """
+first = threading.Event()
+feed.start({task: 0}, lambda _: first.set())
+assert first.wait(120)
+began = time.monotonic()
+os.kill(feed.child_pids[0], signal.SIGKILL)
+assert feed.wait(30)
+tell(seconds=time.monotonic() - began, failure=type(feed.failure).__name__, says=str(feed.failure), warm=feed.is_warm)
+feed.stop()
+for call in (feed.warm, lambda: feed.start({task: 0}, print)):
+    try:
+        call()
+    except Transient as error:
+        tell(**{"later": str(error)})
+""",
+    )
+    assert told["failure"] == "Transient"
+    assert told["says"] == told["later"] == "Spark's JVM has died"
+    assert told["warm"] is False
+    assert told["seconds"] < 5
+
+
+def test_a_jvm_that_does_not_answer_is_ended(bootstrap: str) -> None:
+    told = child(
+        bootstrap,
+        filled_topic(bootstrap, 10),
+        """
+import standby.feed.spark as module
+feed.warm()
+module._BEGIN_SECONDS = 2.0
+os.kill(feed.child_pids[0], signal.SIGSTOP)
+began = time.monotonic()
+try:
+    feed.start({task: 0}, print)
+except Transient as error:
+    tell(seconds=time.monotonic() - began, says=str(error), gone=not Path("/proc", str(feed.child_pids[0])).exists())
+""",
+    )
+    assert told["says"] == "Spark's JVM has died"
+    assert told["gone"] is True
+    assert 1.5 < told["seconds"] < 10
+
+
+def test_a_killed_process_takes_its_jvm_along(bootstrap: str, tmp_path: Path) -> None:
+    told_path = tmp_path / "pid"
+    topic = filled_topic(bootstrap, 10)
+    with pytest.raises(AssertionError):
+        child(
+            bootstrap,
+            topic,
+            f"""
+feed.warm()
+Path({str(told_path)!r}).write_text(str(feed.child_pids[0]))
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        )
+    jvm = Path("/proc", told_path.read_text())
+    deadline = time.monotonic() + 20
+    while jvm.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not jvm.exists()
+
+
+def test_how_fast_it_is(bootstrap: str) -> None:
+    """Prints what was measured; asserts only what holds on any machine."""
+    told = child(
+        bootstrap,
+        filled_topic(bootstrap, 3000),
+        """
+def cpu():
+    fields = Path("/proc", str(feed.child_pids[0]), "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def start(name):
+    first = threading.Event()
+    rows = []
+    def deliver(batches):
+        rows.append(batches[0].rows.num_rows)
+        first.set()
+    before, began = cpu(), time.monotonic()
+    feed.start({task: 0}, deliver)
+    assert first.wait(120)
+    tell(**{name: {"ms": round((time.monotonic() - began) * 1000), "rows": rows[0]}})
+    feed.stop()
+    tell(**{name + "_cpu": round(cpu() - before, 2)})
+began = time.monotonic()
+feed.warm()
+tell(warm_seconds=round(time.monotonic() - began, 2), warm_cpu=cpu(), is_warm=feed.is_warm)
+for number in range(3):
+    start(f"start_{number}")
+""",
+    )
+    print(told)
+    assert told["is_warm"] is True
+    assert told["start_0"]["rows"] == 1000
