@@ -17,6 +17,7 @@ from rocksdict import (
     Options,
     Rdict,
     WriteBatch,
+    WriteBufferManager,
     WriteOptions,
 )
 
@@ -26,6 +27,9 @@ from standby.kernel.ports import Change, Profile
 #: Shared by all databases of the process, so that many small tasks cost no more than one large.
 _CACHE: Final = Cache(64 << 20)
 
+#: Bounds what all databases of the process hold in memory before they write it out.
+_MEMTABLES: Final = WriteBufferManager(192 << 20, False)
+
 _MEMTABLE_BYTES: Final = {Profile.SERVING: 32 << 20, Profile.LOADING: 64 << 20}
 
 
@@ -33,6 +37,7 @@ def _options(profile: Profile) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(_MEMTABLE_BYTES[profile])
+    options.set_write_buffer_manager(_MEMTABLES)
     # The log of RocksDB itself; it would grow without bound.
     options.set_max_log_file_size(1 << 20)
     options.set_keep_log_file_num(2)
