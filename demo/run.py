@@ -47,6 +47,11 @@ class Options:
 def run(options: Options, cluster: LocalCluster, screen: Screen) -> int:
     """Carry the demo out and write report and picture; return the exit status."""
     begin = time.monotonic()
+    picture, path = options.output / "timeline.png", options.output / "report.json"
+    options.output.mkdir(parents=True, exist_ok=True)
+    for old in (picture, path):
+        # A run that ends early must not leave the last one's figures behind as its own.
+        old.unlink(missing_ok=True)
     shape = Shape(partitions=options.partitions)
     settings = {
         "job.hotstandby.heartbeat.timeout.ms": str(options.heartbeat_timeout_ms),
@@ -63,10 +68,8 @@ def run(options: Options, cluster: LocalCluster, screen: Screen) -> int:
         pool.shutdown(wait=False, cancel_futures=True)
     report["seconds"] = round(time.monotonic() - begin, 1)
     report["faults"] = list(faults(report))
-    options.output.mkdir(parents=True, exist_ok=True)
-    path = options.output / "report.json"
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    draw(timeline, options.output / "timeline.png")
+    draw(timeline, picture)
     for line in outcome(report):
         screen.say(line)
     screen.say(f"{path} and timeline.png tell the rest")
