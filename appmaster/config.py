@@ -12,6 +12,7 @@ def policy(config: JobConfig) -> Policy:
     return Policy(
         heartbeat_timeout_ms=config.heartbeat_timeout_ms,
         suspect_grace_ms=config.suspect_grace_ms,
+        restore_delay_ms=config.restore_delay_ms,
         takeover_grace_ms=max(5_000, config.heartbeat_timeout_ms),
         request_timeout_ms=config.request_timeout_ms,
         host_affinity=config.host_affinity,

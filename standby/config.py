@@ -193,6 +193,13 @@ class JobConfig:
         3_000,
         minimum=0,
     )
+    restore_delay_ms: int = _key(
+        "job.hotstandby.restore.delay.ms",
+        "For how long at most lost copies wait for a failover under way to end before they are asked for: "
+        "a container that starts takes processor and network from the one that takes over.",
+        3_000,
+        minimum=0,
+    )
     lag_time_ms: int = _key(
         "job.hotstandby.lag.time.ms",
         "A standby behind the changelog's end for longer is not in sync.",

@@ -23,7 +23,7 @@ from appmaster.planning.view import (
 )
 from locality.ranking import rank_hosts
 from locality.samehost import siblings_on
-from standby.model import SlotId
+from standby.model import ProcessorId, SlotId
 
 #: So many requests in vain go to named hosts before any host is asked for, then both in turn.
 NAMED_FIRST: Final = 2
@@ -119,6 +119,10 @@ def requests(view: ClusterView) -> Iterator[Action]:
             attempts = view.attempts.get(slot, Attempts())
             if view.now_ms < attempts.not_before_ms or exhausted(view, job, attempts):
                 continue
+            # The place of a lost active is about to be a standby's, when another copy can take over.
+            can_wait = _is_standby(view, slot) or _has_copy(view, slot.processor)
+            if can_wait and _is_failing_over(view, job):
+                continue
             host, reason = _where(view, job, slot, placements)
             number += 1
             if host is not None:
@@ -129,6 +133,19 @@ def requests(view: ClusterView) -> Iterator[Action]:
 def _is_standby(view: ClusterView, slot: SlotId) -> bool:
     active = view.active_slot(slot.processor)
     return slot != active if active is not None else slot.copy != 0
+
+
+def _is_failing_over(view: ClusterView, job: Job) -> bool:
+    """Return whether a failover of ``job`` is under way that lost copies should leave the machines to."""
+    return any(
+        processor.job == job.name and view.now_ms - failover.detected_ms < job.policy.restore_delay_ms
+        for processor, failover in view.failovers.items()
+    ) or any(processor.job == job.name and _has_copy(view, processor) for processor in view.lost_actives)
+
+
+def _has_copy(view: ClusterView, processor: ProcessorId) -> bool:
+    """Return whether a live copy is there to take over, so that a failover is about to begin."""
+    return any(slot.processor == processor for slot in view.bound())
 
 
 def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:

@@ -20,6 +20,8 @@ class Policy:
 
     heartbeat_timeout_ms: int = 2_000
     suspect_grace_ms: int = 3_000
+    restore_delay_ms: int = 3_000
+    """For how long at most lost copies wait for a failover under way to end."""
     reconnect_grace_ms: int = 1_000
     """How long a container whose stream broke but whose port accepts may take to come back."""
     takeover_grace_ms: int = 5_000

@@ -63,6 +63,7 @@ class FakeCluster:
         self.serial = 0
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
         self.refuses_writes = 0
+        self.restore_ms = RESTORE_MS
         self.later: list[tuple[int, happened.Event]] = []
         self.view = ClusterView()
         self.elect()
@@ -117,7 +118,7 @@ class FakeCluster:
             process = self.by_container(action.container)
             if process is not None and self.can_hear(process):
                 process.number, process.wanted = action.number, action.replicas
-                process.ready_ms = self.now_ms + RESTORE_MS
+                process.ready_ms = self.now_ms + self.restore_ms
         elif isinstance(action, todo.SendExit):
             process = self.by_container(action.container)
             if process is not None and self.can_hear(process):

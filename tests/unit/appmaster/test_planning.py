@@ -339,3 +339,26 @@ def test_port_that_still_accepted_is_asked_again_until_it_refuses(cluster: FakeC
     assert len(probes) == 4
     cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
     assert process.container not in cluster.view.containers
+
+
+def test_lost_copies_leave_the_machines_to_the_failover_first(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    # The promoted copy is slow to take over: its report comes only after two seconds.
+    standby = cluster.by_container(cluster.versions[TaskId("job", "main", 0)].record.placed[1])
+    assert standby is not None
+    cluster.restore_ms = 2_000
+    cluster.run(1_500, step_ms=50)
+    assert "failover_started" in cluster.kinds()
+    assert "container_requested" not in cluster.kinds()
+    cluster.run(4_000)
+    order = cluster.kinds()
+    assert order.index("failover_finished") < order.index("container_requested")
+    assert cluster.is_whole()
+
+
+def test_failover_that_does_not_end_holds_lost_copies_up_for_a_bounded_time(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.restore_ms = 60_000
+    cluster.run(5_000)
+    assert "failover_finished" not in cluster.kinds()
+    assert "container_requested" in cluster.kinds()
