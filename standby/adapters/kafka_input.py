@@ -59,11 +59,14 @@ class InputBounds:
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
 
     def _list(self, partitions: Iterable[int], spec: OffsetSpec, isolation: IsolationLevel) -> _Futures:
-        return self._client.list_offsets(
-            {TopicPartition(self._topic, each): spec for each in partitions},
-            isolation_level=isolation,
-            request_timeout=self._timeout_seconds,
-        )
+        try:
+            return self._client.list_offsets(
+                {TopicPartition(self._topic, each): spec for each in partitions},
+                isolation_level=isolation,
+                request_timeout=self._timeout_seconds,
+            )
+        except KafkaException as error:
+            raise Transient(f"the bounds of input {self._topic} cannot be asked: {error}") from error
 
     def _answer(self, futures: _Futures, partition: int) -> int:
         what = f"the bounds of input {self._topic}[{partition}] cannot be read"

@@ -1,4 +1,4 @@
-"""Spark in this process: one JVM, one session, streaming queries. Every call of pyspark and py4j is here.
+"""Spark in this process: one JVM and one session; `standby.adapters.pyspark_query` has its queries.
 
 The JVM may die or hang at any call. When it dies, its sockets close and the call raises; a call that it
 does not answer in time is ended by killing it (`Spark.deadline`). Both arrive as `Transient`, and the
@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -24,14 +24,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from standby.adapters.spark_process import SparkProcess
-from standby.errors import BadConfiguration, BrokenLaw, Transient
+from standby.errors import BadConfiguration, Transient
 from standby.feed.plan import Operator
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,7 +38,7 @@ FAILURES: Final = (PySparkException, Py4JError, OSError)
 _COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as _offset")
 
 #: Longest time that a call into the JVM may take, other than one that runs the user's code.
-_CALL_SECONDS: Final = 60.0
+CALL_SECONDS: Final = 60.0
 
 #: Java exceptions, by the beginning of their names, that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
@@ -61,13 +57,6 @@ _MOST_CAUSES: Final = 20
 #: A dying JVM closes its connections before it can be seen to have ended.
 _DEATH_SECONDS: Final = 2.0
 
-_ASYNC_PROGRESS: Final = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "60000",
-    # Without it only sinks that Spark itself names are let through.
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
-
 
 class Spark:
     """The JVM and session of this process, shared by all feeds in it; see `acquire`."""
@@ -82,14 +71,15 @@ class Spark:
         self._settings = dict(settings)
         self._classpath = frozenset(classpath)
         self._users = 1
-        self._has_async_progress = True
+        self.has_async_progress = True
+        """Whether queries may track their progress asynchronously; unless Spark has refused that."""
         self._discarded: list[Path] = []
         self._queries = 0
         # Spark's Python workers are to be of this very interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self.process = SparkProcess(settings, classpath, flags)
         try:
-            with self.deadline(_CALL_SECONDS):
+            with self.deadline(CALL_SECONDS):
                 self.session = _session(self.process, settings)
         except FAILURES as error:
             self.process.kill()
@@ -135,18 +125,18 @@ class Spark:
     def close(self, exit_seconds: float = 10.0) -> None:
         """End session and JVM, whoever uses them; kill the JVM when its exit takes longer."""
         if self.process.is_alive:
-            with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+            with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 self.session.stop()
         _forget()
         self.process.close(exit_seconds)
-        self._remove_discarded()
+        self.remove_discarded()
 
     def count_query(self) -> None:
         """Take note that a query has begun."""
         with Spark._guard:
             self._queries += 1
 
-    def forget_query(self, callback: Receiver) -> None:
+    def forget_query(self, callback: Callable[[DataFrame, int], None]) -> None:
         """Drop what py4j keeps of a query that has ended; ``callback`` was called with its batches.
 
         A container starts a query every half minute for months.
@@ -164,7 +154,7 @@ class Spark:
             # The thread that called back leaves a connection behind, on both sides, and here a thread that
             # reads it. The first round marks those without use, the second one closes them; it would close
             # the connection of a running query as well.
-            with self.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
+            with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)  # noqa: SLF001
                 for _ in range(2):
                     server.getCallbackClient().periodicCleanup()
@@ -174,7 +164,8 @@ class Spark:
         shutil.rmtree(checkpoint, ignore_errors=True)
         self._discarded.append(checkpoint)
 
-    def _remove_discarded(self) -> None:
+    def remove_discarded(self) -> None:
+        """Remove again what was discarded before."""
         for checkpoint in self._discarded:
             shutil.rmtree(checkpoint, ignore_errors=True)
         # The newest may still be written to, by the threads of asynchronous progress tracking.
@@ -230,144 +221,6 @@ class Spark:
             )
             .selectExpr(*_COLUMNS)
         )
-
-    def begin(self, frame: DataFrame, checkpoint: Path, receive: Receive, ended: Ended) -> Query:
-        """Return a running query that gives each micro-batch of ``frame`` to ``receive``.
-
-        Raises one of `FAILURES` when Spark refuses it.
-        """
-        self._remove_discarded()
-        if self._has_async_progress:
-            try:
-                return Query(self, frame, checkpoint, receive, ended, _ASYNC_PROGRESS)
-            except PySparkException as error:
-                refused = error
-            # The option for our kind of sink is internal to Spark: a release without it works, only slower.
-            query = Query(self, frame, checkpoint, receive, ended, {})
-            _LOG.warning("Spark refuses asynchronous progress tracking: %s", first_line(refused))
-            self._has_async_progress = False
-            return query
-        return Query(self, frame, checkpoint, receive, ended, {})
-
-
-#: What Spark itself calls with a micro-batch and its number.
-Receiver = Callable[[DataFrame, int], None]
-
-#: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
-Receive = Callable[["pa.Table", Mapping[int, int]], None]
-
-#: Given what ended a query (what the batch raised, else the query's own failure), or None when it was stopped.
-Ended = Callable[["BaseException | None"], None]
-
-
-class Query:
-    """A streaming query. ``receive`` is called on a thread of py4j's, ``ended`` once on one of its own."""
-
-    def __init__(
-        self,
-        spark: Spark,
-        frame: DataFrame,
-        checkpoint: Path,
-        receive: Receive,
-        ended: Ended,
-        options: Mapping[str, str],
-    ) -> None:
-        self._spark = spark
-        self._receive = receive
-        self._ended = ended
-        self._checkpoint = checkpoint
-        self._begun = threading.Event()
-        self._receiving = threading.Lock()
-        self._is_stopping = False
-        self._is_forgotten = False
-        self._raised: BaseException | None = None
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        try:
-            self._handle: StreamingQuery = (
-                frame.writeStream.foreachBatch(self._on_batch)
-                .options(**options)
-                # Hadoop's default file system may be anything.
-                .option("checkpointLocation", checkpoint.as_uri())
-                .start()
-            )
-        except BaseException:
-            spark.discard(checkpoint)
-            raise
-        spark.count_query()
-        self._begun.set()
-        self._watch = threading.Thread(target=self._wait_for_the_end, name="spark-query", daemon=True)
-        self._watch.start()
-
-    def stop(self) -> None:
-        """End the query; a batch in ``receive`` is waited for, later ones are not received any more.
-
-        ``ended`` has been called when this returns.
-        """
-        self._is_stopping = True
-        with self._receiving:
-            pass
-        if self._spark.process.is_alive:
-            with self._spark.deadline(_CALL_SECONDS), contextlib.suppress(*FAILURES):
-                self._handle.stop()
-        self._watch.join()
-        if not self._is_forgotten:
-            self._is_forgotten = True
-            self._spark.forget_query(self._on_batch)
-        self._spark.discard(self._checkpoint)
-
-    def _wait_for_the_end(self) -> None:
-        failure: BaseException | None = None
-        try:
-            self._handle.awaitTermination()
-        except FAILURES as error:
-            failure = error
-        if self._raised is not None:
-            self._ended(self._raised)
-        elif self._is_stopping and self._spark.process.is_alive:
-            self._ended(None)
-        else:
-            self._ended(failure or Transient("the streaming query ended by itself"))
-
-    def _on_batch(self, frame: DataFrame, _: int) -> None:
-        """Carry one micro-batch over; called by Spark, which waits for it.
-
-        What is raised is kept here, as it is: on its way through the JVM it would become text.
-        """
-        # The first batch may be ready before start() has returned the handle.
-        self._begun.wait(_CALL_SECONDS)
-        try:
-            rows = frame.toArrow()
-            ends = self._ends()
-        except Exception as error:
-            # A stop interrupts the job of a batch that nobody will receive.
-            if not self._is_stopping:
-                self._raised = error
-            raise
-        with self._receiving:
-            if self._is_stopping:
-                return
-            try:
-                self._receive(rows, ends)
-            except BaseException as error:
-                self._raised = error
-                if isinstance(error, Exception):
-                    raise
-                # py4j carries only these over; with anything else its thread would end without an answer.
-                raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-    def _ends(self) -> dict[int, int]:
-        """Return the end of the running micro-batch; the rows cannot tell, a filter may have dropped them."""
-        offsets = self._handle._jsq.streamingQuery().availableOffsets().values()  # noqa: SLF001
-        if offsets.size() != 1:
-            raise BrokenLaw(f"a query with {offsets.size()} sources")
-        by_topic = json.loads(offsets.head().json())
-        # Kafka's source says {topic: {partition: offset}}; of the synthetic one nothing needs to be known.
-        return {
-            int(partition): offset
-            for by_partition in by_topic.values()
-            if isinstance(by_partition, dict)
-            for partition, offset in by_partition.items()
-        }
 
 
 def operators(frame: DataFrame) -> list[Operator]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from standby.adapters.pyspark import FAILURES, Spark, first_line
+from standby.adapters.pyspark_query import begin
 from standby.adapters.spark_process import class_archive
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
@@ -95,7 +96,7 @@ def _exercise(spark: Spark) -> None:
         if received == _BATCHES:
             done.set()
 
-    query = spark.begin(frame, new_checkpoint(), receive, lambda _: done.set())
+    query = begin(spark, frame, new_checkpoint(), receive, lambda _: done.set())
     try:
         done.wait(_BATCH_SECONDS)
     finally:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from standby.adapters.kafka_input import InputBounds
-from standby.adapters.pyspark import FAILURES, Query, Spark, first_line, is_users, operators, types
+from standby.adapters.pyspark import FAILURES, Spark, first_line, is_users, operators, types
+from standby.adapters.pyspark_query import Ended, Query, Receive, begin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError, Transient
 from standby.feed.batches import split
@@ -96,8 +97,12 @@ class SparkFeed:
                 starts.update((batch.task, batch.end) for batch in batches)
 
         def ended(failure: BaseException | None) -> None:
-            self._failure = None if failure is None else self._judged(failure, starts)
-            self._ended.set()
+            self._failure = failure
+            try:
+                if failure is not None:
+                    self._failure = self._judged(failure, starts)
+            finally:
+                self._ended.set()
 
         self._failure = None
         self._ended.clear()
@@ -147,8 +152,8 @@ class SparkFeed:
         self,
         positions: Mapping[int, int],
         batch_max_records: int,
-        receive: Any,
-        ended: Any,
+        receive: Receive,
+        ended: Ended,
     ) -> Query:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
@@ -168,7 +173,7 @@ class SparkFeed:
                     self._transform, rows, self._config.transform, check=not self._is_checked
                 )
                 self._is_checked = True
-                return spark.begin(frame, new_checkpoint(), receive, ended)
+                return begin(spark, frame, new_checkpoint(), receive, ended)
         except FAILURES as error:
             if spark.has_died(error):
                 raise Transient("Spark's JVM has died") from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from standby.adapters.kafka_input import InputBounds
-    from standby.adapters.pyspark import Ended, Query, Receive
+    from standby.adapters.pyspark_query import Ended, Query, Receive
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -38,7 +38,8 @@ class Broker:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        # Idempotent, or records of a new topic, sent again by a busy machine, come in another order.
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
 
     def topic(self, partitions: int = 1) -> str:
         name = f"feed-{uuid.uuid4().hex[:12]}"

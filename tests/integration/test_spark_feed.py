@@ -109,7 +109,7 @@ def filled_topic(bootstrap: str, records: int, value: str = '{{"a": [{0}], "n": 
 
 
 def produce(bootstrap: str, topic: str, values: list[str]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), b"key-%d" % (number % 7), 0)
         producer.poll(0)
@@ -255,10 +255,11 @@ def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from standby.adapters import pyspark
+    from standby.adapters import pyspark_query
+    from standby.adapters.pyspark import Spark
 
-    refused = {**pyspark._ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs": "often"}
-    monkeypatch.setattr(pyspark, "_ASYNC_PROGRESS", refused)
+    refused = {**pyspark_query._ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs": "often"}
+    monkeypatch.setattr(pyspark_query, "_ASYNC_PROGRESS", refused)
     feed, seen = make(filled_topic(bootstrap, 5, "v{0}")), Deliveries()
     with caplog.at_level(logging.WARNING):
         feed.start({TASK: 2}, seen)
@@ -267,8 +268,8 @@ def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
     assert seen.batches[0].start == 2
     assert seen.column("value") == [b"v2", b"v3", b"v4"]
     feed.stop()
-    assert pyspark.Spark._shared is not None
-    pyspark.Spark._shared._has_async_progress = True
+    assert Spark._shared is not None
+    Spark._shared.has_async_progress = True
 
 
 def test_many_starts_leave_nothing_behind(bootstrap: str, make: Callable[..., Feed]) -> None:
