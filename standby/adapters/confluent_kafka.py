@@ -62,7 +62,9 @@ class KafkaBroker:
         self._config = config
         self._definition = definition
         self._input = config.inputs[0]
-        self._admin = AdminClient({**kafka_settings(config)})
+        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
+        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
+        self._admin = AdminClient({**kafka_settings(config, metadata_max_age_ms=2_000)})
         # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
         self._member = Consumer(
             kafka_settings(

@@ -28,7 +28,9 @@ class InputBounds:
     def __init__(self, settings: Settings, topic: str, timeout_seconds: float = 5.0) -> None:
         self._topic = topic
         self._timeout_seconds = timeout_seconds
-        self._client = AdminClient(dict(settings), logger=_LOG)
+        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
+        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
+        self._client = AdminClient({**settings, "metadata.max.age.ms": 2_000}, logger=_LOG)
 
     def ask(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
