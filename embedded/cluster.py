@@ -37,6 +37,7 @@ from embedded.processes import (
 )
 from embedded.registry import (
     ID_FILE,
+    PATIENCE_SECONDS,
     cluster_directory,
     end,
     end_abandoned,
@@ -439,7 +440,7 @@ class LocalCluster:
 
     def down(self) -> None:
         """End every process of the cluster and remove its directory; nothing is wrong if it is gone already."""
-        with locked(self.directory):
+        with locked(self.directory, PATIENCE_SECONDS):
             remove(self.directory)
 
     def _start_all(self, blueprint: Blueprint, show: Callable[[str], None], timeout_seconds: float) -> None:
@@ -573,7 +574,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        with locked(self.directory):
+        with locked(self.directory, PATIENCE_SECONDS):
             self._refresh()
             yield
 

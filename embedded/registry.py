@@ -11,9 +11,10 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from embedded.places import clusters_directory
 from embedded.processes import Owned, boot_id, is_alive
@@ -21,6 +22,9 @@ from embedded.state import load
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 ID_FILE: Final = "cluster-id"
+
+#: How long a command waits for another one's change; all but a start are done in less.
+PATIENCE_SECONDS: Final = 10.0
 
 
 def names(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -32,7 +36,7 @@ def names(environment: Mapping[str, str] | None = None) -> list[str]:
 def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
     """End the cluster of that name, whatever is left of it; return whether there was anything."""
     directory = cluster_directory(name, os.environ if environment is None else environment)
-    with locked(directory):
+    with locked(directory, PATIENCE_SECONDS):
         return remove(directory)
 
 
@@ -56,8 +60,25 @@ def cluster_directory(name: str, environment: Mapping[str, str]) -> Path:
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Keep every other command from changing the same cluster; whoever dies lets go."""
+def locked(directory: Path, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Keep every other command from changing the same cluster; whoever dies lets go.
+
+    Raises :class:`Unavailable` when another one does so for longer than ``patience_seconds``.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while (lock := _try_lock(directory)) is None:
+        if time.monotonic() >= deadline:
+            raise Unavailable(f"another command is changing the embedded cluster {directory.name!r}")
+        time.sleep(0.02)
+    with lock:
+        try:
+            yield
+        finally:
+            if not directory.exists():
+                _lock_file(directory).unlink(missing_ok=True)
+
+
+def _try_lock(directory: Path) -> TextIO | None:
     path = _lock_file(directory)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,19 +87,15 @@ def locked(directory: Path) -> Iterator[None]:
         raise Unavailable(
             f"{path.parent} cannot be written ({error.strerror}): let STANDFAST_HOME name a directory that can"
         ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_current = path.stat().st_ino == os.fstat(lock.fileno()).st_ino
-        except (BlockingIOError, FileNotFoundError):
-            is_current = False
-        if not is_current:  # somebody holds it, or has just removed it with the cluster
-            raise Unavailable(f"another command is changing the embedded cluster {directory.name!r}")
-        try:
-            yield
-        finally:
-            if not directory.exists():
-                path.unlink(missing_ok=True)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one who held it may have removed it with the cluster; then this is nobody's lock any more.
+        if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    lock.close()
+    return None
 
 
 def _lock_file(directory: Path) -> Path:

@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from embedded.processes import Identity, boot_id, is_alive, look
 from standby.errors import BadConfiguration, Unavailable
 
 #: One that stays in its session, one that leaves it, one that leaves its environment, too.
+STATES = ("WAITING", "REQUESTED", "RUNNING", "SUCCEEDED", "FAILED", "KILLED")
 SCRIPT = "setsid sleep 1001 & setsid env -i sleep 1002 & exec sleep 1003"
 
 
@@ -52,13 +54,24 @@ def client(cluster: LocalCluster) -> Iterator[Any]:
             yield client
 
 
+@dataclass(frozen=True)
+class Sleeping:
+    """An application with one container on each host, of a service named like the host."""
+
+    client: Any
+    #: Of each host, the processes in its container.
+    processes: Mapping[str, set[int]]
+
+    def states(self, host: str) -> list[str]:
+        return [str(each.state) for each in self.client.get_containers(services=[host], states=list(STATES))]
+
+
 @contextlib.contextmanager
-def application(client: Any, cluster: LocalCluster) -> Iterator[Mapping[str, set[int]]]:
-    """An application with one container on each host; yields each host's container processes."""
+def application(client: Any, cluster: LocalCluster) -> Iterator[Sleeping]:
     import skein
 
     services = {
-        f"h{number}": skein.Service(
+        host: skein.Service(
             instances=1,
             resources=skein.Resources("64 MiB", 1),
             script=SCRIPT,
@@ -67,7 +80,7 @@ def application(client: Any, cluster: LocalCluster) -> Iterator[Mapping[str, set
             nodes=[host],
             relax_locality=False,
         )
-        for number, host in enumerate(cluster.hosts)
+        for host in cluster.hosts
     }
     master = skein.Master(resources=skein.Resources("256 MiB", 1), script="sleep 1000")
     application_id = client.submit(skein.ApplicationSpec(name="sleep", services=services, master=master))
@@ -85,11 +98,11 @@ def application(client: Any, cluster: LocalCluster) -> Iterator[Mapping[str, set
             }
 
         eventually(lambda: all(len(each) == 3 for each in sleepers().values()))
-        yield sleepers()
+        yield Sleeping(client.connect(application_id), sleepers())
     finally:
         client.kill_application(application_id)
         # YARN ends a container's session; those that left it would stay.
-        eventually(lambda: all(each.command[0] == "sleep" for each in cluster.container_processes()))
+        eventually(lambda: all(each.command[:1] in {(), ("sleep",)} for each in cluster.container_processes()))
         for each in cluster.container_processes():
             each.send(signal.SIGKILL)
         eventually(lambda: not cluster.container_processes())
@@ -136,9 +149,9 @@ def test_topics_with_broker_time_and_transactions(cluster: LocalCluster) -> None
 
 
 def test_containers_are_found_whatever_they_did_to_hide(cluster: LocalCluster, client: Any) -> None:
-    with application(client, cluster) as sleepers:
+    with application(client, cluster) as sleeping:
         found = cluster.container_processes()
-        assert set().union(*sleepers.values()) <= {each.pid for each in found}
+        assert set().union(*sleeping.processes.values()) <= {each.pid for each in found}
         assert {each.container_id.partition("_")[0] for each in found} <= {"container", ""}
         status = {each.host: each for each in cluster.status().hosts}
         assert all(status[host].containers >= 1 for host in cluster.hosts)
@@ -147,13 +160,13 @@ def test_containers_are_found_whatever_they_did_to_hide(cluster: LocalCluster, c
 def test_a_host_dies_with_all_its_processes_and_comes_back_with_its_disk(
     cluster: LocalCluster, client: Any
 ) -> None:
-    with application(client, cluster) as sleepers:
+    with application(client, cluster) as sleeping:
         victim, *others = (host for host in reversed(cluster.hosts) if not has_master(cluster, host))
         kept = cluster.host_state_directory(victim) / "kept"
         kept.write_text("state", encoding="utf-8")
         assert cluster.kill_host(victim) > 3
-        assert {state_of(pid) for pid in sleepers[victim]} == {"gone"}
-        assert all(state_of(pid) == "S" for host in others for pid in sleepers[host])
+        assert {state_of(pid) for pid in sleeping.processes[victim]} == {"gone"}
+        assert all(state_of(pid) == "S" for host in others for pid in sleeping.processes[host])
         assert not cluster.container_processes(victim)
         assert not cluster.status().is_whole
 
@@ -162,17 +175,20 @@ def test_a_host_dies_with_all_its_processes_and_comes_back_with_its_disk(
         assert time.monotonic() - begin < 60
         assert cluster.status().is_whole
         assert kept.read_text(encoding="utf-8") == "state"
+        # Known again, and so without what ran there before: YARN does not wait for the old one's expiry.
+        eventually(lambda: sleeping.states(victim) == ["FAILED"])
+        assert sleeping.states(others[0]) == ["RUNNING"]
         with pytest.raises(BadConfiguration, match=f"the host {victim} runs"):
             cluster.start_host(victim)
 
 
 def test_a_silent_death_closes_no_connection_until_it_is_finished(cluster: LocalCluster, client: Any) -> None:
-    with application(client, cluster) as sleepers:
+    with application(client, cluster) as sleeping:
         victim = next(host for host in cluster.hosts if not has_master(cluster, host))
         port = next(each.ports["rpc"] for each in cluster.status().servers if each.name.endswith(victim))
         with socket.create_connection((victim, port), timeout=5) as connection:
             cluster.kill_host(victim, silent=True)
-            assert {state_of(pid) for pid in sleepers[victim]} == {"T"}
+            assert {state_of(pid) for pid in sleeping.processes[victim]} == {"T"}
             assert all(each.is_stopped for each in cluster.container_processes(victim))
             connection.settimeout(0.5)
             with pytest.raises(TimeoutError):
@@ -182,7 +198,7 @@ def test_a_silent_death_closes_no_connection_until_it_is_finished(cluster: Local
             eventually(lambda: probes.nodes(cluster.resource_manager_url)[victim].state == "LOST")
             assert cluster.finish_silent(victim) > 3
         assert not cluster.container_processes(victim)
-        assert {state_of(pid) for pid in sleepers[victim]} == {"gone"}
+        assert {state_of(pid) for pid in sleeping.processes[victim]} == {"gone"}
         cluster.start_host(victim)
 
 
