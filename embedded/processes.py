@@ -204,13 +204,21 @@ class Owned:
         Those in ``first`` die first, so that they can neither start others nor tell of their end. Raises
         :class:`Unavailable` when some do not go.
         """
-        return self._until_none(host, lambda _: True, signal.SIGKILL, first, timeout_seconds)
+        killed = self._until_none(host, lambda _: True, signal.SIGKILL, first, timeout_seconds)
+        # A dying process drops its environment, and with it the mark, before its ports.
+        deadline = time.monotonic() + timeout_seconds
+        while left := [identity for identity in killed if is_alive(identity)]:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the processes {_numbers(left)} do not die")
+            time.sleep(_POLL_SECONDS)
+        return len(killed)
 
     def stop(self, host: str, *, first: Iterable[Identity] = (), timeout_seconds: float = 20) -> int:
         """Hold every process of a host with SIGSTOP until none runs; return how many there were."""
-        return self._until_none(
+        held = self._until_none(
             host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
         )
+        return len(held)
 
     def _until_none(
         self,
@@ -219,25 +227,28 @@ class Owned:
         number: signal.Signals,
         first: Iterable[Identity],
         timeout_seconds: float,
-    ) -> int:
+    ) -> set[Identity]:
         reached = {identity for identity in first if send(identity, number)}
         deadline = time.monotonic() + timeout_seconds
         # Again and again: one of them may have started another just before it was reached.
         while left := [each.identity for each in self.processes(host) if concerns(each)]:
             if time.monotonic() > deadline:
-                numbers = ", ".join(str(each.pid) for each in left)
-                raise Unavailable(f"the processes {numbers} do not react to {number.name}")
+                raise Unavailable(f"the processes {_numbers(left)} do not react to {number.name}")
             fresh = [identity for identity in left if identity not in reached]
             reached.update(identity for identity in fresh if send(identity, number))
             if not fresh:
                 time.sleep(_POLL_SECONDS)
-        return len(reached)
+        return reached
 
     def _is_marked(self, pid: int, host: str | None) -> bool:
         environment = environment_of(pid)
         return environment.get(CLUSTER_MARK) == self.cluster_id and (
             host is None or environment.get(HOST_MARK) == host
         )
+
+
+def _numbers(identities: Iterable[Identity]) -> str:
+    return ", ".join(str(each.pid) for each in identities)
 
 
 def _all() -> Iterator[Process]:
