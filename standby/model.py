@@ -149,6 +149,11 @@ class ReplicaStatus:
     """Unix milliseconds at which the replica entered its phase, by the container's clock."""
     detail: str = ""
     """Why it FAILED or was FENCED: an error's first line."""
+    entered: Mapping[Phase, int] = field(default_factory=dict)
+    """Phases since it was last ordered to become active → Unix milliseconds of its entry.
+
+    A phase may be shorter than the time between two reports; here it is still told.
+    """
 
     @property
     def lag_records(self) -> int | None:

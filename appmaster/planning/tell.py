@@ -69,8 +69,9 @@ def followed_failover(view: ClusterView, container: Container) -> ClusterView:
         if status is None or status.role is not Role.ACTIVE or status.epoch != recorded.epoch:
             done = False
             continue
-        if status.phase in _MILESTONES:
-            phases.setdefault((task, status.phase), status.since_ms)
+        for phase, at_ms in {status.phase: status.since_ms, **status.entered}.items():
+            if phase in _MILESTONES:
+                phases.setdefault((task, phase), at_ms)
         waiting = (
             status.input_end is None
             or status.input_committed is None

@@ -42,6 +42,7 @@ class HeldReplica:
         self.replica = replica
         self.job: Final = job
         self.since_ms = job.environment.clock()
+        self._entered: dict[Phase, int] = {}
         self.detail = ""
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
@@ -75,6 +76,9 @@ class HeldReplica:
             self.detail = detail
         if has_changed:
             self.since_ms = self.job.environment.clock()
+            # A new mapping: the old one may be on its way in a report.
+            before = {} if replica.phase is Phase.FENCING else self._entered
+            self._entered = {**before, replica.phase: self.since_ms}
             self._behind_since = None
             _log.info(
                 "%s: %s → %s at epoch %d%s",
@@ -150,6 +154,7 @@ class HeldReplica:
             input_end=input_end.offset if input_end is not None else None,
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
             since_ms=self.since_ms,
+            entered=self._entered,
             detail=self.detail,
         )
 

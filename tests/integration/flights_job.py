@@ -86,7 +86,7 @@ class FlightsJob:
         run = self.run_id
         bootstrap = self.cluster.kafka_bootstrap
         wait_until_processed(bootstrap, cluster=JOB, job=JOB, run=run)
-        assert self.scenario.wait_until_whole(timeout_seconds=PATIENCE_SECONDS) is not None
+        assert self.scenario.wait_until_whole() is not None
         assert self.scenario.watch.same_host_violations == frozenset(), (
             "copies of one task were seen on one host"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,16 @@ def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
 
 def kinds(events: list[Event]) -> list[str]:
     return [each.kind for each in events]
+
+
+def scrape(job: FlightsJob) -> str:
+    """Return the leader's metrics, as Prometheus gets them."""
+    leader = job.ask("status", "flights")["leader"]
+    with urllib.request.urlopen(
+        f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=5
+    ) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 def epochs(job: FlightsJob) -> dict[int, int]:
@@ -53,6 +64,11 @@ def test_killed_active_is_replaced_in_place_and_comes_back_as_a_standby(job: Fli
     assert (after[0], after[2]) == (before[0] + 1, before[2] + 1)
     assert (after[1], after[3]) == (before[1], before[3]), "tasks of the other processor are left alone"
     assert "failover_without_standby" not in kinds(job.events(begun))
+    metrics = scrape(job)
+    lost = 'standfast_container_failures_total{job="flights",reason="port-refused",role="active"} 1.0'
+    assert lost in metrics
+    assert 'standfast_failovers_total{job="flights",policy="promote"} 1.0' in metrics
+    assert 'standfast_failover_seconds_count{phase="fenced"} 2.0' in metrics, "one for each task"
 
 
 def test_killed_standby_is_created_again_and_no_active_is_touched(job: FlightsJob) -> None:
@@ -137,6 +153,11 @@ def test_commands_tell_what_runs_where(job: FlightsJob) -> None:
     assert len(job.ask("containers", "flights")) == 4
     assert "failover started" in job.standfast("events", "flights")
     assert "leading under epoch" in job.standfast("logs", "flights")
+    metrics = scrape(job)
+    # Counted since the present leader's start, which came after most failures of this module.
+    assert 'standfast_in_sync_replicas{job="flights",partition="0",stage="main"} 2.0' in metrics
+    assert "standfast_is_leader 1.0" in metrics
+    assert 'standfast_replica_lag_records{copy="0"' in metrics
     refused = job.standfast("submit", "examples/flights/flights.yaml", status=2)
     assert "runs already" in refused
     assert "no job nothing" in job.standfast("status", "nothing", status=2)
