@@ -80,7 +80,7 @@ $(VENV)/standfast-installed: pyproject.toml $(VENV)/packages-installed
 check-python:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 or 3.11 on the PATH: install one (Debian 12:" \
 		"apt-get install python3 python3-venv) or name it, make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c '$(FITS)' || { echo "make: $(PYTHON) is not Python 3.10 or 3.11 ($$($(PYTHON) --version 2>&1))." \
+	@$(PYTHON) -c '$(FITS)' || { echo "make: $(PYTHON) is not Python 3.10 or 3.11 ($$($(PYTHON) --version 2>&1 | head -1))." \
 		"Skein needs the distutils that 3.12 dropped. Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 check-java: check-python

@@ -230,12 +230,16 @@ class Owned:
     ) -> set[Identity]:
         reached = {identity for identity in first if send(identity, number)}
         deadline = time.monotonic() + timeout_seconds
-        # Again and again: one of them may have started another just before it was reached.
-        while left := [each.identity for each in self.processes(host) if concerns(each)]:
-            if time.monotonic() > deadline:
-                raise Unavailable(f"the processes {_numbers(left)} do not react to {number.name}")
+        # Again and again, since one of them may have started another just before it was reached; and once more
+        # when none is left, since one that is just becoming another program shows no environment meanwhile.
+        empty_looks = 0
+        while empty_looks < 2:
+            left = [each.identity for each in self.processes(host) if concerns(each)]
             fresh = [identity for identity in left if identity not in reached]
             reached.update(identity for identity in fresh if send(identity, number))
+            empty_looks = 0 if left else empty_looks + 1
+            if left and time.monotonic() > deadline:
+                raise Unavailable(f"the processes {_numbers(left)} do not react to {number.name}")
             if not fresh:
                 time.sleep(_POLL_SECONDS)
         return reached
