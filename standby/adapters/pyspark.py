@@ -132,7 +132,7 @@ class Spark:
         self.remove_discarded()
 
     def count_query(self) -> None:
-        """Take note that a query has begun."""
+        """Take note that a query is about to begin."""
         with Spark._guard:
             self._queries += 1
 
@@ -142,6 +142,8 @@ class Spark:
         A container starts a query every half minute for months.
         """
         gateway: Any = self.session.sparkContext._gateway  # noqa: SLF001
+        if gateway is None:
+            return  # the session ended before the query was seen to
         # Spark would drop its own reference some day, and the connection to say so may be gone by then.
         callbacks = gateway.gateway_property.pool
         for key, value in list(callbacks.dict.items()):

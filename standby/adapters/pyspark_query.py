@@ -55,9 +55,9 @@ class Query:
         self._begun = threading.Event()
         self._receiving = threading.Lock()
         self._is_stopping = False
-        self._is_forgotten = False
         self._raised: BaseException | None = None
         checkpoint.mkdir(parents=True, exist_ok=True)
+        spark.count_query()
         try:
             self._handle: StreamingQuery = (
                 frame.writeStream.foreachBatch(self._on_batch)
@@ -67,9 +67,9 @@ class Query:
                 .start()
             )
         except BaseException:
+            spark.forget_query(self._on_batch)
             spark.discard(checkpoint)
             raise
-        spark.count_query()
         self._begun.set()
         self._watch = threading.Thread(target=self._wait_for_the_end, name="spark-query", daemon=True)
         self._watch.start()
@@ -86,9 +86,6 @@ class Query:
             with self._spark.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 self._handle.stop()
         self._watch.join()
-        if not self._is_forgotten:
-            self._is_forgotten = True
-            self._spark.forget_query(self._on_batch)
         self._spark.discard(self._checkpoint)
 
     def _wait_for_the_end(self) -> None:
@@ -98,11 +95,15 @@ class Query:
         except FAILURES as error:
             failure = error
         if self._raised is not None:
-            self._ended(self._raised)
+            failure = self._raised
         elif self._is_stopping and self._spark.process.is_alive:
-            self._ended(None)
-        else:
-            self._ended(failure or Transient("the streaming query ended by itself"))
+            failure = None
+        elif failure is None:
+            failure = Transient("the streaming query ended by itself")
+        try:
+            self._ended(failure)
+        finally:
+            self._spark.forget_query(self._on_batch)
 
     def _on_batch(self, frame: DataFrame, _: int) -> None:
         """Carry one micro-batch over; called by Spark, which waits for it.

@@ -294,6 +294,18 @@ def test_many_starts_leave_nothing_behind(bootstrap: str, make: Callable[..., Fe
     assert descriptors_later <= descriptors + 5
 
 
+def test_an_empty_input_is_no_hindrance_to_warming(bootstrap: str, make: Callable[..., Feed]) -> None:
+    topic = filled_topic(bootstrap, 0)
+    feed, seen = make(topic, "row_by_row"), Deliveries()
+    feed.warm()
+    assert feed.is_warm
+    feed.start({TASK: 0}, seen)
+    produce(bootstrap, topic, ['{"a": [7], "n": 0}'])
+    seen.wait_for(feed, 1)
+    assert seen.column("name") == ["zero"]
+    feed.stop()
+
+
 def test_a_cancelled_rehearsal_returns_at_once(bootstrap: str, make: Callable[..., Feed]) -> None:
     feed = make(filled_topic(bootstrap, 2000))
     took = []
