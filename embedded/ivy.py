@@ -35,7 +35,7 @@ _CAUSES: Final = (
     ),
     (
         re.compile(
-            r"UnknownHostException|NoRouteToHost|Network is unreachable|Connection refused|ConnectException"
+            r"UnknownHostException|Host \S+ not found|NoRouteToHost|Network is unreachable|Connection refused|ConnectException"
             r"|[Cc]onnect(?:ion)? timed out|SocketTimeoutException|SSLHandshakeException|Connection reset"
         ),
         (
