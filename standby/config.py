@@ -445,7 +445,10 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
         yield f"job.state.dir: {config.state_dir!r} is not an absolute path"
     longest = naming.changelog_topic(config.cluster, config.job_name, config.stage, "0" * 32)
     if len(longest) > 249:
-        yield f"job.name, cluster.name: too long together; the changelog's topic would have {len(longest)} characters, Kafka allows 249"
+        yield (
+            "job.name, cluster.name: too long together; "
+            f"the changelog's topic would have {len(longest)} characters, Kafka allows 249"
+        )
     if config.stores and len(set(config.stores)) != len(config.stores):
         yield "task.stores: a name is given twice"
     if set(config.inputs) & set(config.outputs):
