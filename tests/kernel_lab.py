@@ -74,7 +74,7 @@ class Lab:
         self.records = FileRecords(directory / "records.json")
         self._named: dict[int, tuple[int, int, bool]] = {}
         self.input: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(tasks)]
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
         self._number = 0
         topics = [
             NewTopic(f"{name}-in", tasks, 1),
