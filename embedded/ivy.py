@@ -36,7 +36,8 @@ _CAUSES: Final = (
     (
         re.compile(
             r"UnknownHostException|Host \S+ not found|NoRouteToHost|Network is unreachable"
-            r"|Connection refused|ConnectException|[Cc]onnect(?:ion)? timed out|SocketTimeoutException|SSLHandshakeException|Connection reset"
+            r"|Connection refused|ConnectException|[Cc]onnect(?:ion)? timed out"
+            r"|SocketTimeoutException|SSLHandshakeException|Connection reset"
         ),
         (
             "the repository cannot be reached: check the network and the proxy (JAVA_TOOL_OPTIONS takes "

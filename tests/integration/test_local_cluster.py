@@ -102,7 +102,9 @@ def application(client: Any, cluster: LocalCluster) -> Iterator[Sleeping]:
     finally:
         client.kill_application(application_id)
         # YARN ends a container's session; those that left it would stay.
-        eventually(lambda: all(each.command[:1] in {(), ("sleep",)} for each in cluster.container_processes()))
+        eventually(
+            lambda: all(each.command[:1] in {(), ("sleep",)} for each in cluster.container_processes())
+        )
         for each in cluster.container_processes():
             each.send(signal.SIGKILL)
         eventually(lambda: not cluster.container_processes())
