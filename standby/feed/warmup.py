@@ -91,9 +91,15 @@ class WarmUp:
         to the real start to report.
         """
         try:
-            if self._clock() < self._due_at or self._cancelled.is_set():
+            is_due = self._clock() >= self._due_at
+            # The first real rows are not waited for until the next rehearsal is due: before them no
+            # rehearsal has read from Kafka, and a start would load all of that.
+            is_waiting_for_rows = self._has_run and not self._has_read_kafka
+            if self._cancelled.is_set() or not (is_due or is_waiting_for_rows):
                 return
             spans = self._recent()
+            if not is_due and not spans:
+                return
             is_first = not self._has_run or (bool(spans) and not self._has_read_kafka)
             for batches in FIRST if is_first else (1,):
                 self._rehearse(spans, batches)

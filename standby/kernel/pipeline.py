@@ -29,7 +29,8 @@ _LOOK_SECONDS: Final = 0.1
 #: once for all of them is quicker than stopping it again for each.
 _GATHER_SECONDS: Final = 0.3
 
-_WARM_SECONDS: Final = 10.0
+#: How often the feed may do something for its warmth; it knows itself when that is due.
+_WARM_SECONDS: Final = 2.0
 
 #: For so long after a task set out to become active nothing is warmed up: as a rule it has arrived by then.
 #: One that has to restore first takes longer, and had better find the pipeline warm.

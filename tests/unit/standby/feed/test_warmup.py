@@ -169,3 +169,15 @@ def test_an_input_that_cannot_be_asked_is_told() -> None:
     stage.is_away = True
     with pytest.raises(Transient):
         warm_up(stage).run()
+
+
+def test_the_first_real_rows_are_rehearsed_without_waiting_for_the_next_turn() -> None:
+    stage, clock = ScriptedStage({0: (0, 0)}), Clock()
+    warm = warm_up(stage, clock)
+    warm.run()
+    clock.now += 2
+    warm.run()
+    assert len(stage.queries) == len(FIRST), "nothing new while there are no rows"
+    stage.known[0] = (0, 50)
+    warm.run()
+    assert [positions for positions, _ in stage.queries[len(FIRST) :]] == [{0: 0}] * len(FIRST)
