@@ -12,7 +12,7 @@ from typing import Final
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 
-#: The session's settings; a job may change those that are not in `_OWNED`. Measured: docs of each below.
+#: The session's settings; a job may change them.
 _SESSION: Final = {
     "spark.driver.memory": "512m",
     "spark.ui.enabled": "false",
@@ -31,6 +31,9 @@ _SESSION: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Each query leaves what its consumers had fetched ahead; half a minute is enough to keep it.
+    "spark.kafka.consumer.fetchedData.cache.timeout": "30s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "15s",
     # A container lives for months; nobody looks at the history of its jobs.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
