@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from embedded.cluster import LocalCluster
 from embedded.jars import classpath
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap() -> Iterator[str]:
-    """A real broker: the one that `STANDFAST_KAFKA` names, else that of a cluster of our own."""
-    if os.environ.get("STANDFAST_KAFKA"):
-        yield os.environ["STANDFAST_KAFKA"]
-        return
-    with LocalCluster.start(f"contracts-{os.getpid()}", nodes=1, is_temporary=True) as cluster:
-        yield cluster.kafka_bootstrap
+def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
+    """A real broker: the one that `STANDFAST_KAFKA` names, else the shared cluster's."""
+    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
 
 
 @pytest.fixture(scope="session")

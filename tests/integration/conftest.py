@@ -1,18 +1,10 @@
-"""What the integration tests share: one embedded cluster for the whole session, and its logs on failure."""
+"""Every test in this folder runs on real servers."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-
-from embedded.cluster import LocalCluster, end_abandoned
-from embedded.terminal import Progress
-
-_TAIL_LINES = 60
-_TAIL_FILES = 12
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,40 +12,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.integration)
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper, Kafka and YARN with three hosts. Whoever lets a host or a server die starts it again."""
-    end_abandoned()
-    progress = Progress()
-    cluster = LocalCluster.start(f"test-{os.getpid()}", is_temporary=True, show=progress.show)
-    progress.close()
-    with cluster:
-        yield cluster
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the newest container and master logs to the report of a test that failed on the cluster."""
-    report = yield
-    cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, LocalCluster):
-        report.sections.append(("logs of the embedded cluster", _logs(cluster)))
-    return report
-
-
-def _logs(cluster: LocalCluster) -> str:
-    logs = [
-        path
-        for host in cluster.hosts
-        for path in (cluster.host_directory(host) / "logs").rglob("*")
-        if path.is_file() and path.stat().st_size
-    ]
-    newest = sorted(logs, key=lambda path: path.stat().st_mtime)[-_TAIL_FILES:]
-    return "\n".join(_tail(path) for path in newest) or "no container has written anything"
-
-
-def _tail(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join((f"==> {path}", *lines[-_TAIL_LINES:]))
