@@ -74,7 +74,9 @@ class Lab:
         self.records = FileRecords(directory / "records.json")
         self._named: dict[int, tuple[int, int, bool]] = {}
         self.input: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(tasks)]
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True}
+        )
         self._number = 0
         topics = [
             NewTopic(f"{name}-in", tasks, 1),
@@ -118,7 +120,8 @@ class Lab:
             value = END if self._number % 11 == 0 else f"value {self._number}".encode()
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
-        self._producer.flush(30)
+        # What is delivered after this would be missing in the model.
+        assert self._producer.flush(120) == 0
         for partition, offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
 
