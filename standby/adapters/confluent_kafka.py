@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from standby.adapters.kafka_changelog import KafkaChangelog
+from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
 from standby.adapters.kafka_writer import KafkaWriter
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
@@ -64,7 +64,9 @@ class KafkaBroker:
         self._input = config.inputs[0]
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        self._admin = AdminClient({**kafka_settings(config, metadata_max_age_ms=2_000)})
+        self._admin = AdminClient(
+            {**kafka_settings(config, metadata_max_age_ms=2_000, reconnect_backoff_max_ms=RECONNECT_MS)}
+        )
         # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
         self._member = Consumer(
             kafka_settings(
@@ -74,6 +76,7 @@ class KafkaBroker:
                 isolation_level="read_committed",
                 retry_backoff_ms=5,
                 retry_backoff_max_ms=50,
+                reconnect_backoff_max_ms=RECONNECT_MS,
             )
         )
         self._group = self._member.consumer_group_metadata()

@@ -15,6 +15,10 @@ from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 
+#: How long a client waits at most before it tries again to reach a broker that is away. After an outage of some
+#: seconds librdkafka's default of 10 s would add as much to the recovery.
+RECONNECT_MS: Final = 1_000
+
 #: Memory for fetched records that nobody has taken yet, all partitions together.
 _QUEUE_BYTES: Final = 64 << 20
 
@@ -40,6 +44,7 @@ class KafkaChangelog:
                 fetch_message_max_bytes=8 << 20,
                 fetch_max_bytes=_QUEUE_BYTES,
                 fetch_min_bytes=1,
+                reconnect_backoff_max_ms=RECONNECT_MS,
                 queued_min_messages=1_000_000,
                 queued_max_messages_kbytes=_QUEUE_BYTES >> 10,
             )

@@ -21,6 +21,9 @@ _Futures = Mapping[TopicPartition, "concurrent.futures.Future[Any]"]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+#: After an outage of some seconds librdkafka's default of 10 s would add as much to the recovery.
+_RECONNECT: Final = {"reconnect.backoff.max.ms": 1_000}
+
 
 class InputBounds:
     """Asks where the partitions of a topic begin and end, over one connection that is kept."""
@@ -30,7 +33,7 @@ class InputBounds:
         self._timeout_seconds = timeout_seconds
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        self._client = AdminClient({**settings, "metadata.max.age.ms": 2_000}, logger=_LOG)
+        self._client = AdminClient({**settings, "metadata.max.age.ms": 2_000, **_RECONNECT}, logger=_LOG)
 
     def ask(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
@@ -100,6 +103,7 @@ class InputReader:
                 # With the default, 1 s, a reader that is faster than its queue stalls.
                 "fetch.queue.backoff.ms": 5,
                 "queued.max.messages.kbytes": 16_384,
+                **_RECONNECT,
             },
             logger=_LOG,
         )

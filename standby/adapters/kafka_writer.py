@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from standby.adapters.kafka_changelog import RECONNECT_MS
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import WriterLost
@@ -58,6 +59,7 @@ class KafkaWriter:
             # percentile, 25 ms with these (measured).
             retry_backoff_ms=1,
             retry_backoff_max_ms=10,
+            reconnect_backoff_max_ms=RECONNECT_MS,
         )
         # As the Java clients do it, so that others can join with what we write.
         self._settings.setdefault("partitioner", "murmur2_random")
