@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Final
 
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Unavailable
 
 _log = logging.getLogger("appmaster.supervisor")
 
@@ -57,11 +57,15 @@ def supervise(command: list[str]) -> int:
             return status
         if ending.is_set():
             return status
-        short_lives = 0 if lived > _GOOD_LIFE else short_lives + 1
+        # A server that is away is nobody's crash loop: another attempt of YARN's would find it no better,
+        # and would cost all containers, which go on working meanwhile.
+        is_crash = status != Unavailable.exit_status
+        short_lives = 0 if lived > _GOOD_LIFE else short_lives + is_crash
         if short_lives > _MOST_SHORT_LIVES:
             _log.critical("the candidate ended %d times in a row within %g s", short_lives, _GOOD_LIFE)
             return status if status > 0 else 1
-        wait = 0.0 if status == RESIGNED else min(_FIRST_BACKOFF * 2**short_lives, _LONGEST_BACKOFF)
+        backoff = min(_FIRST_BACKOFF * 2**short_lives, _LONGEST_BACKOFF)
+        wait = 0.0 if status == RESIGNED else backoff
         _log.error("the candidate ended with %d after %.1f s; again in %.1f s", status, lived, wait)
         ending.wait(wait)
     return FINISHED

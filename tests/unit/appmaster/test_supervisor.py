@@ -45,6 +45,12 @@ def test_crash_loop_ends_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert live(tmp_path, *[70] * 10) == (70, 4)
 
 
+def test_server_that_is_away_never_ends_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr("appmaster.supervisor._MOST_SHORT_LIVES", 3)
+    assert live(tmp_path, *[3] * 10, FINISHED) == (FINISHED, 11)
+
+
 def test_termination_is_passed_on_and_ends_it() -> None:
     program = (
         "import sys; from appmaster.supervisor import supervise; "
