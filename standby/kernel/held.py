@@ -207,6 +207,8 @@ class HeldReplica:
         active, self.active = self.active, None
         if active is not None:
             self.job.pipeline.leave(active).result()
+            # Also when it never joined: it was claimed, and then the order changed.
+            active.abandon()
             self._writer = None
         replayed, self._replayed = self._replayed, None
         if replayed is not None:

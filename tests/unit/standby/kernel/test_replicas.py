@@ -138,6 +138,20 @@ def test_demoted_and_promoted_again_in_one_container(lab: MemoryLab, start: Make
     lab.assert_exact()
 
 
+def test_every_thread_ends_with_its_container(lab: MemoryLab, start: Make) -> None:
+    active = start("a")
+    for epoch in range(1, 5):
+        lab.name(0, epoch)
+        active.want(0, Role.ACTIVE, epoch)
+        active.await_phase(Phase.ACTIVE)
+        # At once, so that some are demoted between their claim and their first batch.
+        active.want(0, Role.STANDBY, epoch)
+        active.await_phase(Phase.TAILING)
+    active.close()
+    names = ("commit-", "replica-", f"{JOB}-", "conductor", "closer")
+    active.eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith(names)])
+
+
 def test_a_newer_epoch_for_the_same_copy_is_claimed(lab: MemoryLab, start: Make) -> None:
     lab.name(0, 1)
     active = start("a")
