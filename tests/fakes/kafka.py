@@ -55,6 +55,8 @@ class MemoryKafka:
         self.open: dict[str, Transaction] = {}
         self.topic_ids: dict[str, str] = {}
         self.is_away = False
+        #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
+        self.read_limit = 1_000_000
         #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -193,7 +195,7 @@ class MemoryChangelog:
             if not self._kafka.starts[where] <= position <= len(log):
                 chunks[partition] = Chunk((), position, is_out_of_range=True)
                 continue
-            end = min(self._kafka.stable_end(where), position + limit)
+            end = min(self._kafka.stable_end(where), position + min(limit, self._kafka.read_limit))
             if end > position:
                 entries = [each for each in log[position:end] if _is_visible(each)]
                 changes = [(each.key, each.value) for each in entries if each.key is not None]

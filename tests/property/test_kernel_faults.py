@@ -35,6 +35,8 @@ class Play:
         self.epoch, self.copy = 1, 0
         self.containers = [self.lab.container("a"), self.lab.container("b")]
         self._lock = threading.Lock()
+        # So slow that a replica always lags behind: only the drain makes it whole.
+        self.lab.kafka.read_limit = 2
         self.lab.kafka.before_commit = lambda: self._strike("before")
         self.lab.kafka.after_commit = lambda: self._strike("after")
         self._armed: list[str] = []
