@@ -17,9 +17,9 @@ def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
     return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_spark() -> Iterator[list[Path]]:
-    """Keeps one JVM for all Spark feeds of the session; gives the connector's class path."""
+    """Keeps one JVM for all Spark feeds of a module, and ends it: others have other settings."""
     from standby.adapters.pyspark import Spark
     from standby.config import parse
     from standby.feed.spark import settings_of
