@@ -18,11 +18,13 @@ def start() -> NoReturn:
 
     from standby.adapters.confluent_kafka import connect
     from standby.adapters.rocksdict import open_database
+    from standby.config import parse
     from standby.container import Kernel, Surroundings, main
     from standby.feed.functions import step_of
-    from standby.kernel.leftovers import find_leftovers
+    from standby.kernel.leftovers import find_leftovers, purge_run
     from standby.kernel.replicas import LocalReplicas
     from standby.model import Leftover
+    from standby.wire import JobDefinition
 
     def make_kernel(around: Surroundings) -> Kernel:
         cluster, host = around.cluster, around.host
@@ -41,7 +43,11 @@ def start() -> NoReturn:
         def leftovers() -> tuple[Leftover, ...]:
             return find_leftovers(directories, cluster.name, host, (), time.time_ns() // 1_000_000)
 
-        return Kernel(replicas, leftovers)
+        def purge(job: JobDefinition) -> None:
+            every = {*directories, Path(parse(job.config).state_dir)}
+            purge_run(sorted(every), cluster.name, host, job.name, job.run)
+
+        return Kernel(replicas, leftovers, purge)
 
     main(make_kernel)
 

@@ -69,6 +69,8 @@ class Kernel:
 
     replicas: Replicas
     find_leftovers: FindLeftoverState
+    purge: Callable[[JobDefinition], None]
+    """Removes what a deleted job left on this host's disks."""
 
 
 MakeKernel = Callable[[Surroundings], Kernel]
@@ -153,6 +155,9 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     membership.start()
     quit_ = loop.run()
     watchdog.stop()
+    if quit_.purge:
+        for definition in loop.state.jobs.values():
+            kernel.purge(definition)
     _say(quit_)
     if quit_.code != exits.BROKEN:
         loop.leave()

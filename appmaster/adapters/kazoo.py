@@ -50,6 +50,11 @@ def _translated(what: str) -> Iterator[None]:
         raise Transient(f"ZooKeeper did not answer while {what}: {type(error).__name__}") from error
 
 
+def _watcher(watch: Callable[[], None] | None) -> Callable[[WatchedEvent], None] | None:
+    """Return ``watch`` as kazoo calls it: whoever watches reads again, whatever it was that happened."""
+    return None if watch is None else lambda _: watch()
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """One job with everything that is recorded of it."""
@@ -133,13 +138,9 @@ class ZooKeeper:
         """Return who leads, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
         path = naming.controller_path(self._cluster)
 
-        def changed(_: WatchedEvent) -> None:
-            if watch is not None:
-                watch()
-
         with _translated("reading who leads"):
             while True:
-                if self._client.exists(path, watch=changed if watch else None) is None:
+                if self._client.exists(path, watch=_watcher(watch)) is None:
                     return None
                 try:
                     data, _ = self._client.get(path)
@@ -249,13 +250,9 @@ class ZooKeeper:
         """Return the names of all jobs; ``watch`` is called once when a job comes or goes."""
         path = f"{naming.cluster_path(self._cluster)}/jobs"
 
-        def changed(_: WatchedEvent) -> None:
-            if watch is not None:
-                watch()
-
         with _translated("listing jobs"):
             try:
-                return tuple(sorted(self._client.get_children(path, watch=changed if watch else None)))
+                return tuple(sorted(self._client.get_children(path, watch=_watcher(watch))))
             except NoNodeError:
                 return ()
 
@@ -263,13 +260,9 @@ class ZooKeeper:
         """Return a job's record; ``watch`` is called once when it changes."""
         path = naming.job_path(self._cluster, name)
 
-        def changed(_: WatchedEvent) -> None:
-            if watch is not None:
-                watch()
-
         with _translated("reading a job"):
             try:
-                data, _ = self._client.get(path, watch=changed if watch else None)
+                data, _ = self._client.get(path, watch=_watcher(watch))
             except NoNodeError:
                 return None
         return bodies.decode(data, path, JobRecord)

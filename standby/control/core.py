@@ -62,12 +62,12 @@ def step(state: ControlState, event: Event) -> Step:
     return RULES[type(event)](state, event)
 
 
-def begin_closing(state: ControlState, code: int, reason: str) -> Step:
+def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = False) -> Step:
     """Return the state in which the container closes, and what starts that; nothing when it does already."""
     if state.closing is not None:
         return state, ()
     return (
-        replace(state, closing=Closing(code, reason)),
+        replace(state, closing=Closing(code, reason, purge=purge)),
         (Note(f"closing: {reason}"), CloseReplicas(state.policy.close_deadline_ms)),
     )
 
@@ -188,7 +188,10 @@ def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
     if told.controller_epoch < state.epoch:
         return _refused(heard, f"exit of controller epoch {told.controller_epoch}, {state.epoch} was obeyed")
     return begin_closing(
-        replace(heard, epoch=told.controller_epoch), exits.ORDERLY, f"told to exit: {told.reason}"
+        replace(heard, epoch=told.controller_epoch),
+        exits.ORDERLY,
+        f"told to exit: {told.reason}",
+        purge=told.purge,
     )
 
 

@@ -67,6 +67,8 @@ class Quit:
 
     code: int
     reason: str
+    purge: bool = False
+    """Remove the state of this container's jobs before; everything is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ class Closing:
     """When the process ends in any case; None: the next turn sets it."""
     in_time: bool | None = None
     """Whether the kernel closed everything; None: it is still at it."""
+    purge: bool = False
+    """The jobs are deleted: their state goes from this host's disks."""
 
 
 @dataclass(frozen=True, slots=True)

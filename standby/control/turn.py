@@ -159,7 +159,9 @@ def _close(state: ControlState, event: Turned) -> Step:
     if closing.in_time is not None:
         # The report of this turn, just before, was the last word: everything is closed.
         code = closing.code if closing.in_time else exits.UNCLEAN
-        return replace(state, has_quit=True), (Quit(code, closing.reason),)
+        return replace(state, has_quit=True), (
+            Quit(code, closing.reason, purge=closing.purge and closing.in_time),
+        )
     policy = state.policy
     if closing.until_ms is None:
         until = event.now_ms + policy.close_deadline_ms + policy.close_grace_ms

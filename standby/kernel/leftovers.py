@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,29 @@ def find_leftovers(
         for leftover in _below(directory / escape(cluster) / escape(host), held, now_ms)
     }
     return tuple(found[key] for key in sorted(found))
+
+
+def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, run: str) -> None:
+    """Remove the state of a job's run from this host's disks, and the directories that are empty then.
+
+    What another process still has open stays: that process removes it when it ends. To be called when
+    this process has closed everything, for looking at a lock of one's own would drop it (POSIX).
+    """
+    for directory in state_dirs:
+        root = directory / escape(cluster) / escape(host) / escape(job) / run
+        for task in sorted(root.iterdir()) if root.is_dir() else ():
+            if _is_locked(task / DATABASE / "LOCK"):
+                continue
+            try:
+                shutil.rmtree(task)
+            except OSError as error:
+                _log.warning("the state of a deleted job stays in %s: %s", task, error)
+        for each in (root, *list(root.parents)[:3]):
+            # The first one that is not empty, or not there, ends it.
+            try:
+                each.rmdir()
+            except OSError:
+                break
 
 
 def _below(root: Path, held: Collection[TaskId], now_ms: int) -> Iterator[Leftover]:

@@ -8,7 +8,7 @@ from tests.fakes.replicas import FakeReplicas
 
 def make_kernel(surroundings: Surroundings) -> Kernel:
     """Return a kernel whose replicas are at once what they are wanted to be, on empty disks."""
-    return Kernel(FakeReplicas(surroundings.on_change), lambda: ())
+    return Kernel(FakeReplicas(surroundings.on_change), lambda: (), lambda _: None)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from demo.events import Event
 from demo.scenario import JOB, ROOT, Scenario, Shape
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
+from standby.naming import escape
 from tests.exactness import assert_exact, fresh_topics, stream, wait_until_processed
 
 #: The plain feed: what these tests are about is everything else, and four JVMs would only slow it down.
@@ -141,4 +142,8 @@ def deployed(cluster: LocalCluster, **settings: str) -> Iterator[FlightsJob]:
         try:
             yield FlightsJob(scenario)
         finally:
+            sample = scenario.watch.latest
             scenario.delete()
+    hosts = {each.host for each in sample.status.containers} if sample is not None else set()
+    left = [path for host in hosts for path in (cluster.directory / "state" / JOB).glob(f"{escape(host)}/*")]
+    assert left == [], "a deleted job leaves no state on a host where it ran"

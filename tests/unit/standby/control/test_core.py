@@ -468,6 +468,19 @@ def test_told_to_exit_it_closes_reports_a_last_time_and_ends() -> None:
     ]
 
 
+def test_told_to_exit_for_good_it_removes_local_state_once_all_is_closed() -> None:
+    played = led()
+    played.turn(ExitReceived(1, Exit(3, "deleted", purge=True)))
+    quit_ = Quit(exits.ORDERLY, "told to exit: deleted", purge=True)
+    assert played.turn(ReplicasClosed(in_time=True)) == [quit_]
+
+
+def test_state_that_was_not_closed_is_not_removed() -> None:
+    played = led()
+    played.turn(ExitReceived(1, Exit(3, "deleted", purge=True)))
+    assert played.turn(ReplicasClosed(in_time=False)) == [Quit(exits.UNCLEAN, "told to exit: deleted")]
+
+
 def test_a_second_reason_to_end_changes_nothing() -> None:
     played = led()
     played.turn(ExitReceived(1, Exit(3, "released")))

@@ -11,7 +11,7 @@ import pytest
 
 from standby.adapters.rocksdict import open_database
 from standby.errors import BrokenLaw, Transient, Unavailable
-from standby.kernel.leftovers import find_leftovers
+from standby.kernel.leftovers import find_leftovers, purge_run
 from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import no_probe
 from standby.kernel.store import TaskStore, open_store, wipe_store
@@ -261,6 +261,20 @@ def test_left_over_state_is_found_without_opening_it(disk: MemoryDisk, tmp_path:
     assert look() == ()
 
 
+def test_state_of_a_deleted_run_is_removed_and_nothing_else(disk: MemoryDisk, tmp_path: Path) -> None:
+    for run, partition in (("run", 0), ("run", 1), ("other", 0)):
+        filled(tmp_path / state_path("c", "host", TaskId("job", "main", partition), run), disk.open)
+    purge_run([tmp_path, tmp_path / "missing"], "c", "host", "job", "run")
+    left = {
+        path.relative_to(tmp_path).parts[3]
+        for path in tmp_path.rglob("*")
+        if len(path.relative_to(tmp_path).parts) > 3
+    }
+    assert left == {"other"}
+    purge_run([tmp_path], "c", "host", "job", "other")
+    assert list(tmp_path.iterdir()) == [], "the directories above are empty and go too"
+
+
 def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> None:
     import subprocess
     import sys
@@ -276,5 +290,7 @@ def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> N
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert find_leftovers([tmp_path], "c", "host", (), NOW) == ()
+        purge_run([tmp_path], "c", "host", "job", "run")
+        assert place.is_dir(), "its owner removes it"
         holder.kill()
     assert find_leftovers([tmp_path], "c", "host", (), NOW) == (Leftover(TASK, "run", 10),)
