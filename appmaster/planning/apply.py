@@ -90,16 +90,19 @@ def rebind(view: ClusterView) -> ClusterView:
     binding is being written keeps it: the acknowledgement or the refusal settles that.
     """
     places: dict[str, SlotId] = {}
+    hosts: dict[str, str] = {}
     for _, processor in view.processors():
         recorded = view.records.get(view.job_tasks(processor)[0])
         if recorded is not None:
             for copy, container in recorded.record.placed.items():
                 places[container] = SlotId(processor, copy)
+                hosts[container] = recorded.record.hosts.get(copy, "")
     containers = dict(view.containers)
     for each in view.containers.values():
         slot = places.get(each.id)
         if slot is not None and (each.slot != slot or not each.is_bound):
-            containers[each.id] = replace(each, slot=slot, is_bound=True)
+            # One that has not spoken to this leader yet is where it was bound: the same-host check needs it.
+            containers[each.id] = replace(each, slot=slot, is_bound=True, host=each.host or hosts[each.id])
         elif slot is None and each.is_bound and each.slot is not None:
             tasks = view.job_tasks(each.slot.processor) if each.slot.processor.job in view.jobs else ()
             if not any(task in view.writing for task in tasks):

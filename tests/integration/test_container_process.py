@@ -140,7 +140,7 @@ class Stage:
             self.client.delete(controller_path(self.name))
 
     def czxid(self) -> int | None:
-        stat = self.client.exists(container_path(self.name, CONTAINER))
+        stat = self.client.retry(self.client.exists, container_path(self.name, CONTAINER))
         return None if stat is None else int(stat.czxid)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
 from tests.fakes.yarn import FakeCluster
@@ -59,6 +59,8 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
     faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
 )
+# A new leader has not heard of a frozen container yet, and must know all the same on which host it is.
+@example([("kill", 0), ("kill", 0), ("freeze", 0), ("elect", 0), ("freeze", 1), ("wait-long", 0)], (1, 1, 1))
 def test_every_task_is_whole_again_after_any_faults(
     faults: list[tuple[str, int]], shape: tuple[int, int, int]
 ) -> None:

@@ -288,9 +288,10 @@ def test_user_code_that_never_returns_breaks_the_container(
 ) -> None:
     monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -9.7)
     monkeypatch.setattr(replicas_module, "_HALT_GRACE_SECONDS", 0.2)
-    never = threading.Event()
+    never, began = threading.Event(), threading.Event()
 
     def hang(rows: object, state: object, out: object) -> None:
+        began.set()
         never.wait(60)
 
     lab.name(0, 1)
@@ -298,6 +299,7 @@ def test_user_code_that_never_returns_breaks_the_container(
     active.want(0, Role.ACTIVE, 1)
     lab.produce(2)
     active.await_phase(Phase.ACTIVE)
+    assert began.wait(15)
     active.want(0, Role.STANDBY, 2)
     active.eventually(lambda: "did not stop" in str(active.replicas.broken))
     never.set()
