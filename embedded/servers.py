@@ -110,8 +110,7 @@ class Blueprint:
         logging = f"-Dlog4j2.configurationFile={yarn_conf() / 'kafka' / 'log4j2.properties'}"
         jars = [self.jars["kafka"]]
         if not (directory / "data" / "meta.properties").exists():
-            kafka_id = base64.urlsafe_b64encode(uuid.UUID(self.cluster_id).bytes).rstrip(b"=").decode()
-            format_arguments = ["format", "-t", kafka_id, "-c", str(config)]
+            format_arguments = ["format", "-t", kafka_cluster_id(self.cluster_id), "-c", str(config)]
             _run(
                 self._launch(
                     ("-Xmx128m", *LEAN), jars, "kafka.tools.StorageTool", format_arguments, directory
@@ -244,6 +243,16 @@ _NOT_INHERITED: Final = frozenset(
         HOST_MARK,
     }
 )
+
+
+def kafka_cluster_id(cluster_id: str) -> str:
+    """Return the cluster's id in the form that Kafka wants: 22 characters of base64, the first one a letter.
+
+    A dash at its beginning, one id in 64, would be taken for an option.
+    """
+    content = bytearray(uuid.UUID(cluster_id).bytes)
+    content[0] &= 0x3F
+    return base64.urlsafe_b64encode(bytes(content)).rstrip(b"=").decode()
 
 
 def _write(path: Path, text: str) -> None:
