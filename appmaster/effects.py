@@ -20,8 +20,7 @@ from appmaster.planning.actions import Action
 from appmaster.planning.events import Event
 from appmaster.planning.view import ClusterView, Recorded
 from appmaster.records import StatusRecord
-from standby import naming, wire
-from standby.config import kafka_settings, parse
+from standby import wire
 from standby.errors import Fenced, StandfastError, Transient
 from standby.wire import JobDefinition
 
@@ -155,11 +154,8 @@ class Effects:
                 time.sleep(_RETRY_SECONDS)
 
     def _fence(self, action: todo.FenceTasks) -> None:
-        definition = self.definitions[action.job]
-        config = parse(definition.config)
-        ids = tuple(naming.transactional_id(self.cluster, task) for task in action.tasks)
         try:
-            kafka.fence(kafka_settings(config), ids)
+            kafka.fence_job(self.cluster, self.definitions[action.job])
         except StandfastError as error:
             self.post(happened.FencingFailed(action.job, str(error)))
             return

@@ -12,7 +12,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
+from standby import naming
+from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.model import TaskId
+from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
@@ -171,6 +175,13 @@ def fence(settings: Settings, transactional_ids: tuple[str, ...], timeout_second
     with ThreadPoolExecutor(max_workers=8) as pool:
         for done in [pool.submit(one, each) for each in transactional_ids]:
             done.result()
+
+
+def fence_job(cluster: str, definition: JobDefinition) -> None:
+    """Fence the writers of every task of a job; raises as `fence`."""
+    config = parse(definition.config)
+    tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
+    fence(kafka_settings(config), tuple(naming.transactional_id(cluster, task) for task in tasks))
 
 
 def check_changelog(topics: Topics, name: str, partitions: int, wanted: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,8 +180,3 @@ class SkeinCell:
 
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else ""
-
-
-def environment() -> Mapping[str, str]:
-    """Return what Skein tells a process of its place: application, container, addresses."""
-    return {key: str(value) for key, value in skein.properties.items() if value is not None}

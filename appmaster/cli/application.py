@@ -59,9 +59,8 @@ def build(
         files["environment"] = _archive(Path(config.python_archive).resolve())
         python = "./environment/bin/python"
     variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
-    for name in ("JAVA_HOME",):
-        if environment.get(name):
-            variables[name] = environment[name]
+    if environment.get("JAVA_HOME"):
+        variables["JAVA_HOME"] = environment["JAVA_HOME"]
 
     def service(**where: Any) -> Any:
         return skein.Service(

@@ -22,7 +22,6 @@ from appmaster.cli.output import Progress, print_json
 from standby import naming
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError
-from standby.model import TaskId
 from standby.wire import JobDefinition
 
 #: How long an orderly end may take before YARN is told to end the application, seconds.
@@ -137,11 +136,11 @@ def undeploy(
             progress.say(f"it does not end by itself; telling YARN to end {application}")
             client.kill_application(application)
             _await_end(client, application)
-            _fence(definition, cluster)
+            kafka.fence_job(cluster, definition)
     else:
         # No leader is left to do it: whatever still runs of it must not commit any more.
         progress.say(f"{application or 'its application'} does not run; fencing its tasks")
-        _fence(definition, cluster)
+        kafka.fence_job(cluster, definition)
     zookeeper.drop_cell(1)
 
 
@@ -151,9 +150,3 @@ def _await_end(client: Any, application: str) -> None:
         if time.monotonic() > deadline:
             raise StandfastError(f"{application} still runs, although YARN was told to end it")
         time.sleep(0.2)
-
-
-def _fence(definition: JobDefinition, cluster: str) -> None:
-    config = parse(definition.config)
-    tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
-    kafka.fence(kafka_settings(config), tuple(naming.transactional_id(cluster, task) for task in tasks))

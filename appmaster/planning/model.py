@@ -30,13 +30,6 @@ class JobModel:
         """Return every task of the job, by processor."""
         return tuple(task for tasks in self.processors.values() for task in tasks)
 
-    def processor_of(self, task: TaskId) -> ProcessorId:
-        """Return the processor that holds ``task``; raises KeyError when none does."""
-        for processor, tasks in self.processors.items():
-            if task in tasks:
-                return processor
-        raise KeyError(task)
-
 
 def build(job: str, stage: str, tasks: int, containers: int, standbys: int) -> JobModel:
     """Return the model of a job with ``tasks`` input partitions on ``containers`` active containers.
