@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from standby import naming
 from standby.errors import BadConfiguration
@@ -50,6 +50,13 @@ class Key:
     choices: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     example: str = ""
+    applies: Applies = "start"
+    """What a change of it takes on a running job."""
+
+
+#: What a change of a key takes while the job runs: nothing but the leader's knowing (``live``), containers
+#: started anew one by one (``start``), or a job of its own, since state and offsets depend on it (``never``).
+Applies = Literal["live", "start", "never"]
 
 
 def _key(
@@ -61,9 +68,10 @@ def _key(
     choices: tuple[str, ...] = (),
     pattern: re.Pattern[str] | None = None,
     example: str = "",
+    applies: Applies = "start",
 ) -> Any:
     """Return a dataclass field that carries its key; required when there is no default."""
-    key = Key(name, doc, minimum, choices, pattern, example)
+    key = Key(name, doc, minimum, choices, pattern, example, applies)
     return field(default=default, metadata={"key": key})
 
 
@@ -73,13 +81,17 @@ class JobConfig:
 
     # ---- the job ----
     job_name: str = _key(
-        "job.name", "Name of the job; topics, group and state directories are named after it.", pattern=_NAME
+        "job.name",
+        "Name of the job; topics, group and state directories are named after it.",
+        pattern=_NAME,
+        applies="never",
     )
     cluster_name: str = _key(
         "cluster.name",
         "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
         "",
         pattern=_NAME,
+        applies="never",
     )
     modules: tuple[str, ...] = _key(
         "job.modules",
@@ -88,18 +100,74 @@ class JobConfig:
         example="[flights.py]",
     )
     container_count: int = _key(
-        "job.container.count", "Number of processors, each with one active container.", 1, minimum=1
+        "job.container.count",
+        "Number of processors, each with one active container.",
+        1,
+        minimum=1,
+        applies="live",
+    )
+    grouper: str = _key(
+        "job.grouper",
+        "How tasks are grouped into processors: `balanced`, `range`, or `module:function` of the application "
+        "master's Python (see `appmaster.planning.grouping`).",
+        "balanced",
+        applies="live",
+    )
+    may_grow: bool = _key(
+        "task.inputs.may.grow",
+        "Whether partitions that are added to the input become new tasks. Keys then move to other tasks than "
+        "their state: say yes only if that is all right.",
+        False,
+        applies="live",
+    )
+    stores_version: str = _key(
+        "task.stores.version",
+        "What the code takes its stores for. An upgrade can be rolled back after new code has committed only if "
+        "both name the same version.",
+        "",
+    )
+    locality_expiry_ms: int = _key(
+        "job.locality.expiry.ms",
+        "For how long it is remembered that a host held a task.",
+        86_400_000,
+        minimum=0,
+        applies="live",
+    )
+    spread: tuple[str, ...] = _key(
+        "job.locality.spread",
+        "What the copies of a task should not share where that can be had, most important first: `cell`, `rack`, "
+        "or the name of a host attribute.",
+        ("cell", "rack"),
+        applies="live",
+    )
+    racks: tuple[str, ...] = _key(
+        "yarn.racks",
+        "Racks of hosts, where YARN's own topology does not know them.",
+        (),
+        example="[host1=/rack1, host2=/rack2]",
+        applies="live",
+    )
+    host_attributes: tuple[str, ...] = _key(
+        "yarn.host.attributes",
+        "Attributes of hosts, for `job.locality.spread`.",
+        (),
+        example="[host1=zone:a, host2=zone:b]",
+        applies="live",
     )
     run_start: str = _key(
         "job.start.offset",
         "Where a new run begins to read its input.",
         "earliest",
         choices=("earliest", "latest"),
+        applies="never",
     )
 
     # ---- the pipeline ----
     inputs: tuple[str, ...] = _key(
-        "task.inputs", "Input topic (exactly one in this version).", pattern=_TOPIC
+        "task.inputs",
+        "Input topic (exactly one in this version).",
+        pattern=_TOPIC,
+        applies="never",
     )
     outputs: tuple[str, ...] = _key(
         "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), pattern=_TOPIC
@@ -118,7 +186,11 @@ class JobConfig:
         example="flights:totals",
     )
     stores: tuple[str, ...] = _key(
-        "task.stores", "Names of the task's state stores.", ("default",), pattern=_STORE
+        "task.stores",
+        "Names of the task's state stores.",
+        ("default",),
+        pattern=_STORE,
+        applies="never",
     )
     feed: str = _key(
         "task.feed",
@@ -132,6 +204,32 @@ class JobConfig:
         20_000,
         minimum=1,
     )
+    on_error: str = _key(
+        "task.on.error",
+        "What becomes of an input record on which the job's own code fails again and again: `fail` ends the job "
+        "(or parks the processor), `skip` leaves the record out, `dead-letter` writes it to `task.dead.letter`.",
+        "fail",
+        choices=("fail", "skip", "dead-letter"),
+    )
+    error_attempts: int = _key(
+        "task.on.error.attempts",
+        "Failures at one committed offset, counted across replicas, before `task.on.error` decides.",
+        3,
+        minimum=1,
+    )
+    error_limit: int = _key(
+        "task.on.error.limit",
+        "Most records of one task that are left out within an hour; more fail the job: the code is wrong, not "
+        "the data. -1: no bound.",
+        100,
+        minimum=-1,
+    )
+    dead_letter: str = _key(
+        "task.dead.letter",
+        "Topic for records that were given up, with their error and offset; needed for `dead-letter`.",
+        "",
+        pattern=_TOPIC,
+    )
     progress_timeout_ms: int = _key(
         "task.progress.timeout.ms",
         "An active with waiting input and no commit for so long is a failure.",
@@ -143,19 +241,22 @@ class JobConfig:
     state_dir: str = _key(
         "job.state.dir",
         "Directory on every host for task state; it should survive a container and a reboot.",
-        "/var/tmp/standfast",  # noqa: S108 (the state is checked before use, and the user may set another)
+        "/var/tmp/standfast",  # noqa: S108 (the state is checked before use, and the user may set another),
+        applies="never",
     )
     changelog_replication: int = _key(
         "job.changelog.replication.factor",
         "Replication factor of the changelog topic; -1: the brokers' default.",
         -1,
         minimum=-1,
+        applies="never",
     )
     changelog_delete_retention_ms: int = _key(
         "job.changelog.delete.retention.ms",
         "How long tombstones are kept; older left-over state is not used, or deleted keys would come back.",
         86_400_000,
         minimum=60_000,
+        applies="never",
     )
     transaction_timeout_ms: int = _key(
         "job.transaction.timeout.ms",
@@ -165,21 +266,54 @@ class JobConfig:
     )
 
     # ---- hot standby ----
-    standby_enabled: bool = _key("job.hotstandby.enabled", "Whether tasks have hot standbys.", False)
+    standby_enabled: bool = _key(
+        "job.hotstandby.enabled",
+        "Whether tasks have hot standbys.",
+        False,
+        applies="live",
+    )
     replication_count: int = _key(
         "job.hotstandby.replicationcount",
         "Standby copies per active, when hot standby is enabled.",
         1,
         minimum=0,
+        applies="live",
     )
     failover: str = _key(
         "job.hotstandby.failover",
-        "How a lost active is replaced: a standby is promoted in place.",
+        "How a lost active is replaced: `promote` makes a standby active in place; `restart` starts it again, "
+        "on its own host if that can be had in time, else on the host of a standby that makes way (SEP-23).",
         "promote",
-        choices=("promote",),
+        choices=("promote", "restart"),
+        applies="live",
+    )
+    samehost_timeout_ms: int = _key(
+        "job.hotstandby.samehost.timeout.ms",
+        "Policy `restart`: how long the lost active's own host is asked for before a standby makes way.",
+        5_000,
+        minimum=0,
+        applies="live",
+    )
+    mixed: bool = _key(
+        "job.hotstandby.mixed",
+        "Whether containers hold actives and standbys of different tasks side by side. `job.container.count` is "
+        "then the number of all containers, and each task fails over by itself.",
+        False,
+        applies="never",
+    )
+    prepare_timeout_ms: int = _key(
+        "job.hotstandby.prepare.timeout.ms",
+        "How long a planned hand-over waits for the standby to be ready before it goes on all the same.",
+        10_000,
+        minimum=0,
+        applies="live",
     )
     heartbeat_interval_ms: int = _key(
-        "job.hotstandby.heartbeat.interval.ms", "How often a container says that it lives.", 500, minimum=50
+        "job.hotstandby.heartbeat.interval.ms",
+        "How often a container says that it lives.",
+        500,
+        minimum=50,
+        applies="never",
     )
     heartbeat_timeout_ms: int = _key(
         "job.hotstandby.heartbeat.timeout.ms",
@@ -192,6 +326,7 @@ class JobConfig:
         "How long a silent container that YARN still lists may come back before it is released and replaced.",
         3_000,
         minimum=0,
+        applies="live",
     )
     restore_delay_ms: int = _key(
         "job.hotstandby.restore.delay.ms",
@@ -199,6 +334,7 @@ class JobConfig:
         "a container that starts takes processor and network from the one that takes over.",
         3_000,
         minimum=0,
+        applies="live",
     )
     lag_time_ms: int = _key(
         "job.hotstandby.lag.time.ms",
@@ -211,62 +347,111 @@ class JobConfig:
         "A container that finds no leader for so long ends itself.",
         60_000,
         minimum=1_000,
+        applies="never",
     )
     host_affinity: bool = _key(
         "job.host-affinity.enabled",
         "Whether a lost replica is asked for on its last host first, where its state lies.",
         True,
+        applies="live",
     )
 
     # ---- YARN ----
     memory_mb: int = _key(
-        "cluster-manager.container.memory.mb", "Memory of a container, MiB.", 1_536, minimum=64
+        "cluster-manager.container.memory.mb",
+        "Memory of a container, MiB.",
+        1_536,
+        minimum=64,
+        applies="never",
     )
-    vcores: int = _key("cluster-manager.container.cpu.cores", "Virtual cores of a container.", 1, minimum=1)
+    vcores: int = _key(
+        "cluster-manager.container.cpu.cores",
+        "Virtual cores of a container.",
+        1,
+        minimum=1,
+        applies="never",
+    )
     request_timeout_ms: int = _key(
         "cluster-manager.container.request.timeout.ms",
         "How long a request for a preferred host waits before any host will do.",
         5_000,
         minimum=100,
+        applies="live",
     )
     retry_count: int = _key(
         "cluster-manager.container.retry.count",
         "Failures of one processor copy inside the window after which the job fails; -1: no bound.",
         8,
         minimum=-1,
+        applies="live",
     )
     retry_window_ms: int = _key(
         "cluster-manager.container.retry.window.ms",
         "The window in which failures are counted.",
         300_000,
         minimum=1_000,
+        applies="live",
+    )
+    retry_exhausted: str = _key(
+        "cluster-manager.container.retry.exhausted",
+        "What too many failures in the window do: `fail` the job, or `park` the processor until "
+        "`standfast unpark`, while the rest of the job runs on.",
+        "fail",
+        choices=("fail", "park"),
+        applies="live",
     )
     am_memory_mb: int = _key(
-        "yarn.am.container.memory.mb", "Memory of the application master's container, MiB.", 512, minimum=128
+        "yarn.am.container.memory.mb",
+        "Memory of the application master's container, MiB.",
+        512,
+        minimum=128,
+        applies="never",
     )
     am_vcores: int = _key(
-        "yarn.am.container.cpu.cores", "Virtual cores of the application master's container.", 1, minimum=1
+        "yarn.am.container.cpu.cores",
+        "Virtual cores of the application master's container.",
+        1,
+        minimum=1,
+        applies="never",
     )
     am_max_attempts: int = _key(
         "yarn.am.max.attempts",
         "Application-master attempts (bounded by the cluster's own maximum).",
         4,
         minimum=1,
+        applies="never",
     )
     am_heartbeat_ms: int = _key(
         "yarn.am.heartbeat.interval.ms",
         "How often the application master talks to the ResourceManager.",
         200,
         minimum=50,
+        applies="never",
     )
-    queue: str = _key("yarn.queue", "YARN queue.", "default")
-    container_label: str = _key("yarn.container.label", "Node label for the job's containers.", "")
-    am_label: str = _key("yarn.am.container.label", "Node label for the application master.", "")
+    queue: str = _key(
+        "yarn.queue",
+        "YARN queue.",
+        "default",
+        applies="never",
+    )
+    container_label: str = _key(
+        "yarn.container.label",
+        "Node label for the job's containers.",
+        "",
+        applies="never",
+    )
+    am_label: str = _key(
+        "yarn.am.container.label",
+        "Node label for the application master.",
+        "",
+        applies="never",
+    )
     hosts: tuple[str, ...] = _key(
         "yarn.hosts",
         "Hosts that may be asked for by name; empty: every RUNNING node at submit. "
         "Later hosts are reached by any-host requests.",
         (),
+        applies="never",
     )
 
     # ---- Python on the hosts ----
@@ -274,11 +459,13 @@ class JobConfig:
         "job.python",
         "Absolute path of the Python interpreter on every host; by default the one that submits.",
         "",
+        applies="never",
     )
     python_archive: str = _key(
         "job.python.archive",
         "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.",
         "",
+        applies="never",
     )
 
     # ---- servers ----
@@ -286,14 +473,20 @@ class JobConfig:
         "kafka.bootstrap.servers",
         "Kafka brokers; by default $STANDFAST_KAFKA.",
         example="broker1:9092,broker2:9092",
+        applies="never",
     )
     zookeeper: str = _key(
         "zookeeper.connect",
         "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER.",
         example="zk1:2181,zk2:2181",
+        applies="never",
     )
     zookeeper_session_ms: int = _key(
-        "zookeeper.session.timeout.ms", "ZooKeeper session time-out.", 6_000, minimum=500
+        "zookeeper.session.timeout.ms",
+        "ZooKeeper session time-out.",
+        6_000,
+        minimum=500,
+        applies="never",
     )
 
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -449,10 +642,31 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
             "job.name, cluster.name: too long together; "
             f"the changelog's topic would have {len(longest)} characters, Kafka allows 249"
         )
+    yield from _contradictions_of_failures(config)
     if config.stores and len(set(config.stores)) != len(config.stores):
         yield "task.stores: a name is given twice"
     if set(config.inputs) & set(config.outputs):
         yield "task.outputs: an input topic is also an output; the job would feed itself"
+
+
+def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
+    """Yield what is wrong between the keys of failover, placement and failing records."""
+    if config.on_error == "dead-letter" and not config.dead_letter:
+        yield "task.dead.letter: missing; task.on.error is dead-letter, and needs a topic to write to"
+    if config.dead_letter and config.dead_letter in config.inputs:
+        yield "task.dead.letter: an input topic; the job would feed itself"
+    if config.mixed and config.failover != "promote":
+        yield "job.hotstandby.failover: mixed containers can only promote (job.hotstandby.mixed)"
+    if config.mixed and config.container_count < 1 + config.standbys:
+        yield (
+            f"job.container.count: {config.container_count} mixed containers cannot keep {1 + config.standbys} "
+            "copies of a task apart"
+        )
+    for name, entries in (("yarn.racks", config.racks), ("yarn.host.attributes", config.host_attributes)):
+        for entry in entries:
+            host, parted, value = entry.partition("=")
+            if not (host and parted and value):
+                yield f"{name}: {entry!r} is not host=value"
 
 
 def kafka_settings(config: JobConfig, **ours: str | int | bool) -> dict[str, str | int | bool]:

@@ -91,6 +91,27 @@ class SlotId:
 
 
 @dataclass(frozen=True, slots=True)
+class InputFailures:
+    """How often a task's user code failed at one committed input offset, whichever replica it was."""
+
+    offset: int
+    """The committed input offset: the failing record is this one or a later one of the same batch."""
+    count: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A host that held a task's state: one entry of the task's locality history."""
+
+    host: str
+    until_ms: int
+    """Unix milliseconds when the task was last known there."""
+    position: int | None = None
+    """Changelog offset that its state there was applied up to, as last reported; None: never reported."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRecord:
     """The durable truth about a task: who is active, since which epoch, who is in sync.
 
@@ -113,6 +134,15 @@ class TaskRecord:
     """Whether some epoch was ever claimed: from then on committed offsets must exist."""
     decision: str = ""
     """Id of the decision that wrote this version, by which an unknown outcome is read back."""
+    moving: Mapping[int, str] = field(default_factory=dict)
+    """Copy number → YARN container that is being filled to take the copy's place; the old one serves until
+    the new one is in sync (Kafka's reassignment)."""
+    displaced: int | None = None
+    """Policy ``restart``: the copy whose standby makes way, on its host, for the active (SEP-23 steps 2 to 6)."""
+    history: tuple[Held, ...] = ()
+    """Hosts that held the task before, latest first; bounded, and forgotten after a while."""
+    failures: InputFailures | None = None
+    """Failures of user code at the present committed offset; None when it got past the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +153,8 @@ class Wanted:
     role: Role
     epoch: int
     """The task's epoch under which this was decided; an older one is refused."""
+    is_next: bool = False
+    """Standby only: it is about to be made active as planned, so whatever can be prepared should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +186,13 @@ class ReplicaStatus:
 
     A phase may be shorter than the time between two reports; here it is still told.
     """
+    is_prepared: bool = False
+    """Standby only: everything that `Wanted.is_next` asks for is done."""
+    failures: InputFailures | None = None
+    """Active only: failures of user code at the present committed offset, those before this replica included;
+    None when there are none."""
+    skipped: int = 0
+    """Active only: input records given up by `task.on.error` since this replica became active."""
 
     @property
     def lag_records(self) -> int | None:

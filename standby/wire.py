@@ -52,6 +52,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     """Everything it holds."""
     leftovers: tuple[Leftover, ...] = ()
     """Usable state on its host's disks, held by nobody."""
+    revisions: Mapping[str, int] = {}
+    """Job → revision of it that this process runs, and can run: code is loaded once in a process."""
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
@@ -73,6 +75,8 @@ class Report(msgspec.Struct, tag="report", frozen=True):
     """Whether its pipeline is warm: a promotion would not wait for class loading."""
     rss_bytes: int = 0
     """Resident memory of the process and its children."""
+    revisions: Mapping[str, int] = {}
+    """As `Hello.revisions`."""
 
 
 class JobDefinition(msgspec.Struct, frozen=True):
@@ -89,6 +93,11 @@ class JobDefinition(msgspec.Struct, frozen=True):
     """Consumer group that carries the committed input offsets."""
     tasks: int
     """Number of input partitions."""
+    revision: int = 1
+    """Raised by each change of code or configuration that a container has to be started anew for. Definitions
+    with the same run and revision are the same to a container, whatever else differs."""
+    code: str = ""
+    """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: the one that YARN brought."""
 
 
 class Assign(msgspec.Struct, tag="assign", frozen=True):

@@ -19,9 +19,15 @@ Keys that begin with `kafka.` go, without the prefix, to every Kafka client as l
 translated, to Spark's source); those that begin with `spark.` go to the Spark session. Refused, because
 exactly-once rests on them: {owned}.
 
-| key | default | allowed | meaning |
-|---|---|---|---|
+The last column says what a change takes while the job runs (`standfast update`): nothing (live: the leader
+alone acts on it), containers started anew one after the other (restart), or a job of its own (fixed: state,
+offsets or the YARN application rest on it).
+
+| key | default | allowed | meaning | change |
+|---|---|---|---|---|
 """
+
+_CHANGE = {"live": "live", "start": "restart", "never": "fixed"}
 
 
 def render() -> str:
@@ -51,7 +57,7 @@ def _row(key: Key, field: dataclasses.Field[Any]) -> str:
     if key.choices:
         allowed = ", ".join(key.choices)
     doc = key.doc + (f" Example: `{key.example}`." if key.example else "")
-    return f"| `{key.name}` | {default} | {allowed} | {doc} |"
+    return f"| `{key.name}` | {default} | {allowed} | {doc} | {_CHANGE[key.applies]} |"
 
 
 if __name__ == "__main__":
