@@ -1,0 +1,33 @@
+"""The grouper that a job's configuration names. Not pure: a job's own grouper has to be imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from appmaster.planning.grouping import GROUPERS, Grouper
+from standby.errors import BadConfiguration
+from standby.feed import functions
+
+_KEY = "job.grouper"
+
+
+def resolve(name: str) -> Grouper:
+    """Return the grouper called ``name``: ``balanced``, ``range``, or ``module:function``.
+
+    Raises `BadConfiguration` when there is none, or its import raises. What a job's own grouper raises
+    when it is called becomes a `BadConfiguration` too: user code must not look like a bug of the master's.
+    """
+    if name in GROUPERS:
+        return GROUPERS[name]
+    if ":" not in name:
+        raise BadConfiguration(f"{_KEY}: {name!r} is not one of {', '.join(GROUPERS)}, nor module:function")
+    function = functions.resolve(_KEY, name, ("tasks", "processors"))
+
+    def grouper(tasks: Sequence[int], processors: int) -> Sequence[Sequence[int]]:
+        try:
+            groups: Sequence[Sequence[int]] = function(tasks, processors)
+        except Exception as error:
+            raise BadConfiguration(f"{_KEY}: {name} raised {type(error).__name__}: {error}") from error
+        return groups
+
+    return grouper
