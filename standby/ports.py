@@ -109,7 +109,8 @@ class Replicas(Protocol):
     def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
         """Make ``wanted`` the whole wanted state: open, promote, demote and close replicas as needed.
 
-        Idempotent; epochs below a replica's own are ignored. Replicas not named are closed.
+        Idempotent; epochs below a replica's own are ignored. Replicas not named are closed. Definitions of the
+        same run and revision are the same; one of another revision than the one loaded is ignored.
         """
         ...
 
@@ -120,6 +121,11 @@ class Replicas(Protocol):
     @property
     def is_warm(self) -> bool:
         """Whether a promotion now would find its pipeline warm."""
+        ...
+
+    @property
+    def revisions(self) -> Mapping[str, int]:
+        """Job → revision of it that this process has loaded, and so the only one that it can run."""
         ...
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from standby.config import parse
+from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
@@ -70,8 +71,9 @@ class MemoryLab:
         probe: Probe = no_probe,
         script: Callable[[MemoryFeed], None] = lambda _: None,
         step: Callable[..., object] = ledger_job.step,
+        load_code: LoadCode = load_nothing,
     ) -> MemoryContainer:
-        return MemoryContainer(self, host, probe, script, step)
+        return MemoryContainer(self, host, probe, script, step, load_code)
 
     def assert_exact(self) -> None:
         """Compare all output and the changelog's final state with the model of the whole input."""
@@ -102,6 +104,7 @@ class MemoryContainer:
         probe: Probe,
         script: Callable[[MemoryFeed], None],
         step: Callable[..., object],
+        load_code: LoadCode,
     ) -> None:
         self.lab = lab
         self.feeds = MemoryFeeds(lab.kafka, script)
@@ -117,6 +120,7 @@ class MemoryContainer:
             find_step=lambda _: step,
             clock=lab.clock,
             probe=probe,
+            load_code=load_code,
         )
 
     def want(self, copy: int, role: Role, epoch: int) -> None:

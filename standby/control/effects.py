@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from standby.control.events import Leader
 from standby.model import ReplicaStatus, Wanted
@@ -52,6 +52,7 @@ class SendReport:
     number: int
     replicas: tuple[ReplicaStatus, ...]
     is_warm: bool
+    revisions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ before it draws conclusions from the clock (design 4.9).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from standby.model import Leftover, ReplicaId, ReplicaStatus
 from standby.wire import Assign, Exit
@@ -145,6 +145,8 @@ class Turned:
     statuses: Mapping[ReplicaId, ReplicaStatus]
     is_warm: bool
     broken: str | None
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    """Job → revision of it that this process runs."""
 
 
 Event = (

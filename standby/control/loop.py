@@ -99,6 +99,7 @@ class ControlLoop:
                 statuses=replicas.statuses(),
                 is_warm=replicas.is_warm,
                 broken=replicas.broken,
+                revisions=replicas.revisions,
             )
         )
         self._turns += 1
@@ -137,7 +138,13 @@ class ControlLoop:
                 if self._stream is None:
                     raise BrokenLaw(f"a report for stream {effect.stream}, and there is none")
                 self._stream.send(
-                    Report(effect.number, effect.replicas, effect.is_warm, rss_bytes=self._rss_bytes())
+                    Report(
+                        effect.number,
+                        effect.replicas,
+                        effect.is_warm,
+                        rss_bytes=self._rss_bytes(),
+                        revisions=effect.revisions,
+                    )
                 )
             case Obey(wanted, jobs):
                 self._replicas.obey(wanted, jobs)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from standby.control.events import Leader
-from standby.model import Leftover, Phase, ReplicaId, ReplicaStatus, Role
+from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role
 from standby.wire import PROTOCOL, Hello, JobDefinition
 
 
@@ -58,8 +58,11 @@ class Registration(enum.Enum):
     DONE = "done"
 
 
+#: The part of a replica's status that must be told at once.
+News = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
+
 #: What a report tells that must be told at once; compared with the last one told on the same stream.
-Signature = tuple[bool, tuple[tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str], ...]]
+Signature = tuple[bool, Mapping[str, int], tuple[News, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class ControlState:
     """Job → the lag below which its standbys are in sync."""
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
     is_warm: bool = False
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    """Job → revision of it that this process runs, and the only one that it can."""
     closing: Closing | None = None
     has_quit: bool = False
 
@@ -173,6 +178,7 @@ def hello(state: ControlState, incarnation: int) -> Hello:
         controller_epoch=state.epoch,
         replicas=tuple(state.statuses[each] for each in sorted(state.statuses)),
         leftovers=tuple(each for each in state.leftovers or () if each.task not in held),
+        revisions=state.revisions,
     )
 
 
@@ -182,7 +188,7 @@ def signature(state: ControlState) -> Signature:
     Offsets and lags change all the time and wait for the next regular report; whether a lag is within
     its job's bound does not.
     """
-    return state.is_warm, tuple(
+    news = tuple(
         (
             each.replica,
             each.role,
@@ -192,9 +198,12 @@ def signature(state: ControlState) -> Signature:
             each.first_commit_ms,
             is_in_sync(each, state.lag_bounds_ms.get(each.replica.task.job)),
             each.detail,
+            each.is_prepared,
+            each.failures,
         )
         for each in sorted(state.statuses.values(), key=lambda each: each.replica)
     )
+    return state.is_warm, state.revisions, news
 
 
 def is_in_sync(status: ReplicaStatus, bound_ms: int | None) -> bool | None:

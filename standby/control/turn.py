@@ -29,7 +29,9 @@ def turned(state: ControlState, event: Turned) -> Step:
         # Nothing can be closed in order any more; waiting would only delay the failover (design 4.14).
         return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
     state = _stalled(state, event.now_ms)
-    state = replace(state, now_ms=event.now_ms, statuses=event.statuses, is_warm=event.is_warm)
+    state = replace(
+        state, now_ms=event.now_ms, statuses=event.statuses, is_warm=event.is_warm, revisions=event.revisions
+    )
     for rule in (_orphan, _register, _look_up, _connect, _report, _close):
         state, owed = rule(state, event)
         effects.extend(owed)
@@ -149,7 +151,8 @@ def _report(state: ControlState, event: Turned) -> Step:
         return state, ()
     told = replace(link, told=present, told_number=link.obeyed, told_at_ms=event.now_ms)
     statuses = tuple(state.statuses[each] for each in sorted(state.statuses))
-    return replace(state, link=told), (SendReport(link.number, link.obeyed, statuses, state.is_warm),)
+    report = SendReport(link.number, link.obeyed, statuses, state.is_warm, state.revisions)
+    return replace(state, link=told), (report,)
 
 
 def _close(state: ControlState, event: Turned) -> Step:

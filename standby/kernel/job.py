@@ -52,7 +52,8 @@ class JobKernel:
     """
 
     def __init__(self, environment: Environment, definition: JobDefinition) -> None:
-        self.definition: Final = definition
+        self.definition = definition
+        """The newest one of this run and revision; replaced by the conductor, read by anybody."""
         self.config: Final = parse(definition.config)
         self.environment: Final = environment
         self._watched: tuple[Collection[int], Collection[int]] = ((), ())

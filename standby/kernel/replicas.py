@@ -13,8 +13,9 @@ from typing import Final
 import psutil
 
 from standby.config import JobConfig
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, StandfastError
 from standby.kernel.batch import Step
+from standby.kernel.codes import Codes, LoadCode, load_nothing
 from standby.kernel.held import HeldReplica
 from standby.kernel.job import Environment, JobKernel
 from standby.kernel.lane import Lane, Run
@@ -54,7 +55,13 @@ class _JobClosed:
     job: JobKernel
 
 
-_Event = _Obey | _Result | _JobClosed
+@dataclass(frozen=True, slots=True)
+class _CodeLoaded:
+    definition: JobDefinition
+    error: StandfastError | None
+
+
+_Event = _Obey | _Result | _JobClosed | _CodeLoaded
 
 
 class LocalReplicas:
@@ -77,8 +84,12 @@ class LocalReplicas:
         find_step: Callable[[JobConfig], Step],
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         probe: Probe = no_probe,
+        load_code: LoadCode = load_nothing,
     ) -> None:
-        """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule."""
+        """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule.
+
+        ``load_code`` makes the modules of a definition importable that names its code; it may block.
+        """
         self._environment = Environment(
             cluster, host, records, make_feed, connect, open_database, find_step, clock, probe
         )
@@ -91,6 +102,7 @@ class LocalReplicas:
         self._definitions: Mapping[str, JobDefinition] = {}
         self._closing_jobs: set[str] = set()
         self._closer = Lane("closer")
+        self._codes = Codes(load_code, lambda *ended: self._inbox.put(_CodeLoaded(*ended)))
         self._children: dict[int, psutil.Process] = {}
         self._broken: str | None = None
         self._is_closing = False
@@ -115,6 +127,11 @@ class LocalReplicas:
         """Whether a promotion now would find its pipeline warm; False without any job."""
         jobs = self._jobs.values()
         return bool(jobs) and all(job.pipeline.is_warm for job in jobs)
+
+    @property
+    def revisions(self) -> Mapping[str, int]:
+        """Job → revision of it that this process has loaded."""
+        return self._codes.revisions
 
     @property
     def broken(self) -> str | None:
@@ -168,6 +185,11 @@ class LocalReplicas:
         if isinstance(event, _JobClosed):
             self._closing_jobs.discard(event.job.definition.name)
             return False
+        if isinstance(event, _CodeLoaded):
+            self._codes.ended(event.definition, is_loaded=event.error is None)
+            if event.error is not None:
+                self._break(f"job {event.definition.name}: {event.error}")
+            return True
         signal = event.held.judge(event.run, event.signal)
         if signal is None:
             return False
@@ -208,14 +230,22 @@ class LocalReplicas:
     # ---- jobs ----
 
     def _is_current(self, wish: Wanted) -> bool:
-        """Return whether the wish's job runs here as it is defined now."""
+        """Return whether the wish's job runs here, in the run that is wanted."""
         job = self._jobs.get(wish.replica.task.job)
-        return job is not None and job.definition == self._definitions.get(job.definition.name)
+        return job is not None and self._is_same_run(job)
+
+    def _is_same_run(self, job: JobKernel) -> bool:
+        definition = self._definitions.get(job.definition.name)
+        return definition is not None and definition.run == job.definition.run
 
     def _settle_jobs(self) -> None:
         """Begin the jobs that are new; end those that nobody wants, once their replicas are closed."""
         for name, job in tuple(self._jobs.items()):
-            if self._definitions.get(name) != job.definition:
+            if self._is_same_run(job):
+                # Whatever else differs: a revision is what a container cannot change, and the rest does not matter.
+                if self._codes.may_run(self._definitions[name]):
+                    job.definition = self._definitions[name]
+            else:
                 ours = [each for each, held in self._held.items() if held.job is job]
                 if all(self._held[each].replica.phase is Phase.CLOSED for each in ours):
                     self._drop(ours)
@@ -224,10 +254,16 @@ class LocalReplicas:
                     self._closer.submit(lambda job=job: self._close_job(job))  # type: ignore[misc]
         for name, definition in self._definitions.items():
             if name not in self._jobs and name not in self._closing_jobs and self._broken is None:
-                try:
-                    self._jobs = {**self._jobs, name: JobKernel(self._environment, definition)}
-                except BadConfiguration as error:
-                    self._break(f"job {name}: {error}")
+                self._begin_job(definition)
+
+    def _begin_job(self, definition: JobDefinition) -> None:
+        """Begin a job if this process may run it and has its code; else what ends the wait leads here again."""
+        if not (self._codes.may_run(definition) and self._codes.is_loaded(definition)):
+            return
+        try:
+            self._jobs = {**self._jobs, definition.name: JobKernel(self._environment, definition)}
+        except BadConfiguration as error:
+            self._break(f"job {definition.name}: {error}")
 
     def _close_job(self, job: JobKernel) -> None:
         try:
@@ -293,5 +329,6 @@ class LocalReplicas:
     def _end_if_done(self) -> None:
         if self._is_closing and not self._held and not self._jobs and not self._closing_jobs:
             self._closer.close()
+            self._codes.close()
             self._is_ended = True
             self._is_empty.set()

@@ -35,11 +35,13 @@ class FakeReplicas:
         self._never = threading.Event()
         self.is_warm = False
         self.broken: str | None = None
+        self.revisions: Mapping[str, int] = {}
         self.obeyed: list[tuple[Wanted, ...]] = []
 
     def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
         """Be it."""
         self.obeyed.append(wanted)
+        self.revisions = {**{name: each.revision for name, each in jobs.items()}, **self.revisions}
         held: dict[ReplicaId, ReplicaStatus] = {}
         for each in wanted:
             assert each.replica.task.job in jobs

@@ -45,7 +45,7 @@ from standby.control.events import (
 )
 from standby.control.state import ControlState, Identity, NoStream, Policy, Stream
 from standby.control.turn import due_in_ms
-from standby.model import Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.wire import Assign, Exit, JobDefinition
 
 IDENTITY = Identity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
@@ -85,6 +85,7 @@ class Played:
         self.statuses: Mapping[ReplicaId, ReplicaStatus] = {}
         self.is_warm = False
         self.broken: str | None = None
+        self.revisions: Mapping[str, int] = {}
 
     def hear(self, *events: Event) -> list[Effect]:
         """Return what ``events`` alone make due, log lines left out."""
@@ -98,7 +99,8 @@ class Played:
         """Return what one turn of the loop with ``events`` makes due."""
         self.now_ms += after_ms
         owed = self.hear(*events)
-        return owed + self.hear(Turned(self.now_ms, 0.5, self.statuses, self.is_warm, self.broken))
+        turned = Turned(self.now_ms, 0.5, self.statuses, self.is_warm, self.broken, self.revisions)
+        return owed + self.hear(turned)
 
     def turns(self, total_ms: int, each_ms: int = 100) -> list[Effect]:
         """Return what becomes due while nothing happens for so long."""
@@ -370,6 +372,8 @@ def test_a_change_of_phase_is_told_at_once_and_only_once() -> None:
         status(lag_ms=5, role=Role.ACTIVE),
         status(lag_ms=5, since_ms=99),
         status(lag_ms=5, detail="fenced"),
+        status(lag_ms=5, is_prepared=True),
+        status(lag_ms=5, failures=InputFailures(3, 1)),
     ],
 )
 def test_what_must_be_told_at_once(after: ReplicaStatus) -> None:
@@ -396,6 +400,18 @@ def test_a_pipeline_that_becomes_warm_is_told_at_once() -> None:
     played = led()
     played.is_warm = True
     assert played.turn() == [SendReport(1, 0, (), True)]
+
+
+def test_revisions_are_introduced_and_each_change_of_them_is_told_at_once() -> None:
+    played = registered()
+    played.revisions = {"flights": 3}
+    owed = played.turn(LeaderChanged(LEADER))
+    opened = next(each for each in owed if isinstance(each, OpenStream))
+    assert opened.hello.revisions == {"flights": 3}
+    played.turn(StreamConnected(1))
+    played.revisions = {"flights": 3, "delays": 1}
+    assert played.turn() == [SendReport(1, 0, (), False, {"flights": 3, "delays": 1})]
+    assert played.turn() == []
 
 
 def test_a_quiet_container_still_reports_regularly() -> None:

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from standby.errors import CorruptState, Transient
+from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.kernel import job as job_module
 from standby.kernel import probes, takeover
 from standby.kernel import replicas as replicas_module
 from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
+from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
@@ -574,15 +576,123 @@ def test_a_revoked_replica_is_told_closed_until_the_next_order(lab: MemoryLab, s
     standby.await_phase(Phase.TAILING)
 
 
-def test_a_job_defined_anew_runs_as_it_is_defined_now(lab: MemoryLab, start: Make) -> None:
+def test_a_job_created_again_runs_as_it_is_defined_now(lab: MemoryLab, start: Make) -> None:
     standby = start("a")
     standby.want(0, Role.STANDBY, 1)
     standby.await_phase(Phase.TAILING)
     config = {**lab.definition.config, "task.batch.max.records": "9"}
-    lab.definition = type(lab.definition)(JOB, "run", config, "changelog", "group", 2)
+    lab.definition = type(lab.definition)(JOB, "run 2", config, "changelog", "group", 2, revision=4)
     standby.want(0, Role.STANDBY, 1)
     standby.eventually(lambda: len(standby.feeds.made) == 2 and standby.feeds.made[0].is_closed)
     standby.await_phase(Phase.TAILING)
+    assert standby.replicas.revisions == {JOB: 4}
+
+
+def test_the_same_run_and_revision_is_the_same_whatever_else_differs(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    since = {each.replica: each.since_ms for each in active.statuses()}
+    config = {**lab.definition.config, "job.hotstandby.lag.time.ms": "9999"}
+    lab.definition = type(lab.definition)(JOB, "run", config, "changelog", "group", 7)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    assert {each.replica: each.since_ms for each in active.statuses()} == since, "nothing was closed"
+    assert [len(each.starts) for each in active.feeds.made] == [1]
+    assert active.replicas._jobs[JOB].definition.tasks == 7
+
+
+def test_another_revision_of_what_is_loaded_is_ignored_and_the_old_one_goes_on(
+    lab: MemoryLab, start: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    first = lab.definition
+    lab.definition = msgspec.structs.replace(first, revision=2, code="c0de")
+    for _ in range(3):
+        active.want(0, Role.ACTIVE, 1)
+        lab.produce(20)
+        active.await_processed()
+    assert active.replicas.revisions == {JOB: 1}
+    assert active.replicas._jobs[JOB].definition == first
+    assert len(active.feeds.made) == 1
+    assert [each.message for each in caplog.records if "is ignored" in each.message] == [
+        (
+            f"job {JOB}: revision 2 of run run is ignored: this process has loaded revision 1 of run run, and "
+            "cannot load another one's code"
+        )
+    ]
+    # Also once nothing of the job is held any more: Python has its modules.
+    active.replicas.obey((), {})
+    active.eventually(lambda: not active.replicas._jobs)
+    active.want(0, Role.ACTIVE, 1)
+    lab.definition = first
+    active.replicas.obey((), {})
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    assert active.replicas.revisions == {JOB: 1}
+    assert len(active.feeds.made) == 2, "none for the other revision"
+    lab.assert_exact()
+
+
+def test_a_job_created_again_with_other_code_is_closed_and_not_opened(lab: MemoryLab, start: Make) -> None:
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    lab.definition = msgspec.structs.replace(lab.definition, run="run 2", code="c0de")
+    standby.want(0, Role.STANDBY, 1)
+    standby.eventually(lambda: standby.statuses() == [] and standby.feeds.made[0].is_closed)
+    assert standby.replicas.broken is None
+    assert len(standby.feeds.made) == 1
+
+
+def test_code_is_loaded_once_before_anything_of_the_job_and_tried_again_while_zookeeper_is_away(
+    lab: MemoryLab, start: Make
+) -> None:
+    loads: list[str] = []
+    away, come_back = threading.Event(), threading.Event()
+
+    def load(definition: JobDefinition) -> None:
+        loads.append(definition.code)
+        if len(loads) == 1:
+            away.set()
+            raise Transient("no ZooKeeper")
+        assert come_back.wait(10)
+
+    lab.definition = msgspec.structs.replace(lab.definition, revision=3, code="c0de")
+    lab.name(0, 1)
+    active = start("a", load_code=load)
+    active.want(0, Role.ACTIVE, 1)
+    assert away.wait(10)
+    assert active.replicas.revisions == {}
+    assert active.statuses() == []
+    assert active.feeds.made == []
+    come_back.set()
+    lab.produce(20)
+    active.await_processed()
+    assert active.replicas.revisions == {JOB: 3}
+    active.replicas.obey((), {})
+    active.eventually(lambda: not active.replicas._jobs)
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    assert loads == ["c0de", "c0de"], "once for good"
+
+
+def test_code_that_cannot_be_had_ends_the_container_naming_the_job(lab: MemoryLab, start: Make) -> None:
+    def load(definition: JobDefinition) -> None:
+        raise BadConfiguration(f"there is no bundle {definition.code}")
+
+    lab.definition = msgspec.structs.replace(lab.definition, code="c0de")
+    standby = start("a", load_code=load)
+    standby.want(0, Role.STANDBY, 1)
+    standby.eventually(lambda: standby.replicas.broken is not None)
+    assert standby.replicas.broken == f"job {JOB}: there is no bundle c0de"
 
 
 def test_a_store_held_elsewhere_is_waited_for(lab: MemoryLab, start: Make, tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Which revision of each job this process runs, and the loading of its code beside everything else.
+
+Python loads a module once in a process, and Spark's workers find modules through its environment: so the
+first definition of a job decides for good, and another revision needs a container of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from standby.errors import StandfastError, Transient
+from standby.kernel.lane import Lane, Run
+from standby.wire import JobDefinition
+
+_log: Final = logging.getLogger(__name__)
+
+_LONGEST_PAUSE_SECONDS: Final = 2.0
+
+#: Makes a job's modules importable; blocks. Raises `Transient`, and what of ours no other try can mend.
+LoadCode = Callable[[JobDefinition], None]
+
+#: Called from any thread when the loading of a job's code has ended, with what it ended with.
+Post = Callable[[JobDefinition, "StandfastError | None"], None]
+
+
+def load_nothing(definition: JobDefinition) -> None:
+    """Do nothing: the modules are importable already."""
+
+
+class Codes:
+    """Asked by the conductor; loads on a thread of its own."""
+
+    def __init__(self, load: LoadCode, post: Post) -> None:
+        self._load = load
+        self._post = post
+        self._lane = Lane("code")
+        self._run = Run()
+        self._loaded: Mapping[str, JobDefinition] = {}
+        self._loading: set[str] = set()
+        self._refused: set[tuple[str, str, int, str]] = set()
+
+    @property
+    def revisions(self) -> Mapping[str, int]:
+        """Job → revision of it that this process runs; from any thread."""
+        return {name: each.revision for name, each in self._loaded.items()}
+
+    def may_run(self, definition: JobDefinition) -> bool:
+        """Return whether this process can run ``definition``; say so in the log, once, when it cannot.
+
+        Another run of the job may come with any revision, as long as its code is what is loaded already.
+        """
+        loaded = self._loaded.get(definition.name)
+        if loaded is None:
+            return True
+        if loaded.run == definition.run:
+            fits = loaded.revision == definition.revision
+        else:
+            fits = loaded.code == definition.code
+        this = (definition.name, definition.run, definition.revision, definition.code)
+        if not fits and this not in self._refused:
+            self._refused.add(this)
+            _log.warning(
+                "job %s: revision %d of run %s is ignored: this process has loaded revision %d of run %s, and "
+                "cannot load another one's code",
+                *(definition.name, definition.revision, definition.run, loaded.revision, loaded.run),
+            )
+        return fits
+
+    def is_loaded(self, definition: JobDefinition) -> bool:
+        """Return whether the code of ``definition``, which this process may run, is there; begin to load it if not."""
+        loaded = self._loaded.get(definition.name)
+        if loaded is not None or not definition.code:
+            self._loaded = {**self._loaded, definition.name: definition}
+            return True
+        if definition.name not in self._loading:
+            self._loading.add(definition.name)
+            self._lane.submit(lambda: self._fetch(definition))
+        return False
+
+    def ended(self, definition: JobDefinition, *, is_loaded: bool) -> None:
+        """Take note of what was posted."""
+        self._loading.discard(definition.name)
+        if is_loaded:
+            self._loaded = {**self._loaded, definition.name: definition}
+
+    def close(self) -> None:
+        """End the thread, and a loading that waits for another try; does not wait."""
+        self._run.cancel()
+        self._lane.close()
+
+    def _fetch(self, definition: JobDefinition) -> None:
+        pause = 0.1
+        while not self._run.is_cancelled():
+            try:
+                self._load(definition)
+            except Transient as error:
+                _log.warning("job %s: its code cannot be loaded now: %s", definition.name, error)
+                self._run.pause(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            except StandfastError as error:
+                self._post(definition, error)
+                return
+            else:
+                self._post(definition, None)
+                return
