@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from locality.question import Sibling
 from standby.model import SlotId
 
 
@@ -18,3 +19,11 @@ def siblings_on(slot: SlotId, host: str, placements: Mapping[SlotId, str]) -> tu
         for other, where in placements.items()
         if where == host and other != slot and other.processor == slot.processor
     )
+
+
+def closed_by(siblings: Iterable[Sibling]) -> dict[str, str]:
+    """Return each host that holds one of ``siblings`` → the reason why it may take no further copy."""
+    closed: dict[str, str] = {}
+    for each in sorted(siblings, key=lambda each: each.label):
+        closed.setdefault(each.host.name, f"holds {each.label}, a copy of the same tasks")
+    return closed

@@ -1,0 +1,106 @@
+"""Hosts, and where they stand: cell, rack, attributes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from standby.errors import BadConfiguration
+
+#: What YARN answers for every host when nobody has told it the topology.
+UNKNOWN_RACK: Final = "/default-rack"
+
+_DIGITS: Final = re.compile(r"([0-9]+)")
+
+#: Texts and numbers in turn, then the name itself: "node01" and "node1" are two hosts.
+Order = tuple[tuple[str | int, ...], str]
+
+
+def natural(name: str) -> Order:
+    """Return what sorts host names as people do: node2 before node10."""
+    # Splitting at a group always gives text, digits, text …, so that like meets like.
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(_DIGITS.split(name))), name
+
+
+@dataclass(frozen=True, slots=True)
+class HostInfo:
+    """A host as the rules see it. A host that several cells can ask for is one entry for each of them."""
+
+    name: str
+    """``NM_HOST``: the one identity of a host."""
+    cell: int = 1
+    rack: str = ""
+    """Empty: not known; a rack that is not known is taken for one of its own."""
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    order: Order = field(init=False, repr=False, compare=False)
+    """`natural` of the name: the same for ever, and asked for in every judgement."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", natural(self.name))
+
+    def value(self, what: str) -> str:
+        """Return the host's ``cell``, ``rack``, or the attribute of that name; empty when it is not known."""
+        if what == "cell":
+            return str(self.cell)
+        if what == "rack":
+            return self.rack
+        return self.attributes.get(what, "")
+
+
+@dataclass(frozen=True, slots=True)
+class HostTable:
+    """What the configuration says about hosts."""
+
+    racks: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def host(self, name: str, cell: int = 1, rack: str = "") -> HostInfo:
+        """Return the host; ``rack`` is what YARN says, which counts where the table says nothing."""
+        known = "" if rack == UNKNOWN_RACK else rack
+        return HostInfo(name, cell, self.racks.get(name, known), self.attributes.get(name, {}))
+
+
+def parse_table(racks: Sequence[str], attributes: Sequence[str]) -> HostTable:
+    """Return the table in ``yarn.racks`` (``host=/rack``) and ``yarn.host.attributes`` (``host=key:value``).
+
+    A host may have several attributes, each in an entry of its own. Raises `BadConfiguration` with every
+    entry that is malformed, or that contradicts an earlier one.
+    """
+    wrong: list[str] = []
+    table = HostTable(_racks(racks, wrong), _attributes(attributes, wrong))
+    if wrong:
+        raise BadConfiguration("; ".join(wrong))
+    return table
+
+
+def _racks(entries: Sequence[str], wrong: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry, host, rack in _parted("yarn.racks", entries, wrong):
+        if found.setdefault(host, rack) != rack:
+            wrong.append(f"yarn.racks: {entry!r}: {host} is in {found[host]} already")
+    return found
+
+
+def _attributes(entries: Sequence[str], wrong: list[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for entry, host, attribute in _parted("yarn.host.attributes", entries, wrong):
+        key, _, value = (each.strip() for each in attribute.partition(":"))
+        if not (key and value):
+            wrong.append(f"yarn.host.attributes: {entry!r} is not host=key:value")
+        elif key in ("cell", "rack"):
+            wrong.append(f"yarn.host.attributes: {entry!r}: {key} is no attribute; the name is taken")
+        elif found.setdefault(host, {}).setdefault(key, value) != value:
+            wrong.append(f"yarn.host.attributes: {entry!r}: {host} has {key} {found[host][key]} already")
+    return found
+
+
+def _parted(name: str, entries: Sequence[str], wrong: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each entry with its host and its value."""
+    for entry in entries:
+        host, _, value = (each.strip() for each in entry.partition("="))
+        if host and value:
+            yield entry, host, value
+        else:
+            wrong.append(f"{name}: {entry!r} is not host=value")

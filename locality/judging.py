@@ -1,0 +1,117 @@
+"""Judging hosts by the rules: all of them, one, only the best, or to explain it to people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from locality.hosts import HostInfo
+from locality.question import Question, Verdict
+from locality.rules import FILTERS, RANKINGS, Ranking, Survey, Weight
+
+
+def judge(question: Question, hosts: Sequence[HostInfo]) -> tuple[Verdict, ...]:
+    """Return a verdict on every host, best first, refused ones last.
+
+    The order of ``hosts`` makes no difference.
+    """
+    judgement = _Judgement(question, hosts)
+    return tuple(sorted(map(judgement.verdict, hosts), key=lambda each: each.rank))
+
+
+def judge_one(question: Question, host: HostInfo, hosts: Sequence[HostInfo]) -> Verdict:
+    """Return the verdict on ``host`` among ``hosts``, of which it need not be one.
+
+    A container may register from a host that nobody knew by name.
+    """
+    return _Judgement(question, _with(hosts, host)).verdict(host)
+
+
+def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
+    """Return the first verdict of `judge`, without making the others; None when no host is allowed."""
+    judgement = _Judgement(question, hosts)
+    field: Sequence[HostInfo] = judgement.allowed
+    for weight in judgement.weights:
+        if len(field) <= 1:
+            break
+        ranks = list(map(weight.rank, field))
+        lowest = min(ranks)
+        field = [host for host, rank in zip(field, ranks, strict=True) if rank == lowest]
+    return judgement.verdict(field[0]) if field else None
+
+
+def explain(question: Question, hosts: Sequence[HostInfo], present_host: str | None) -> tuple[str, ...]:
+    """Return why a copy is where it is, and why nowhere better: a line for each host, its own first.
+
+    Without a ``present_host`` (the copy is not placed) every host is compared with the best one. The
+    rules are asked about now: what was best when the copy came may be second by now.
+    """
+    if present_host is not None:
+        hosts = _with(hosts, HostInfo(present_host))
+    judgement = _Judgement(question, hosts)
+    verdicts = sorted(map(judgement.verdict, hosts), key=lambda each: each.rank)
+    present = next((each for each in verdicts if each.host == present_host), None)
+    standard = present or next((each for each in verdicts if each.is_allowed), None)
+    infos = {(each.name, each.cell): each for each in hosts}
+    lines = [] if standard is None else [_own_line(standard, is_placed=present is not None)]
+    for each in verdicts:
+        if each is standard:
+            continue
+        info = infos[each.host, each.cell]
+        if not each.is_allowed:
+            text = f"refused: {'; '.join(each.reasons)}"
+        elif standard is None or not standard.is_allowed:
+            text = f"allowed: {'; '.join(each.reasons)}"
+        else:
+            text = judgement.compared(info, infos[standard.host, standard.cell])
+        lines.append(f"{each.host}: {text}")
+    return tuple(lines)
+
+
+def _own_line(verdict: Verdict, *, is_placed: bool) -> str:
+    reasons = "; ".join(verdict.reasons)
+    if not verdict.is_allowed:
+        return f"{verdict.host}: it is here, but would not be placed here now: {reasons}"
+    return f"{verdict.host}: {'it is here' if is_placed else 'the best'}: {reasons}"
+
+
+def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
+    return hosts if any(each.name == host.name for each in hosts) else (*hosts, host)
+
+
+class _Judgement:
+    """The rules made ready for one question about some hosts."""
+
+    def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
+        self._refusals: list[Mapping[str, str]] = [each.refuse(question) for each in FILTERS]
+        refused = set().union(*self._refusals)
+        self.allowed = [each for each in hosts if each.name not in refused]
+        survey = Survey(question, hosts, self.allowed)
+        made = [(rule, rule.weigh(survey)) for rule in RANKINGS]
+        self._ready: list[tuple[Ranking, Weight]] = [
+            (rule, weight) for rule, weight in made if weight is not None
+        ]
+        self.weights = [weight for _, weight in self._ready]
+
+    def verdict(self, host: HostInfo) -> Verdict:
+        """Return the host's verdict with all its reasons."""
+        refusals = [(at, each[host.name]) for at, each in enumerate(self._refusals) if host.name in each]
+        if refusals:
+            first = refusals[0][0]
+            reasons = tuple(reason for _, reason in refusals)
+            return Verdict(host.name, False, reasons, (1, first, host.order, host.cell), host.cell)
+        ranks: list[Any] = [0]
+        told: list[str] = []
+        for weight in self.weights:
+            ranks.append(weight.rank(host))
+            told.extend(weight.reasons(host))
+        return Verdict(host.name, True, tuple(told), tuple(ranks), host.cell)
+
+    def compared(self, host: HostInfo, standard: HostInfo) -> str:
+        """Return by which rule ``host`` is better or less good than ``standard``, both being allowed."""
+        for rule, weight in self._ready:
+            one, other = weight.rank(host), weight.rank(standard)
+            if one != other:
+                word = "better now" if one < other else "less good"
+                return f"{word} ({rule.name}): {'; '.join(weight.reasons(host)) or weight.otherwise}"
+        return "just as good"

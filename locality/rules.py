@@ -1,0 +1,290 @@
+"""The rules of placement as one ordered table: first what may not be, then what is better. Pure.
+
+The order is the design's (section 3, Placement), in Nomad's manner: filters, then rankings of which
+each decides only what those before it left open. The first filter is the law, Invariant 1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+from locality.hosts import HostInfo
+from locality.question import Question
+from locality.samehost import closed_by
+from standby.model import Held, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A question with the hosts that could be the answer."""
+
+    question: Question
+    hosts: Sequence[HostInfo]
+    allowed: Sequence[HostInfo]
+    """Those that no filter refuses."""
+
+
+class Weight(Protocol):
+    """One ranking, made ready for one survey."""
+
+    otherwise: ClassVar[str]
+    """What is said of a host for which `reasons` has nothing to say."""
+
+    def rank(self, host: HostInfo) -> Any:
+        """Return what sorts the hosts under this rule, the best lowest."""
+        ...
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return what is worth saying of the host under this rule."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A hard rule: a host that it refuses is never taken."""
+
+    name: str
+    refuse: Callable[[Question], Mapping[str, str]]
+    """Returns the refused hosts → the reason."""
+    says: str
+    """What its reason says; for the documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A soft rule: it prefers, and never refuses."""
+
+    name: str
+    weigh: Callable[[Survey], Weight | None]
+    """Returns None where the rule can tell no host from another."""
+    says: str
+
+
+class Spread:
+    """Fewest copies sharing the first thing of ``job.locality.spread``, then the second, and so on.
+
+    A host of which a thing is not known shares it with nobody.
+    """
+
+    otherwise: ClassVar[str] = "shares nothing with another copy"
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._things = survey.question.spread
+        self._attributes = [each for each in self._things if each not in ("cell", "rack")]
+        self._labels: list[dict[str, list[str]]] = []
+        for thing in self._things:
+            labels: dict[str, list[str]] = defaultdict(list)
+            for sibling in survey.question.siblings:
+                labels[sibling.host.value(thing)].append(sibling.label)
+            labels.pop("", None)
+            self._labels.append(labels)
+        # Many hosts stand in the same place, and each place is counted once.
+        self._counts: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._told: dict[tuple[object, ...], tuple[str, ...]] = {}
+        # Looked through only when something is shared, which the best host seldom does.
+        self._differing: tuple[bool, ...] | None = None
+        self._allowed: frozenset[tuple[int, ...]] | None = None
+
+    def _place(self, host: HostInfo) -> tuple[object, ...]:
+        if self._attributes:
+            return host.cell, host.rack, *[host.attributes.get(each, "") for each in self._attributes]
+        return host.cell, host.rack
+
+    def rank(self, host: HostInfo) -> tuple[int, ...]:
+        """Return with how many other copies the host shares each thing."""
+        place = self._place(host)
+        counts = self._counts.get(place)
+        if counts is None:
+            counts = self._counts[place] = tuple(
+                len(labels.get(host.value(thing), ()))
+                for thing, labels in zip(self._things, self._labels, strict=True)
+            )
+        return counts
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return what the host shares with whom, and why that cannot be had better."""
+        place = self._place(host)
+        told = self._told.get(place)
+        if told is None:
+            counts = self.rank(host)
+            told = self._told[place] = tuple(
+                f"shares its {thing} with {_listed(self._labels[at][host.value(thing)])}"
+                f"{self._excuse(at, counts)}"
+                for at, thing in enumerate(self._things)
+                if counts[at] and self._differs(at)
+            )
+        return told
+
+    def _differs(self, at: int) -> bool:
+        """Return whether the hosts differ in that thing: in a cluster of one cell, sharing it is no fault."""
+        if self._differing is None:
+            siblings = [each.host for each in self._survey.question.siblings]
+            everyone = [*self._survey.hosts, *siblings]
+            self._differing = tuple(
+                len({each.value(thing) for each in everyone}) > 1 for thing in self._things
+            )
+        return self._differing[at]
+
+    def _excuse(self, at: int, counts: tuple[int, ...]) -> str:
+        """Return why the spread of one thing had to be given up; empty when a better host is allowed."""
+        if self._allowed is None:
+            self._allowed = frozenset(map(self.rank, self._survey.allowed))
+        thing = self._things[at]
+        better = [ranks for ranks in self._allowed if ranks[at] < counts[at]]
+        if not better:
+            return f": no host in another {thing} is allowed"
+        if all(ranks[:at] > counts[:at] for ranks in better):
+            return f": hosts in another {thing} share more by {', '.join(self._things[:at])}"
+        return ""
+
+
+class State:
+    """The fewest changelog records to replay, then the fewest tasks without any state, then the latest."""
+
+    otherwise: ClassVar[str] = "holds none of its state"
+    _NOTHING: ClassVar[tuple[int, int, int, int]] = (1, 0, 0, 0)
+
+    def __init__(self, survey: Survey) -> None:
+        self._tasks = len(survey.question.histories)
+        self.ranks = _freshness(survey.question)
+
+    def rank(self, host: HostInfo) -> tuple[int, int, int, int]:
+        """Return (holds nothing, records behind the freshest state known, tasks not held, − until when)."""
+        return self.ranks.get(host.name, self._NOTHING)
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return how much of the state lies there, and how far behind it is."""
+        nothing, behind, missing, _ = self.rank(host)
+        if nothing:
+            return ()
+        text = (
+            "holds its state" if not missing else f"holds the state of {self._tasks - missing} of its tasks"
+        )
+        return (f"{text}, {behind} records behind the freshest" if behind else text,)
+
+
+class Preferred:
+    """The last host of the copy before all others: its page cache, its disk, what is left of its state."""
+
+    otherwise: ClassVar[str] = "is not its last host"
+
+    def __init__(self, preferred: str) -> None:
+        self._preferred = preferred
+
+    def rank(self, host: HostInfo) -> bool:
+        """Return whether the host is another one."""
+        return host.name != self._preferred
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return that it is the last host, when it is."""
+        return ("is its last host",) if host.name == self._preferred else ()
+
+
+class Load:
+    """The fewest copies of any task, then the fewest of the same role."""
+
+    otherwise: ClassVar[str] = "carries no copies"
+    _NONE: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(self, survey: Survey) -> None:
+        self._loads = survey.question.loads
+
+    def rank(self, host: HostInfo) -> tuple[int, int]:
+        """Return how many copies the host carries, and how many of the same role."""
+        return self._loads.get(host.name, self._NONE)
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return how much the host carries."""
+        copies, same = self.rank(host)
+        if not copies:
+            return (self.otherwise,)
+        return (f"carries {copies} cop{'y' if copies == 1 else 'ies'}, {same} of the same role",)
+
+
+class Name:
+    """By name, numbers as numbers: the same view always gets the same answer."""
+
+    otherwise: ClassVar[str] = "comes later by name"
+
+    def rank(self, host: HostInfo) -> tuple[object, int]:
+        """Return the host's place in the order of names."""
+        return host.order, host.cell
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return nothing: a name is no merit."""
+        return ()
+
+
+#: Every rule, in order. docs/locality.md shows this table, and a test keeps it so.
+RULES: Final[tuple[Filter | Ranking, ...]] = (
+    Filter(
+        "same-host",
+        lambda question: closed_by(question.siblings),
+        "which copy of the same tasks is there, or is about to be",
+    ),
+    Filter("excluded", lambda question: question.excluded, "who ruled the host out: a drain, an exclusion"),
+    Filter(
+        "avoided", lambda question: question.avoided, "why the host is not asked for now: down, or failing"
+    ),
+    Filter("full", lambda question: question.full, "that the host let the last request expire"),
+    Ranking(
+        "spread",
+        lambda survey: Spread(survey) if survey.question.siblings and survey.question.spread else None,
+        "what is shared with which other copy, and why that cannot be had better",
+    ),
+    Ranking(
+        "state",
+        lambda survey: State(survey) if survey.question.histories else None,
+        "how much of the state lies there, and how many records behind the freshest it is",
+    ),
+    Ranking(
+        "preferred",
+        lambda survey: Preferred(survey.question.preferred) if survey.question.preferred else None,
+        "that it is the last host of this copy",
+    ),
+    Ranking("load", Load, "how many copies the host carries, and how many of them of the same role"),
+    Ranking("name", lambda _: Name(), "nothing: it only makes the answer the same each time"),
+)
+
+FILTERS: Final = tuple(each for each in RULES if isinstance(each, Filter))
+RANKINGS: Final = tuple(each for each in RULES if isinstance(each, Ranking))
+
+
+def _freshness(question: Question) -> dict[str, tuple[int, int, int, int]]:
+    """Return each host that holds some state → its rank under `State`."""
+    of_tasks = [_positions(question, task, history) for task, history in question.histories.items()]
+    bests = [max((position or 0 for position, _ in each.values()), default=0) for each in of_tasks]
+    found: dict[str, tuple[int, int, int, int]] = {}
+    for host in {host for each in of_tasks for host in each}:
+        behind = missing = until_ms = 0
+        for positions, best in zip(of_tasks, bests, strict=True):
+            position, at_ms = positions.get(host, (None, 0))
+            # What is not there, or was never reported, has to be replayed as far as we know.
+            behind += best - (position or 0)
+            missing += host not in positions
+            until_ms = max(until_ms, at_ms)
+        found[host] = (0, behind, missing, -until_ms)
+    return found
+
+
+def _positions(
+    question: Question, task: TaskId, history: Sequence[Held]
+) -> dict[str, tuple[int | None, int]]:
+    """Return each host with state of the task → its position there, and when that was known last."""
+    found = {each.host: (each.position, each.until_ms) for each in history}
+    for host, leftovers in question.leftovers.items():
+        for each in leftovers:
+            if each.task == task:
+                found[host] = (each.position, found.get(host, (None, 0))[1])
+    return found
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Return the labels as people are told of them: many are counted."""
+    first = sorted(labels)[:2]
+    more = len(labels) - len(first)
+    return " and ".join(first) + (f" and {more} more" if more else "")
