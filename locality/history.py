@@ -7,7 +7,9 @@ may be used is judged there, by the rules of design 4.8.
 
 from __future__ import annotations
 
-from standby.model import Held
+from collections.abc import Iterable, Mapping
+
+from standby.model import Held, Leftover, TaskId
 
 History = tuple[Held, ...]
 
@@ -62,3 +64,16 @@ def by_freshness(history: History) -> History:
 def freshest(history: History) -> Held | None:
     """Return the entry with the freshest state (`by_freshness`); None when nothing is remembered."""
     return next(iter(by_freshness(history)), None)
+
+
+def found(leftovers: Mapping[str, Iterable[Leftover]]) -> dict[TaskId, dict[str, int]]:
+    """Return task → host → changelog offset that usable state on its disks was applied up to.
+
+    ``leftovers`` maps hosts to what their containers reported; the freshest state of a task counts.
+    """
+    index: dict[TaskId, dict[str, int]] = {}
+    for host, reported in leftovers.items():
+        for each in reported:
+            hosts = index.setdefault(each.task, {})
+            hosts[host] = max(each.position, hosts.get(host, 0))
+    return index

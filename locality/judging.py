@@ -46,8 +46,8 @@ def explain(question: Question, hosts: Sequence[HostInfo], present_host: str | N
     Without a ``present_host`` (the copy is not placed) every host is compared with the best one. The
     rules are asked about now: what was best when the copy came may be second by now.
     """
-    if present_host is not None:
-        hosts = _with(hosts, HostInfo(present_host))
+    if present_host is not None and all(each.name != present_host for each in hosts):
+        hosts = (*hosts, HostInfo(present_host))
     judgement = _Judgement(question, hosts)
     verdicts = sorted(map(judgement.verdict, hosts), key=lambda each: each.rank)
     present = next((each for each in verdicts if each.host == present_host), None)
@@ -76,7 +76,9 @@ def _own_line(verdict: Verdict, *, is_placed: bool) -> str:
 
 
 def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
-    return hosts if any(each.name == host.name for each in hosts) else (*hosts, host)
+    return (
+        hosts if any((each.name, each.cell) == (host.name, host.cell) for each in hosts) else (*hosts, host)
+    )
 
 
 class _Judgement:
@@ -84,8 +86,8 @@ class _Judgement:
 
     def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
         self._refusals: list[Mapping[str, str]] = [each.refuse(question) for each in FILTERS]
-        refused = set().union(*self._refusals)
-        self.allowed = [each for each in hosts if each.name not in refused]
+        self._refused = set().union(*self._refusals)
+        self.allowed = [each for each in hosts if each.name not in self._refused]
         survey = Survey(question, hosts, self.allowed)
         made = [(rule, rule.weigh(survey)) for rule in RANKINGS]
         self._ready: list[tuple[Ranking, Weight]] = [
@@ -95,11 +97,11 @@ class _Judgement:
 
     def verdict(self, host: HostInfo) -> Verdict:
         """Return the host's verdict with all its reasons."""
-        refusals = [(at, each[host.name]) for at, each in enumerate(self._refusals) if host.name in each]
-        if refusals:
-            first = refusals[0][0]
+        if host.name in self._refused:
+            refusals = [(at, each[host.name]) for at, each in enumerate(self._refusals) if host.name in each]
             reasons = tuple(reason for _, reason in refusals)
-            return Verdict(host.name, False, reasons, (1, first, host.order, host.cell), host.cell)
+            rank = (1, refusals[0][0], host.order, host.cell)
+            return Verdict(host.name, False, reasons, rank, host.cell)
         ranks: list[Any] = [0]
         told: list[str] = []
         for weight in self.weights:

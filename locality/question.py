@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from locality.hosts import HostInfo
-from standby.model import Held, Leftover, TaskId
+from standby.model import Held, TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,9 @@ class Question:
     """The other copies of its tasks: bound, kept for a suspect, being moved, or asked for by host."""
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
     """Each task in question → hosts that held it; empty where nothing is remembered."""
-    leftovers: Mapping[str, tuple[Leftover, ...]] = field(default_factory=dict)
-    """Host → usable state that containers found there; knows better than the history."""
+    leftovers: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    """Task → host → up to which changelog offset its state lies there, as containers found it
+    (`locality.history.found`). It knows better than the history, and may name more tasks than are asked about."""
     preferred: str | None = None
     """The last host of this copy; None when it never had one, as a first deployment's standbys (A4)."""
     excluded: Mapping[str, str] = field(default_factory=dict)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final, Protocol
 from locality.hosts import HostInfo
 from locality.question import Question
 from locality.samehost import closed_by
-from standby.model import Held, TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,31 +255,24 @@ RANKINGS: Final = tuple(each for each in RULES if isinstance(each, Ranking))
 
 def _freshness(question: Question) -> dict[str, tuple[int, int, int, int]]:
     """Return each host that holds some state → its rank under `State`."""
-    of_tasks = [_positions(question, task, history) for task, history in question.histories.items()]
-    bests = [max((position or 0 for position, _ in each.values()), default=0) for each in of_tasks]
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for host in {host for each in of_tasks for host in each}:
-        behind = missing = until_ms = 0
-        for positions, best in zip(of_tasks, bests, strict=True):
-            position, at_ms = positions.get(host, (None, 0))
-            # What is not there, or was never reported, has to be replayed as far as we know.
-            behind += best - (position or 0)
-            missing += host not in positions
-            until_ms = max(until_ms, at_ms)
-        found[host] = (0, behind, missing, -until_ms)
-    return found
-
-
-def _positions(
-    question: Question, task: TaskId, history: Sequence[Held]
-) -> dict[str, tuple[int | None, int]]:
-    """Return each host with state of the task → its position there, and when that was known last."""
-    found = {each.host: (each.position, each.until_ms) for each in history}
-    for host, leftovers in question.leftovers.items():
-        for each in leftovers:
-            if each.task == task:
-                found[host] = (each.position, found.get(host, (None, 0))[1])
-    return found
+    totals: dict[str, list[int]] = {}
+    all_of_it = 0
+    for task, history in question.histories.items():
+        held = {each.host: (each.position or 0, each.until_ms) for each in history}
+        for host, position in question.leftovers.get(task, {}).items():
+            held[host] = (position, held.get(host, (0, 0))[1])
+        # What is not there, or was never reported, has to be replayed as far as anybody knows.
+        all_of_it += max((position for position, _ in held.values()), default=0)
+        for host, (position, until_ms) in held.items():
+            total = totals.setdefault(host, [0, 0, 0])
+            total[0] += position
+            total[1] += 1
+            total[2] = max(total[2], until_ms)
+    tasks = len(question.histories)
+    return {
+        host: (0, all_of_it - applied, tasks - count, -until_ms)
+        for host, (applied, count, until_ms) in totals.items()
+    }
 
 
 def _listed(labels: Sequence[str]) -> str:
