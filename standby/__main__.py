@@ -37,6 +37,7 @@ def start() -> NoReturn:
             connect=connect,
             open_database=open_database,
             find_step=step_of,
+            load_code=around.load_code,
         )
         directories = [Path(each) for each in cluster.state_dirs]
 

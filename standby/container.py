@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from standby.adapters.grpc import ControlStreams, load_credentials
-from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
+from standby.adapters.kazoo import ZooKeeperCode, ZooKeeperMembership, ZooKeeperRecords, make_client
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.processes import ProcessMeter, end_children
 from standby.adapters.prometheus import MetricsServer, of_process
-from standby.cluster import CODE_DIRECTORY, FILE, JARS_DIRECTORY, ClusterConfig, load
+from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.config import JobConfig
 from standby.control import exits
 from standby.control.effects import Quit
@@ -31,6 +31,8 @@ from standby.control.ports import FindLeftoverState
 from standby.control.state import ControlState, Identity, Policy, Registration
 from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
+from standby.jobcode import JobCode
+from standby.kernel.codes import LoadCode
 from standby.metrics import Metric, of_container
 from standby.ports import Feed, MakeFeed, RecordReader, Replicas
 from standby.records import ContainerRecord
@@ -59,6 +61,8 @@ class Surroundings:
     host: str
     records: RecordReader
     make_feed: MakeFeed
+    load_code: LoadCode
+    """Makes a job's modules importable; blocks, so never on the control thread."""
     on_change: Callable[[], None]
     """To be called from any thread whenever a phase changed."""
 
@@ -112,7 +116,6 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     place = read_place(environment)
     cluster = load(directory / FILE)
     credentials = load_credentials(directory)
-    with_code(directory)
     liveness = LivenessPort(place.host)
     server = MetricsServer(place.host)
     identity = Identity(
@@ -125,13 +128,15 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     )
     inbox = Inbox()
     client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms)
+    code = JobCode(directory, ZooKeeperCode(client, cluster.name).read_code)
     membership = ZooKeeperMembership(client, cluster.name, _record(identity, place), inbox.post)
     kernel = make_kernel(
         Surroundings(
             cluster=cluster,
             host=place.host,
             records=ZooKeeperRecords(client, cluster.name),
-            make_feed=partial(_make_feed, directory),
+            make_feed=partial(_make_feed, directory, code),
+            load_code=code.load,
             on_change=partial(inbox.post, ReplicasChanged()),
         )
     )
@@ -162,14 +167,6 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     if quit_.code != exits.BROKEN:
         loop.leave()
     return quit_.code
-
-
-def with_code(directory: Path) -> None:
-    """Put the job's modules in front of everything else, for this process and for its children."""
-    code = str(directory / CODE_DIRECTORY)
-    sys.path.insert(0, code)
-    inherited = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = f"{code}{os.pathsep}{inherited}" if inherited else code
 
 
 def end(code: int) -> NoReturn:
@@ -232,12 +229,12 @@ def _version() -> str:
         return "not installed"
 
 
-def _make_feed(directory: Path, config: JobConfig, job: JobDefinition) -> Feed:
+def _make_feed(directory: Path, code: JobCode, config: JobConfig, job: JobDefinition) -> Feed:
     # Spark takes seconds to import: only a container that gets a replica pays for it.
     from standby.feed.make import make_feed
 
     classpath = sorted((directory / JARS_DIRECTORY).glob("*.jar"))
-    return make_feed(config, job, classpath, directory / CODE_DIRECTORY)
+    return make_feed(config, job, classpath, code.directory_of(job))
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter) -> Iterator[Metric]:

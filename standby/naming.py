@@ -86,3 +86,23 @@ def job_path(cluster: str, job: str) -> str:
 def cell_path(cluster: str, cell: int) -> str:
     """Return the znode of a cell: its YARN application."""
     return f"{ROOT}/{cluster}/cells/{cell}"
+
+
+def code_root_path(cluster: str) -> str:
+    """Return the znode below which the bundles of code lie."""
+    return f"{ROOT}/{cluster}/code"
+
+
+def code_path(cluster: str, digest: str) -> str:
+    """Return the znode of a bundle of code; its parts are the children ``0``, ``1``, … (`code_part_path`)."""
+    return f"{code_root_path(cluster)}/{digest}"
+
+
+def code_part_path(cluster: str, digest: str, number: int) -> str:
+    """Return the znode of one part of a bundle of code."""
+    return f"{code_path(cluster, digest)}/{number}"
+
+
+def code_complete_path(cluster: str, digest: str) -> str:
+    """Return the znode that is written last: its data is the number of parts of the bundle."""
+    return f"{code_path(cluster, digest)}/complete"

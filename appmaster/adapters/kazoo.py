@@ -29,13 +29,14 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
 
 from appmaster import records as bodies
+from appmaster.adapters import kazoo_code, kazoo_registered
 from appmaster.planning.actions import Change
 from appmaster.planning.view import Recorded
 from appmaster.records import CandidateRecord, CellRecord, JobRecord, StatusRecord
 from standby import naming
 from standby import records as shared
 from standby.errors import Fenced, Transient, Unavailable
-from standby.records import ControllerRecord
+from standby.records import ContainerRecord, ControllerRecord
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class ZooKeeper:
         """Create the cluster's tree where it is missing."""
         root = naming.cluster_path(self._cluster)
         with _translated("preparing the cluster's tree"):
-            for each in ("cells", "candidates", "containers", "jobs", "requests"):
+            for each in ("cells", "candidates", "code", "containers", "jobs", "requests"):
                 self._client.ensure_path(f"{root}/{each}")
             with suppress(NodeExistsError):
                 self._client.create(naming.controller_epoch_path(self._cluster), b"0")
@@ -133,6 +134,14 @@ class ZooKeeper:
                 # Of this candidate's own former session, which nobody has closed yet.
                 self._client.delete(path)
                 self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
+
+    def registered(self) -> tuple[tuple[CandidateRecord, ...], tuple[ContainerRecord, ...]]:
+        """Return every candidate and every container that is registered at this moment."""
+        with _translated("listing candidates and containers"):
+            return (
+                kazoo_registered.candidates(self._client, self._cluster),
+                kazoo_registered.containers(self._client, self._cluster),
+            )
 
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
         """Return who leads, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
@@ -311,6 +320,29 @@ class ZooKeeper:
                 self._client.delete(f"{path}/status")
             self._client.ensure_path(f"{path}/tasks")
 
+    def put_code(self, digest: str, data: bytes) -> None:
+        """Keep a bundle of code (`standby.bundles`); nothing when it is there already.
+
+        Raises `CorruptState` when ``data`` is not what ``digest`` says.
+        """
+        with _translated("writing a bundle of code"):
+            kazoo_code.put_code(self._client, self._cluster, digest, data)
+
+    def has_code(self, digest: str) -> bool:
+        """Return whether the bundle is there, completely."""
+        with _translated("looking for a bundle of code"):
+            return kazoo_code.has_code(self._client, self._cluster, digest)
+
+    def codes(self) -> tuple[str, ...]:
+        """Return the digests of all bundles, those that were never completed included."""
+        with _translated("listing the bundles of code"):
+            return kazoo_code.list_code(self._client, self._cluster)
+
+    def delete_code(self, digest: str) -> None:
+        """Remove a bundle that no job needs any more."""
+        with _translated("removing a bundle of code"):
+            kazoo_code.delete_code(self._client, self._cluster, digest)
+
     def request(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
         """Change the requested state of a job; return False when there is no such job."""
         path = naming.job_path(self._cluster, job)
@@ -378,7 +410,7 @@ class ZooKeeper:
             if self._client.get_children(f"{root}/jobs"):
                 return
             # The epoch stays the longest: whoever still leads fails its next write.
-            for each in ("cells", "requests", "candidates", "containers", "jobs", "controller_epoch"):
+            for each in ("cells", "code", "requests", "candidates", "containers", "jobs", "controller_epoch"):
                 try:
                     self._client.delete(f"{root}/{each}", recursive=True)
                 except (NoNodeError, NotEmptyError):

@@ -17,6 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from standby import bundles
 from standby.control.events import (
     Event,
     Leader,
@@ -30,9 +31,15 @@ from standby.control.events import (
     SessionSuspended,
 )
 from standby.control.ports import Post
-from standby.errors import Transient
+from standby.errors import BadConfiguration, Transient
 from standby.model import TaskId, TaskRecord
-from standby.naming import container_path, controller_path, task_path
+from standby.naming import (
+    code_complete_path,
+    code_part_path,
+    container_path,
+    controller_path,
+    task_path,
+)
 from standby.records import ContainerRecord, decode_controller, decode_task, encode
 
 #: How long one question to ZooKeeper may take; a suspended connection answers none.
@@ -203,6 +210,43 @@ class ZooKeeperRecords:
         except (KazooException, KazooTimeoutError) as error:
             raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
         return decode_task(data, path)
+
+
+class ZooKeeperCode:
+    """Reads bundles of code. Any thread may ask, but for the control thread: it takes a while."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = _ANSWER_SECONDS) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def read_code(self, digest: str) -> bytes:
+        """Return the bundle, its checksum verified.
+
+        Raises `Transient` when ZooKeeper does not answer, `BadConfiguration` when the bundle is not there (or
+        not completely), `CorruptState` when it is not what its name says.
+        """
+        marker = code_complete_path(self._cluster, digest)
+        try:
+            # The server may lag behind the one that took the bundle.
+            synced: Any = self._client.sync_async(marker)
+            got: Any = self._client.get_async(marker)
+            synced.get(timeout=self._timeout_seconds)
+            count, _ = got.get(timeout=self._timeout_seconds)
+            parts = [
+                self._client.get_async(code_part_path(self._cluster, digest, each))
+                for each in range(int(count))
+            ]
+            data = b"".join(each.get(timeout=self._timeout_seconds)[0] for each in parts)
+        except NoNodeError as error:
+            raise BadConfiguration(
+                f"the code bundle {digest} is not in ZooKeeper (there is no {error or marker}): it was removed, "
+                "or never written completely; submit the job's code again"
+            ) from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{marker} cannot be read from ZooKeeper now: {_text(error)}") from error
+        bundles.check(digest, data)
+        return data
 
 
 def _text(error: Exception) -> str:

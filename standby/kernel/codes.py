@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from standby.errors import StandfastError, Transient
+from standby.errors import StandfastError, Transient, Unavailable
 from standby.kernel.lane import Lane, Run
 from standby.wire import JobDefinition
 
@@ -71,7 +71,7 @@ class Codes:
     def is_loaded(self, definition: JobDefinition) -> bool:
         """Return whether the code of ``definition``, which this process may run, is there; begin to load it if not."""
         loaded = self._loaded.get(definition.name)
-        if loaded is not None or not definition.code:
+        if loaded is not None:
             self._loaded = {**self._loaded, definition.name: definition}
             return True
         if definition.name not in self._loading:
@@ -101,6 +101,11 @@ class Codes:
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             except StandfastError as error:
                 self._post(definition, error)
+                return
+            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
+                # A bug must not leave a job that never begins and says nothing.
+                _log.exception("job %s: loading its code", definition.name)
+                self._post(definition, Unavailable(f"loading its code: {type(error).__name__}: {error}"))
                 return
             else:
                 self._post(definition, None)

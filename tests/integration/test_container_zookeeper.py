@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
-from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
+from appmaster.adapters.kazoo import ZooKeeper
+from standby import bundles
+from standby.adapters.kazoo import ZooKeeperCode, ZooKeeperMembership, ZooKeeperRecords, make_client
 from standby.control.events import (
     Event,
     Leader,
@@ -23,9 +25,9 @@ from standby.control.events import (
     SessionLost,
     SessionSuspended,
 )
-from standby.errors import BadConfiguration, Transient
+from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.model import TaskId, TaskRecord
-from standby.naming import container_path, controller_path, task_path
+from standby.naming import code_complete_path, code_part_path, container_path, controller_path, task_path
 from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 
@@ -201,6 +203,76 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
                 continue
         else:
             pytest.fail("the reader did not come back")
+        client.stop()
+        client.close()
+
+
+@pytest.fixture
+def master(zookeeper: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
+    with ZooKeeper(zookeeper.connect, name) as master:
+        yield master
+
+
+@pytest.mark.parametrize("size", [0, 1, bundles.CHUNK_BYTES, bundles.MOST_BYTES])
+def test_a_bundle_of_code_comes_back_as_it_was_written(
+    master: ZooKeeper, client: Any, name: str, size: int
+) -> None:
+    data = bytes(index % 251 for index in range(size))
+    digest = bundles.digest_of(data)
+    assert not master.has_code(digest)
+    master.put_code(digest, data)
+    assert master.has_code(digest)
+    assert master.codes() == (digest,)
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+    sizes = [
+        len(client.get(code_part_path(name, digest, each))[0]) for each in range(-(-size // (512 << 10)))
+    ]
+    assert sum(sizes) == size
+    assert all(0 < each <= 512 << 10 for each in sizes)
+    master.put_code(digest, data)
+    master.delete_code(digest)
+    master.delete_code(digest)
+    assert master.codes() == ()
+    with pytest.raises(BadConfiguration, match=f"{digest} is not in ZooKeeper"):
+        ZooKeeperCode(client, name).read_code(digest)
+
+
+def test_a_bundle_that_was_half_written_is_none_and_is_completed_by_the_next_writer(
+    master: ZooKeeper, client: Any, name: str
+) -> None:
+    data = b"x" * (bundles.CHUNK_BYTES + 7)
+    digest = bundles.digest_of(data)
+    client.create(code_part_path(name, digest, 0), b"half of a pa", makepath=True)
+    assert not master.has_code(digest)
+    with pytest.raises(BadConfiguration, match="submit the job's code again"):
+        ZooKeeperCode(client, name).read_code(digest)
+    master.put_code(digest, data)
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+
+
+def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
+    master: ZooKeeper, client: Any, name: str
+) -> None:
+    digest = bundles.digest_of(b"right")
+    with pytest.raises(CorruptState, match=digest):
+        master.put_code(digest, b"wrong")
+    assert master.codes() == ()
+    client.create(code_part_path(name, digest, 0), b"wrong", makepath=True)
+    client.create(code_complete_path(name, digest), b"1")
+    with pytest.raises(CorruptState, match=digest):
+        ZooKeeperCode(client, name).read_code(digest)
+
+
+def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        client = make_client(server.connect, 2_000)
+        client.start(timeout=10)
+        server.kill()
+        with pytest.raises(Transient):
+            ZooKeeperCode(client, "c", timeout_seconds=0.5).read_code("0" * 64)
+        server.start()
+        with pytest.raises(BadConfiguration):
+            ZooKeeperCode(client, "c").read_code("0" * 64)
         client.stop()
         client.close()
 
