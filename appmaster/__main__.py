@@ -20,6 +20,7 @@ from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import SkeinCell
 from appmaster.candidate import Candidate, answers, verdict
 from appmaster.cli.main import version
+from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, settings
 from appmaster.inbox import Inbox
@@ -93,9 +94,15 @@ def _run() -> int:
             config.name,
             resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
         )
-        driver = Driver(inbox, effects.carry_out, teller(events.append, metrics.count))
+        driver = Driver(inbox, effects.carry_out, teller(events.append, metrics.count), turned=metrics.turned)
         port = control.start(host)
-        http = HttpPort(host, metrics, status)
+        http = HttpPort(
+            host,
+            metrics,
+            status,
+            lambda: targets(config.name, *zookeeper.registered()),
+            config.http_port,
+        )
         leader |= {"port": port, "http_port": http.port}
         cell.connect()
         me = ControllerRecord(candidate_id, host, port, 0)

@@ -36,4 +36,5 @@ def cluster(config: JobConfig, cell: int) -> ClusterConfig:
         suspect_grace_ms=config.suspect_grace_ms,
         orphan_timeout_ms=config.orphan_timeout_ms,
         state_dirs=(config.state_dir,),
+        http_port=config.http_port,
     )

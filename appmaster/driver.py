@@ -44,11 +44,14 @@ class Driver:
         carry_out: Callable[[Action, ClusterView], None],
         tell: Callable[[News, ClusterView], None],
         clock: Callable[[], int] = now_ms,
+        turned: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """Take what carries out actions, what is told the news, and what is told each turn's seconds."""
         self._inbox = inbox
         self._carry_out = carry_out
         self._tell = tell
         self._clock = clock
+        self._turned = turned
         self._ticked_ms = clock()
         self._story: deque[object] = deque(maxlen=STORY)
         #: The view as the last turn left it; immutable, so any thread may read it.
@@ -61,6 +64,7 @@ class Driver:
 
     def turn(self, events: list[Event]) -> None:
         """Fold the events into the view, then plan and start actions until there is nothing to do."""
+        begun = time.perf_counter()
         now = self._clock()
         stalled = now - self._ticked_ms - int(TICK_SECONDS * 1000)
         for event in events:
@@ -82,6 +86,7 @@ class Driver:
         news, self.view = self.view.news, replace(self.view, news=())
         for each in news:
             self._tell(each, self.view)
+        self._turned(time.perf_counter() - begun)
 
     def _apply(self, event: Event) -> None:
         if not isinstance(event, Ticked):

@@ -43,6 +43,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     state_dirs: tuple[str, ...] = ()
     """Directories on every host in which task state may lie: a container tells what it finds before it knows
     of any job."""
+    http_port: int = 0
+    """Where candidates serve HTTP; 0: on any free port."""
 
 
 def load(path: Path) -> ClusterConfig:

@@ -428,6 +428,14 @@ class JobConfig:
         minimum=50,
         applies="never",
     )
+    http_port: int = _key(
+        "yarn.am.http.port",
+        "Port on which the application master serves metrics and service discovery over HTTP; "
+        "0, or one that is taken: any free one.",
+        0,
+        minimum=0,
+        applies="never",
+    )
     queue: str = _key(
         "yarn.queue",
         "YARN queue.",
@@ -662,6 +670,8 @@ def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
             f"job.container.count: {config.container_count} mixed containers cannot keep {1 + config.standbys} "
             "copies of a task apart"
         )
+    if config.http_port > 65_535:
+        yield f"yarn.am.http.port: {config.http_port} is no port; the highest is 65535"
     for name, entries in (("yarn.racks", config.racks), ("yarn.host.attributes", config.host_attributes)):
         for entry in entries:
             host, parted, value = entry.partition("=")

@@ -4,60 +4,93 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
-from appmaster.adapters.prometheus import CONTENT_TYPE, Metrics
+from appmaster.adapters.prometheus import Metrics
+from standby.errors import StandfastError, Unavailable
 
 Status = Callable[[], Mapping[str, Any]]
 
+#: What is to be scraped; raises `StandfastError` when that is not known at the moment.
+Targets = Callable[[], Sequence[Mapping[str, Any]]]
+
+#: From the request's ``Accept`` to content type and body.
+_Page = Callable[[str], tuple[str, bytes]]
+
+_JSON: Final = "application/json"
+
 
 class HttpPort:
-    """Serves on a free port of a host until closed."""
+    """Serves on one port of a host until closed."""
 
-    def __init__(self, host: str, metrics: Metrics, status: Status) -> None:
-        pages: dict[str, Callable[[], tuple[str, bytes]]] = {
-            "/healthz": lambda: ("text/plain", b"ok\n"),
-            "/metrics": lambda: (CONTENT_TYPE, metrics.render()),
-            "/api/v1/status": lambda: ("application/json", json.dumps(status()).encode()),
-            "/sd": lambda: ("application/json", json.dumps(_targets(status())).encode()),
+    def __init__(
+        self, host: str, metrics: Metrics, status: Status, targets: Targets, wanted_port: int = 0
+    ) -> None:
+        """Begin to serve on ``wanted_port``, or on a free one when it is 0 or taken.
+
+        Taken it is by another candidate on the same host: both are found through `/sd` of either. Raises
+        `Unavailable` when the host is not this one.
+        """
+        self._server = _listening(host, wanted_port)
+        self._server.pages = {
+            "/healthz": lambda _: ("text/plain", b"ok\n"),
+            "/metrics": metrics.render,
+            "/api/v1/status": lambda _: (_JSON, json.dumps(status()).encode()),
+            "/sd": lambda _: (_JSON, json.dumps(targets()).encode()),
         }
-
-        class Request(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                page = pages.get(self.path.partition("?")[0])
-                if page is None:
-                    self.send_error(404)
-                    return
-                content_type, body = page()
-                self.send_response(200)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
-                """Say nothing: a scrape every few seconds is no event."""
-
-        self._server = ThreadingHTTPServer((host, 0), Request)
-        self._server.daemon_threads = True
         self.port: int = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
+        self._thread.join()
         self._server.server_close()
 
 
-def _targets(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return Prometheus's HTTP service discovery: every container that serves metrics."""
-    return [
-        {
-            "targets": [f"{each['host']}:{each['http_port']}"],
-            "labels": {"container": each["container"], "cluster": status["cluster"]},
-        }
-        for each in status["containers"]
-        if each["http_port"]
-    ]
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    pages: Mapping[str, _Page]
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    #: A client that connects and says nothing does not keep its thread.
+    timeout = 10.0
+
+    def do_GET(self) -> None:
+        """Answer with a page; 503 when what it shows is not known now: Prometheus then keeps what it has."""
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if page is None:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", " ".join(self.server.pages).encode() + b"\n")
+            return
+        try:
+            content_type, body = page(self.headers.get("Accept") or "")
+        except StandfastError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+            return
+        self._answer(HTTPStatus.OK, content_type, body)
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
+        """Say nothing: a scrape every few seconds is no event."""
+
+
+def _listening(host: str, port: int) -> _Server:
+    for each in dict.fromkeys((port, 0)):
+        try:
+            return _Server((host, each), _Request)
+        except OSError as error:
+            if each == 0:
+                raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
+    raise AssertionError("port 0 is always tried last")

@@ -45,16 +45,18 @@ def of_process(figures: ProcessFigures) -> Iterator[Metric]:
     )
 
 
-class _Present(Collector):
+class Present(Collector):
     """Gives what is true at the moment of the scrape: a replica that left is not there any more."""
 
     def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
         self._metrics = metrics
 
     def describe(self) -> Iterable[Family]:
+        """Return nothing: what there is to show is only known at a scrape."""
         return ()
 
     def collect(self) -> Iterable[Family]:
+        """Yield every metric with its present values."""
         for metric in self._metrics():
             family: CounterMetricFamily | GaugeMetricFamily
             if metric.kind is Kind.COUNTER:
@@ -81,7 +83,7 @@ class MetricsServer:
         """Begin to answer; both functions are called on threads of the server."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Present(metrics))
+        registry.register(Present(metrics))
         self._server.registry = registry
         self._server.health = health
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)

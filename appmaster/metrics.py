@@ -1,0 +1,247 @@
+"""What the leader counts and times: names, help texts, and the values that each label can have. Pure.
+
+SEP-23's "Additional metrics" (active and standby failures, failovers to a standby, occurrences where there
+was none), and what that proposal lacks. `appmaster.counting` says which news adds what. Every label but the
+job's name has a closed set of values, so that no text with a number in it ever makes a series of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+#: Stands for every value that is not in a label's closed set.
+OTHER: Final = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One counter: it only rises, from 0 at the start of each leader."""
+
+    name: str
+    help: str
+    labels: Mapping[str, tuple[str, ...]]
+    """Label → its closed set of values; the job's is open and given as an empty one."""
+    is_shown_from_start: bool = True
+    """Every series is there with 0 before it counts anything: a first step from nothing to 1 is no increase
+    to Prometheus."""
+
+    def values(self, jobs: Iterable[str]) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of every series to show from the start, for these jobs."""
+        if self.is_shown_from_start:
+            yield from itertools.product(*(known or tuple(jobs) for known in self.labels.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """One distribution of seconds."""
+
+    name: str
+    help: str
+    labels: Mapping[str, tuple[str, ...]]
+    buckets: tuple[float, ...]
+
+
+_JOB: Final[tuple[str, ...]] = ()
+
+#: How a loss was noticed (design 4.9), or what made the leader give a container up (4.2).
+LOSS_REASONS: Final = (
+    "port-refused",
+    "silent",
+    "no-stream",
+    "never-came",
+    "yarn-completed",
+    "replica-failed",
+    "replica-fenced",
+    "gone-before-takeover",
+    OTHER,
+)
+
+ROLES: Final = ("active", "standby", "mixed", "none")
+
+REQUEST_KINDS: Final = ("preferred", "named", "any", "reservation")
+
+#: How a request can end; ``failed``: granted, but its container ended before it spoke.
+REQUEST_OUTCOMES: Final = (
+    "granted",
+    "expired",
+    "refused",
+    "cancelled",
+    "surplus",
+    "late",
+    "moved",
+    "failed",
+    OTHER,
+)
+
+RELEASE_REASONS: Final = ("surplus", "same-host", "moved", "drained", *LOSS_REASONS)
+
+#: Milestones of a failover in their order: each phase ends with the milestone of its name.
+PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
+
+DECISIONS: Final = (
+    "bind",
+    "failover",
+    "handover",
+    "in_sync",
+    "claimed",
+    "undeploy",
+    "displace",
+    "restore",
+    "move",
+    "moved",
+    "unbind",
+    "failures",
+    OTHER,
+)
+
+DECISION_REASONS: Final = (
+    "in-sync",
+    "not-in-sync",
+    "an-empty-place",
+    "no-other-copy-lives",
+    "planned",
+    "the-job-is-being-undeployed",
+    *LOSS_REASONS,
+)
+
+CONTAINER_FAILURES: Final = Counter(
+    "standfast_container_failures_total",
+    "Containers lost, by the role they had and how that was noticed; planned stops are not among them.",
+    {"job": _JOB, "role": ROLES, "reason": LOSS_REASONS},
+)
+FAILOVERS: Final = Counter(
+    "standfast_failovers_total",
+    "Actives that were failed over to an in-sync standby.",
+    {"job": _JOB, "policy": ("promote", "restart")},
+)
+WITHOUT_STANDBY: Final = Counter(
+    "standfast_failovers_without_standby_total",
+    "Actives that could not be failed over to an in-sync standby: another copy or a new one took over.",
+    {"job": _JOB},
+)
+HANDOVERS_STARTED: Final = Counter(
+    "standfast_handovers_started_total", "Planned hand-overs of an active that were begun.", {"job": _JOB}
+)
+HANDOVERS: Final = Counter(
+    "standfast_handovers_total", "Planned hand-overs of an active that are done.", {"job": _JOB}
+)
+SAME_HOST: Final = Counter(
+    "standfast_same_host_refused_total", "Granted containers given back by the same-host check.", {}
+)
+REQUESTS: Final = Counter(
+    "standfast_container_requests_total",
+    "Requests to YARN that have ended, by what was asked for and how they ended.",
+    {"kind": REQUEST_KINDS, "outcome": REQUEST_OUTCOMES},
+)
+REQUESTS_MADE: Final = Counter(
+    "standfast_container_requests_made_total",
+    "Requests to YARN, by what was asked for.",
+    {"kind": REQUEST_KINDS},
+)
+PREFERRED: Final = Counter(
+    "standfast_preferred_host_requests_total",
+    "Requests for the host where the state lies.",
+    {"job": _JOB},
+)
+PREFERRED_MATCHED: Final = Counter(
+    "standfast_preferred_host_matches_total",
+    "Requests for the host where the state lies that were granted.",
+    {"job": _JOB},
+)
+RELEASED: Final = Counter(
+    "standfast_containers_released_total", "Containers given back to YARN.", {"reason": RELEASE_REASONS}
+)
+DECIDED: Final = Counter(
+    "standfast_decisions_total",
+    "Decisions recorded, by kind and reason.",
+    {"kind": DECISIONS, "reason": DECISION_REASONS},
+    is_shown_from_start=False,
+)
+DECISIONS_REFUSED: Final = Counter(
+    "standfast_decisions_refused_total", "Decisions whose write was refused: the records had changed.", {}
+)
+MOVES_STARTED: Final = Counter(
+    "standfast_moves_started_total", "Moves of a copy to another container that were begun.", {"job": _JOB}
+)
+MOVES: Final = Counter("standfast_moves_total", "Moves of a copy that are done.", {"job": _JOB})
+PARKED: Final = Counter(
+    "standfast_processors_parked_total", "Processors parked for failing too often.", {"job": _JOB}
+)
+UNPARKED: Final = Counter("standfast_processors_unparked_total", "Processors let run again.", {"job": _JOB})
+EXCLUDED: Final = Counter("standfast_hosts_excluded_total", "Hosts drained.", {})
+ADMITTED: Final = Counter("standfast_hosts_admitted_total", "Drained hosts that may be used again.", {})
+MODEL_CHANGES: Final = Counter(
+    "standfast_model_changes_total", "Versions of a job's model after the first.", {"job": _JOB}
+)
+TASK_FAILURES: Final = Counter(
+    "standfast_task_failures_total", "Failures of user code or its process on a task's input.", {"job": _JOB}
+)
+GIVEN_UP: Final = Counter(
+    "standfast_records_given_up_total", "Input records left out by task.on.error.", {"job": _JOB}
+)
+FENCING_FAILED: Final = Counter(
+    "standfast_fencing_failures_total",
+    "Attempts to fence an undeploying job's writers that failed.",
+    {"job": _JOB},
+)
+DOUBTS: Final = Counter(
+    "standfast_leader_doubts_total",
+    "Times that so many containers fell silent at once that the leader suspected itself.",
+    {},
+)
+
+COUNTERS: Final = (
+    CONTAINER_FAILURES,
+    FAILOVERS,
+    WITHOUT_STANDBY,
+    HANDOVERS_STARTED,
+    HANDOVERS,
+    SAME_HOST,
+    REQUESTS,
+    REQUESTS_MADE,
+    PREFERRED,
+    PREFERRED_MATCHED,
+    RELEASED,
+    DECIDED,
+    DECISIONS_REFUSED,
+    MOVES_STARTED,
+    MOVES,
+    PARKED,
+    UNPARKED,
+    EXCLUDED,
+    ADMITTED,
+    MODEL_CHANGES,
+    TASK_FAILURES,
+    GIVEN_UP,
+    FENCING_FAILED,
+    DOUBTS,
+)
+
+_FAILOVER_BUCKETS: Final = (
+    *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
+)
+
+FAILOVER_SECONDS: Final = Histogram(
+    "standfast_failover_seconds",
+    "Time that each phase of a failover took, per task; total: from the detection to the first commit.",
+    {"phase": ("detected", *PHASES, "total")},
+    _FAILOVER_BUCKETS,
+)
+HANDOVER_SECONDS: Final = Histogram(
+    "standfast_handover_seconds",
+    "Time that each phase of a planned hand-over took, per task.",
+    {"phase": (*PHASES, "total")},
+    _FAILOVER_BUCKETS,
+)
+TURN_SECONDS: Final = Histogram(
+    "standfast_planner_turn_seconds",
+    "Time of one turn of the leader: to hear, to decide, and to begin what was decided.",
+    {},
+    (*(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05), *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
+)
+
+HISTOGRAMS: Final = (FAILOVER_SECONDS, HANDOVER_SECONDS, TURN_SECONDS)
