@@ -36,7 +36,8 @@ def remember(
 
 def expire(history: History, now_ms: int, *, expiry_ms: int) -> History:
     """Return ``history`` without the entries that are ``expiry_ms`` old or older, latest first."""
-    kept = (each for each in history if now_ms - each.until_ms < expiry_ms)
+    # An entry of a leader whose clock stood ahead is new, not newer than new.
+    kept = (each for each in history if max(0, now_ms - each.until_ms) < expiry_ms)
     return tuple(sorted(kept, key=lambda each: (-each.until_ms, each.host)))
 
 

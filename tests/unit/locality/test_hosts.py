@@ -1,0 +1,63 @@
+"""Hosts and the table of racks and attributes."""
+
+from __future__ import annotations
+
+import pytest
+
+from locality.hosts import HostInfo, natural, parse_table
+from standby.errors import BadConfiguration
+
+
+def test_names_sort_as_people_sort_them() -> None:
+    names = ["node10", "node2", "10.0.0.12", "10.0.0.3", "node2b", "node02", "rack3-node1", "alpha"]
+    assert sorted(names, key=natural) == [
+        "10.0.0.3",
+        "10.0.0.12",
+        "alpha",
+        "node02",
+        "node2",
+        "node2b",
+        "node10",
+        "rack3-node1",
+    ]
+
+
+def test_a_host_has_a_value_for_whatever_can_be_spread_over() -> None:
+    host = HostInfo("h1", 2, "/r1", {"zone": "süd"})
+    assert [host.value(each) for each in ("cell", "rack", "zone", "floor")] == ["2", "/r1", "süd", ""]
+
+
+def test_the_table_gives_racks_and_attributes() -> None:
+    table = parse_table(["h1=/r1", " h2 = /r2 "], ["h1=zone:a", "h1=url:http://x", "h3=zone:b"])
+    assert table.host("h1", 2) == HostInfo("h1", 2, "/r1", {"zone": "a", "url": "http://x"})
+    assert table.host("h2") == HostInfo("h2", 1, "/r2")
+    assert table.host("h3", rack="/default-rack") == HostInfo("h3", attributes={"zone": "b"})
+
+
+def test_what_the_table_says_of_a_rack_comes_before_what_yarn_says() -> None:
+    table = parse_table(["h1=/r1"], [])
+    assert table.host("h1", rack="/other").rack == "/r1"
+    assert table.host("h2", rack="/other").rack == "/other"
+    assert table.host("h2", rack="/default-rack").rack == ""
+
+
+def test_saying_a_thing_twice_is_no_contradiction() -> None:
+    assert parse_table(["h1=/r1", "h1=/r1"], ["h1=zone:a", "h1=zone:a"]).host("h1").rack == "/r1"
+
+
+@pytest.mark.parametrize(
+    ("racks", "attributes", "message"),
+    [
+        (["h1"], [], "yarn.racks: 'h1' is not host=value"),
+        (["=/r1"], [], "yarn.racks: '=/r1' is not host=value"),
+        (["h1=/r1", "h1=/r2"], [], "yarn.racks: 'h1=/r2': h1 is in /r1 already"),
+        ([], ["h1=zone"], "yarn.host.attributes: 'h1=zone' is not host=key:value"),
+        ([], ["h1=zone:"], "yarn.host.attributes: 'h1=zone:' is not host=key:value"),
+        ([], ["h1=zone:a", "h1=zone:b"], "yarn.host.attributes: 'h1=zone:b': h1 has zone a already"),
+        ([], ["h1=rack:/r1"], "rack is no attribute"),
+        (["x"], ["y"], "'x' is not host=value; .*'y' is not host=value"),
+    ],
+)
+def test_a_wrong_table_is_refused(racks: list[str], attributes: list[str], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        parse_table(racks, attributes)
