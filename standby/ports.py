@@ -57,8 +57,28 @@ class Feed(Protocol):
         """Whether a `start` now would not wait for class loading or compilation."""
         ...
 
-    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+        """Do ahead what a `start` of these tasks, at these positions or somewhat later ones, will have to do.
+
+        Delivers nothing; `is_prepared` tells when that is done, the next `start` or `stop` ends it. To be
+        repeated with newer positions: that does nothing as long as what was prepared is still of use.
+        Raises as `start`.
+        """
+        ...
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether everything that `prepare` began is done; from any thread."""
+        ...
+
+    def start(
+        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+    ) -> None:
         """Begin to read each task's partition at its position; returns once the query runs.
+
+        With ``until``, which names the same tasks, nothing at or behind those offsets is read or given to the
+        job's transform, and the feed ends by itself, without a failure, once everything before them is
+        delivered. They must not be past the end of the input.
 
         Raises `Transient` when the input cannot be read now, `CorruptState` when a position is
         outside the partition (the policy for that is the caller's).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -11,18 +12,21 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
+from standby.adapters.kafka_input import InputReader
 from standby.adapters.kafka_writer import KafkaWriter
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.model import TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
+from standby.replica.failing import InputRecord
 from standby.wire import JobDefinition
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -122,6 +126,26 @@ class KafkaBroker:
             raise translate(KafkaException(found.error), what)
         return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
 
+    def read_input(self, partition: int, offset: int) -> InputRecord | None:
+        """Return the input record at an offset; None when no committed record lies there."""
+        what = f"reading {self._input}-{partition} at {offset}"
+        first, end = self.input_bounds(partition)
+        if not first <= offset < end:
+            return None
+        # Rare: a reader of its own is simpler than one that is kept.
+        reader = InputReader(kafka_settings(self._config), self._input, self._definition.group)
+        try:
+            reader.assign({partition: offset})
+            deadline = time.monotonic() + _ASK_SECONDS
+            while time.monotonic() < deadline:
+                for message in reader.read(1, 0.1):
+                    return _record(message) if message.offset() == offset else None
+                if reader.positions()[partition] > offset:
+                    return None  # a transaction's marker, or records that were aborted
+        finally:
+            reader.close()
+        raise Transient(f"{what}: no answer")
+
     def open_changelog(self) -> KafkaChangelog:
         """Return a new reader of the changelog."""
         return KafkaChangelog(self._config, self._definition)
@@ -156,6 +180,19 @@ class KafkaBroker:
             each.partition: int(_answer(future, f"reading the ends of {topic}-{each.partition}").offset)
             for each, future in asked.items()
         }
+
+
+def _record(message: Message) -> InputRecord:
+    # Its types leave open whether this is a mapping; it is a list of pairs.
+    headers: Any = message.headers()
+    return InputRecord(
+        message.offset() or 0, _bytes(message.key()), _bytes(message.value()), tuple(headers or ())
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Return what is bytes as long as no deserializer is set; the client's types allow for one."""
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
 def _answer(future: concurrent.futures.Future[Any], what: str) -> Any:

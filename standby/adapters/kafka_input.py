@@ -90,6 +90,7 @@ class InputReader:
     def __init__(self, settings: Settings, topic: str, group: str) -> None:
         self._topic = topic
         self._positions: dict[int, int] = {}
+        self._until: Mapping[int, int] | None = None
         self._consumer = Consumer(
             {
                 **settings,
@@ -115,9 +116,13 @@ class InputReader:
         except KafkaException as error:
             raise _translated(error.args[0], self._topic) from error
 
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Begin to fetch at ``positions`` (partition → offset); raises `Transient`."""
+    def assign(self, positions: Mapping[int, int], until: Mapping[int, int] | None = None) -> None:
+        """Begin to fetch at ``positions`` (partition → offset); raises `Transient`.
+
+        Records at or behind the offsets in ``until`` are not given out, nor passed by `positions`.
+        """
         self._positions = dict(positions)
+        self._until = until
         try:
             self._consumer.assign([TopicPartition(self._topic, *each) for each in positions.items()])
         except KafkaException as error:
@@ -138,14 +143,18 @@ class InputReader:
             error = message.error()
             if error is not None:
                 raise _translated(error, f"{message.topic()}[{message.partition()}]")
-        return messages
+        until = self._until
+        if until is None:
+            return messages
+        return [each for each in messages if (each.offset() or 0) < until[each.partition() or 0]]
 
     def positions(self) -> dict[int, int]:
         """Return the offset after everything read so far, per partition; passes transaction markers."""
         for each in self._consumer.position([TopicPartition(self._topic, each) for each in self._positions]):
             # Negative until something was read.
             if each.offset >= 0:
-                self._positions[each.partition] = each.offset
+                end = each.offset if self._until is None else self._until[each.partition]
+                self._positions[each.partition] = min(each.offset, end)
         return dict(self._positions)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -104,8 +104,10 @@ class KafkaWriter:
         with _errors("writing a transaction"):
             self._open().begin_transaction()
             for each in outputs:
-                headers = list(each.headers.items()) if each.headers else None
-                self._produce(each.topic, key=each.key, value=each.value, headers=headers)
+                headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers
+                self._produce(
+                    each.topic, key=each.key, value=each.value, headers=list(headers) if headers else None
+                )
             self._has_changes = bool(changes)
             self._end = None
             last = len(changes)

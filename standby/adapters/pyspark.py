@@ -208,6 +208,20 @@ class Spark:
             .selectExpr(*_COLUMNS)
         )
 
+    def kafka_range(
+        self, options: Mapping[str, str], topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> DataFrame:
+        """Return the static DataFrame of a topic's partitions from ``starts`` to ``ends``, with our columns."""
+        return (
+            self.session.read.format("kafka")
+            .options(**options)
+            .option("assign", json.dumps({topic: sorted(starts)}))
+            .option("startingOffsets", json.dumps({topic: {str(each): starts[each] for each in starts}}))
+            .option("endingOffsets", json.dumps({topic: {str(each): ends[each] for each in ends}}))
+            .load()
+            .selectExpr(*_COLUMNS)
+        )
+
     def synthetic_rows(self, rows_per_batch: int) -> DataFrame:
         """Return a streaming DataFrame with our columns that needs no Kafka: null keys, empty values."""
         return (

@@ -59,20 +59,25 @@ class PlainFeed:
         """Whether a connected reader is at hand or in use."""
         return self._spare is not None or not self._ended.is_set()
 
-    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+    def start(
+        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+    ) -> None:
         """Begin to read; see `standby.ports.Feed.start`."""
         if not self._ended.is_set():
             raise BrokenLaw("the feed was started while it runs")
         by_partition = {task.partition: offset for task, offset in positions.items()}
         self._input_bounds().check(by_partition)
+        ends = None if until is None else {task.partition: offset for task, offset in until.items()}
+        if ends is not None:
+            self._input_bounds().check(ends)
         reader = self._spare or self._reader()
         self._spare = None
-        reader.assign(by_partition)
+        reader.assign(by_partition, ends)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()
         self._thread = threading.Thread(
-            target=self._run, args=(reader, dict(positions), deliver), name="plain-feed", daemon=True
+            target=self._run, args=(reader, dict(positions), ends, deliver), name="plain-feed", daemon=True
         )
         self._thread.start()
 
@@ -113,9 +118,15 @@ class PlainFeed:
     def _reader(self) -> InputReader:
         return InputReader(self._settings, self._topic, self._group)
 
-    def _run(self, reader: InputReader, starts: dict[TaskId, int], deliver: Deliver) -> None:
+    def _run(
+        self,
+        reader: InputReader,
+        starts: dict[TaskId, int],
+        until: Mapping[int, int] | None,
+        deliver: Deliver,
+    ) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and not _is_past(starts, until):
                 rows = self._rows(reader)
                 reached = reader.positions()
                 spans = {task: (start, reached[task.partition]) for task, start in starts.items()}
@@ -143,6 +154,10 @@ class PlainFeed:
             schema=ROWS,
         )
         return rows if self._transform is None else transformed(self._transform, rows, self._config.transform)
+
+
+def _is_past(starts: Mapping[TaskId, int], until: Mapping[int, int] | None) -> bool:
+    return until is not None and all(start >= until[task.partition] for task, start in starts.items())
 
 
 def transformed(transform: Callable[[Any], Any], rows: pa.Table, name: str) -> pa.Table:

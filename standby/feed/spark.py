@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from standby.adapters.kafka_input import InputBounds
 from standby.adapters.pyspark import FAILURES, Spark, first_line, is_users, operators, types
+from standby.adapters.pyspark_bounded import BoundedRead, Piece, pieces_of
 from standby.adapters.pyspark_query import Ended, Query, Receive, begin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError, Transient
-from standby.feed.batches import split
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
 from standby.feed.functions import transform_of
 from standby.feed.plan import check_plan
+from standby.feed.reading import Reading
 from standby.feed.settings import session_settings, source_options
 from standby.feed.warmup import WarmUp
 from standby.model import TaskId
 from standby.ports import Deliver
 from standby.wire import JobDefinition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -46,15 +43,21 @@ class SparkFeed:
         self._classpath = tuple(path.resolve() for path in classpath)
         self._session_settings = settings_of(config, code)
         self._options = source_options(config, job.group, _text_of)
+        # Which a static read does not know.
+        self._range_options = {
+            name: value for name, value in self._options.items() if name != "maxOffsetsPerTrigger"
+        }
         self._transform = transform_of(config)
         self._is_checked = False
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
-        self._query: Query | None = None
-        self._starts: dict[TaskId, int] = {}
-        self._ended = threading.Event()
-        self._ended.set()
-        self._failure: BaseException | None = None
+        self._query: Query | BoundedRead | None = None
+        #: The last that was started.
+        self._running = self._reading({})
+        self._running.end(None)
+        #: Begun ahead, and held at its gate.
+        self._prepared: Reading | None = None
+        self._is_batch_due = False
         self._warm_up = WarmUp(self, range(job.tasks))
         sweep_checkpoints()
 
@@ -65,7 +68,7 @@ class SparkFeed:
         Raises `Transient` when JVM or input cannot be used now, `BadConfiguration` for a transform or a
         setting that Spark refuses.
         """
-        if self._ended.is_set():
+        if self._running.has_ended and self._prepared is None:
             self._warm_up.run()
 
     def cancel_warm(self) -> None:
@@ -77,53 +80,72 @@ class SparkFeed:
         """Whether the JVM lives and a query has run in it."""
         return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
 
-    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+        """Begin the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`."""
+        if not self._running.has_ended:
+            raise BrokenLaw("the feed was prepared while it runs")
+        if self._prepared is not None and self._is_of_use(self._prepared, positions):
+            return
+        self.stop()
+        by_partition = _by_partition(positions)
+        self.bounds().check(by_partition)
+        ends = self.bounds().ask(by_partition)
+        self._is_batch_due = any(ends[each][1] > position for each, position in by_partition.items())
+        reading = self._reading(positions)
+        self._query = self._begin_held(reading)
+        self._prepared = reading
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a query waits, with a batch if there was any input for one."""
+        reading = self._prepared
+        if reading is None or reading.has_ended:
+            return False
+        return reading.has_arrived or not self._is_batch_due
+
+    def start(
+        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+    ) -> None:
         """Begin to read; see `standby.ports.Feed.start`.
 
+        With ``until`` the transform is given static DataFrames of the same columns.
         Raises `BadConfiguration` for a transform or a setting that Spark refuses.
         """
-        if not self._ended.is_set():
+        if not self._running.has_ended:
             raise BrokenLaw("the feed was started while it runs")
-        self.stop()  # what a query that ended by itself has left
-        by_partition = {task.partition: offset for task, offset in positions.items()}
+        by_partition = _by_partition(positions)
         self.bounds().check(by_partition)
-        starts = dict(positions)
-
-        def receive(rows: pa.Table, ends: Mapping[int, int]) -> None:
-            spans = {task: (start, ends.get(task.partition, start)) for task, start in starts.items()}
-            batches = split(rows, spans, self._config.transform)
-            if batches:
-                deliver(batches)
-                starts.update((batch.task, batch.end) for batch in batches)
-
-        def ended(failure: BaseException | None) -> None:
-            self._failure = failure
-            try:
-                if failure is not None:
-                    self._failure = self._judged(failure, starts)
-            finally:
-                self._ended.set()
-
-        self._failure = None
-        self._ended.clear()
-        try:
-            self._query = self.begin(by_partition, self._config.batch_max_records, receive, ended)
-        except BaseException:
-            self._ended.set()
-            raise
-        self._warm_up.count_start()
+        reading, self._prepared = self._prepared, None
+        if reading is not None and until is None and self._is_of_use(reading, positions):
+            reading.open(positions, deliver)
+        else:
+            if reading is not None:
+                reading.drop()
+            self.stop()  # what a query that ended by itself has left
+            reading = self._reading(positions)
+            reading.open(positions, deliver)
+            if until is None:
+                self._query = self._begin_held(reading)
+            else:
+                ends = _by_partition(until)
+                self.bounds().check(ends)
+                self._query = self._begin_bounded(by_partition, ends, reading.receive, reading.end)
+        self._running = reading
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the end; see `standby.ports.Feed.wait`."""
-        return self._ended.wait(timeout_seconds)
+        return self._running.wait(timeout_seconds)
 
     @property
     def failure(self) -> BaseException | None:
         """What ended the feed; see `standby.ports.Feed.failure`."""
-        return self._failure
+        return self._running.failure
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
+        if self._prepared is not None:
+            self._prepared.drop()
+            self._prepared = None
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -159,9 +181,7 @@ class SparkFeed:
 
         ``receive`` and ``ended`` are as in `standby.adapters.pyspark`. Raises as `start`.
         """
-        if self._spark is None:
-            self._spark = Spark.acquire(self._session_settings, self._classpath)
-        spark = self._spark
+        spark = self._acquired()
         try:
             with spark.deadline(_BEGIN_SECONDS):
                 if positions:
@@ -178,6 +198,38 @@ class SparkFeed:
             if spark.has_died(error):
                 raise Transient("Spark's JVM has died") from error
             raise BadConfiguration(f"Spark refuses the query: {first_line(error)}") from error
+
+    def _reading(self, positions: Mapping[TaskId, int]) -> Reading:
+        return Reading(positions, self._config.transform, self._judged)
+
+    def _begin_held(self, reading: Reading) -> Query:
+        by_partition = _by_partition(reading.positions)
+        query = self.begin(by_partition, self._config.batch_max_records, reading.receive, reading.end)
+        self._warm_up.count_start()
+        return query
+
+    def _is_of_use(self, reading: Reading, positions: Mapping[TaskId, int]) -> bool:
+        """Return whether ``reading`` gets to ``positions`` sooner than a query that begins there."""
+        below = reading.records_below(positions)
+        return below is not None and below <= self._config.batch_max_records
+
+    def _begin_bounded(
+        self, positions: Mapping[int, int], until: Mapping[int, int], receive: Receive, ended: Ended
+    ) -> BoundedRead:
+        spark = self._acquired()
+
+        def frame_of(piece: Piece) -> Any:
+            # The plan was checked when the stream was begun; some operators are refused in streams only.
+            rows = spark.kafka_range(self._range_options, self._topic, *piece)
+            return apply_transform(self._transform, rows, self._config.transform, check=False)
+
+        pieces = pieces_of(positions, until, self._config.batch_max_records)
+        return BoundedRead(spark, frame_of, pieces, receive, ended)
+
+    def _acquired(self) -> Spark:
+        if self._spark is None:
+            self._spark = Spark.acquire(self._session_settings, self._classpath)
+        return self._spark
 
     def _judged(self, failure: BaseException, starts: Mapping[TaskId, int]) -> BaseException:
         """Return what the caller is to be told for ``failure``, with which the query ended at ``starts``.
@@ -200,6 +252,10 @@ class SparkFeed:
                 _LOG.debug("the bounds of the input are not known either", exc_info=True)
         told.__cause__ = failure
         return told
+
+
+def _by_partition(positions: Mapping[TaskId, int]) -> dict[int, int]:
+    return {task.partition: offset for task, offset in positions.items()}
 
 
 #: How long Spark may take to accept a query, the first one of a cold JVM on a busy machine included.

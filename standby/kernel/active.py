@@ -12,7 +12,9 @@ from standby.kernel.lane import Lane, settle
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
 from standby.kernel.store import TaskStore
-from standby.model import TaskId
+from standby.model import InputFailures, TaskId
+from standby.replica.claim import epoch_in
+from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
 from standby.replica.overlay import Changes, Emitted
 
@@ -41,7 +43,9 @@ class ActiveTask:
         tell: Tell,
         clock: Callable[[], int],
         probe: Probe,
+        failures: InputFailures | None = None,
     ) -> None:
+        """``failures`` are those at ``committed`` that earlier replicas had."""
         self.task: Final = task
         self.store: Final = store
         self.tell: Final = tell
@@ -51,6 +55,14 @@ class ActiveTask:
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = clock()
         """Unix milliseconds of the last commit with or without input, or of the beginning."""
+        self.failures = failures
+        """Failures of the job's code at the committed offset."""
+        self.skipped = 0
+        """Input records that were given up."""
+        self.tries = 0
+        """Failures of the job's code, whatever came of them: that they happen shows that the task is at work."""
+        self.is_reported = False
+        """Whether its status was asked for since it became active."""
         self._writer = writer
         self._metadata = metadata
         self._clock = clock
@@ -72,6 +84,15 @@ class ActiveTask:
                 f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (design 4.4)"
             )
         return self._submit(lambda: self._commit(end, outputs, changes))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that its commits carry."""
+        return epoch_in(self._metadata)
+
+    def present_failures(self) -> InputFailures | None:
+        """Return the failures at the present offset; None when it got past the last ones. From any thread."""
+        return failures_at(self.failures, self.committed)
 
     def claim(self) -> Future[None]:
         """Commit the present offset again: to claim the epoch, and so that Kafka does not forget it."""

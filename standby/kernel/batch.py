@@ -9,12 +9,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from standby.errors import BrokenLaw, StandfastError
+from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError
 from standby.kernel.active import ActiveTask
 from standby.kernel.ports import WriterLost
 from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
 from standby.model import TaskId
 from standby.ports import TaskBatch
+from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
 from standby.replica.overlay import Changes, Emitted, Outbox, overlay
 
@@ -31,6 +32,15 @@ class TaskFailed(StandfastError):
         super().__init__(detail)
         self.task = task
         self.signal = signal
+
+
+class CodeFailed(TaskFailed):
+    """The job's own code failed on one task's part of a batch, [start, end)."""
+
+    def __init__(self, batch: TaskBatch, error: BaseException) -> None:
+        self.error = code_error(error)
+        super().__init__(batch.task, Signal.INPUT_FAILED, str(self.error))
+        self.end = batch.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +78,24 @@ class BatchRunner:
     def run(self, batches: Sequence[TaskBatch], actives: Mapping[TaskId, ActiveTask]) -> None:
         """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
 
-        Transactions begin after every step is computed, so that slow user code holds up no reader.
+        Transactions begin after every step is computed, so that slow user code holds up no reader. Where a
+        step failed, the other tasks' parts are committed all the same: they must not wait for its end.
         """
-        computed = [self._compute(batch, actives) for batch in batches]
+        computed: list[_Computed] = []
+        failures: list[TaskFailed] = []
+        for batch in batches:
+            try:
+                computed.append(self._compute(batch, actives))
+            except TaskFailed as failed:
+                failures.append(failed)
         self._probe(STEPPED)
         commits = {
             each.active.commit(each.batch.start, each.batch.end, each.outputs, each.changes): each
             for each in computed
         }
-        failures: list[TaskFailed] = []
         try:
             for done in concurrent.futures.as_completed(commits, self._commit_seconds):
-                failure = _failure(commits[done], done)
+                failure = failure_of(commits[done].batch.task, done)
                 if failure is None:
                     self.commits += 1
                     self._probe(TASK_COMMITTED)
@@ -103,20 +119,24 @@ class BatchRunner:
             raise BrokenLaw(f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}")
         outbox = Outbox(self._outputs)
         state, changes = overlay(self._stores, active.store)
+        step = self._found_step(batch.task)
         try:
-            if self._step is None:
-                self._step = self._find_step()
             # The transform may have dropped every row; their offsets are committed all the same.
             if batch.rows.num_rows:
-                self._step(batch.rows, state, outbox)
-        except Exception as error:
-            # The outermost loop of the user's code: its errors are of any kind.
+                step(batch.rows, state, outbox)
+        except BaseException as error:
+            # The outermost loop of the user's code: its errors are of any kind, sys.exit() among them.
             _log.exception("%s: the step failed on input [%d, %d)", batch.task, batch.start, batch.end)
-            first_line = (str(error).splitlines() or [""])[0]
-            failed = TaskFailed(batch.task, Signal.FAILED, f"{type(error).__name__}: {first_line}")
-            self._failures.append(failed)
-            raise failed from error
+            raise _failed_step(batch, error) from error
         return _Computed(batch, active, outbox.records, changes)
+
+    def _found_step(self, task: TaskId) -> Step:
+        if self._step is None:
+            try:
+                self._step = self._find_step()
+            except StandfastError as error:
+                raise TaskFailed(task, Signal.FAILED, str(error)) from error
+        return self._step
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
         """Give up the commits that hang: seen when a broker dies at the wrong moment, beyond any time-out."""
@@ -124,16 +144,25 @@ class BatchRunner:
         for commit, each in commits.items():
             if not commit.done():
                 each.active.abandon()
-            failure = _failure(each, commit)
+            failure = failure_of(each.batch.task, commit)
             if failure is not None:
                 failures.append(failure)
         return failures
 
 
-def _failure(each: _Computed, commit: Future[None]) -> TaskFailed | None:
+def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
+    """Return what a step's error means: the record's fault unless it came from the store below the step."""
+    if isinstance(error, CorruptState):
+        return TaskFailed(batch.task, Signal.STATE_LOST, str(error))
+    if isinstance(error, StandfastError) and not isinstance(error, BadConfiguration):
+        return TaskFailed(batch.task, Signal.FAILED, f"{type(error).__name__}: {error}")
+    return CodeFailed(batch, error)
+
+
+def failure_of(task: TaskId, commit: Future[None]) -> TaskFailed | None:
     """Return what a commit that has ended failed with, None when it did not fail."""
     error = commit.exception()
     if error is None:
         return None
     signal = Signal.WRITER_LOST if isinstance(error, WriterLost) else Signal.FAILED
-    return TaskFailed(each.batch.task, signal, (str(error).splitlines() or [repr(error)])[0])
+    return TaskFailed(task, signal, (str(error).splitlines() or [repr(error)])[0])

@@ -16,7 +16,7 @@ from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.replay import Replayed
 from standby.kernel.store import TaskStore, open_store, wipe_store
 from standby.kernel.takeover import Candidate
-from standby.model import Phase, ReplicaStatus
+from standby.model import InputFailures, Phase, ReplicaStatus
 from standby.replica.lifecycle import Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -48,13 +48,14 @@ class HeldReplica:
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
         self._behind_since: float | None = None
-        self._seen_committed = -1
+        self._seen = (-1, 0)
         self._post = post
         self._lane = Lane(f"replica-{replica.id}")
         self._run = Run()
         self._store: TaskStore | None = None
         self._replayed: Replayed | None = None
         self._writer: Writer | None = None
+        self._last_failures: InputFailures | None = None
         self._fences = 0
         self._tries = 0
         self._restores = 0
@@ -142,6 +143,9 @@ class HeldReplica:
                 end, lag_ms = max(seen.offset, applied), replayed.lag_ms
         has_input = replica.phase is Phase.ACTIVE and active is not None
         input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
+        if has_input and active is not None:
+            active.is_reported = True
+        last_failures = self._last_failures if replica.phase is Phase.FAILED else None
         return ReplicaStatus(
             replica=replica.id,
             role=replica.role,
@@ -156,6 +160,8 @@ class HeldReplica:
             since_ms=self.since_ms,
             entered=self._entered,
             detail=self.detail,
+            failures=active.present_failures() if active is not None else last_failures,
+            skipped=active.skipped if active is not None else 0,
         )
 
     def is_stuck(self, now: float, timeout_seconds: float) -> bool:
@@ -174,8 +180,10 @@ class HeldReplica:
         ):
             self._behind_since = None
             return False
-        if self._behind_since is None or self._seen_committed != active.committed:
-            self._behind_since, self._seen_committed = now, active.committed
+        # Input that is tried again after a failure of the job's code is judged by `task.on.error`.
+        seen = (active.committed, active.tries)
+        if self._behind_since is None or self._seen != seen:
+            self._behind_since, self._seen = now, seen
         return now - self._behind_since > timeout_seconds
 
     # ---- on the replica's lane ----
@@ -204,7 +212,10 @@ class HeldReplica:
             tell(Signal.FAILED, f"{effect.value}: {type(error).__name__}: {_first_line(error)}")
 
     def _halt(self) -> None:
-        active, self.active = self.active, None
+        active = self.active
+        # Told with the end that they were the reason of.
+        self._last_failures = active.present_failures() if active is not None else None
+        self.active = None
         if active is not None:
             self.job.pipeline.leave(active).result()
             # Also when it never joined: it was claimed, and then the order changed.

@@ -15,10 +15,12 @@ from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe
 from standby.kernel.replay import Replay
+from standby.kernel.suspects import Suspects
 from standby.kernel.takeover import Takeover
 from standby.model import TaskId
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
+from standby.replica.failing import error_policy
 from standby.replica.origin import Origin
 from standby.wire import JobDefinition
 
@@ -71,8 +73,9 @@ class JobKernel:
             self.commit_seconds,
             probe,
         )
+        suspects = Suspects(error_policy(self.config), self.broker, clock, self.commit_seconds)
         make_feed = partial(environment.make_feed, self.config, definition)
-        self.pipeline: Final = Pipeline(make_feed, runner, self.broker.input_bounds, clock, name)
+        self.pipeline: Final = Pipeline(make_feed, runner, suspects, self.broker.input_bounds, clock, name)
         self.takeover: Final = Takeover(
             environment.cluster,
             self.config,

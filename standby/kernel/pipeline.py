@@ -12,18 +12,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from standby.errors import CorruptState, StandfastError, Transient
+from standby.errors import BadConfiguration, CorruptState, StandfastError, Transient
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import BatchRunner
+from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
 from standby.kernel.lane import settle
+from standby.kernel.suspects import Suspects
 from standby.model import TaskId
 from standby.ports import Feed, TaskBatch
+from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
 
 #: How often a feed that runs is looked at; a failed batch is told at once, beside this.
 _LOOK_SECONDS: Final = 0.1
+
+#: How often a run of one suspected task is looked at: it is short, and ends by itself.
+_LOOK_APART_SECONDS: Final = 0.01
+
+#: For so long suspected tasks may be run while the others wait, and for so long the others are run then.
+_APART_SECONDS: Final = 2.0
 
 #: How long tasks that are claimed already wait for those that are still on their way: starting the feed
 #: once for all of them is quicker than stopping it again for each.
@@ -53,6 +61,13 @@ class _Running:
     actives: dict[TaskId, ActiveTask]
     commits: int
     """The runner's count when it started: whether there was progress."""
+    apart: ActiveTask | None = None
+    """The suspected task, when it is run alone."""
+    start: int = 0
+    until: int = 0
+    """Its range, then."""
+    raised: BaseException | None = None
+    """What a delivery raised, which is no failure of the feed."""
 
 
 @dataclass(slots=True)
@@ -68,12 +83,14 @@ class Pipeline:
         self,
         make_feed: Callable[[], Feed],
         runner: BatchRunner,
+        suspects: Suspects,
         input_bounds: Callable[[int], tuple[int, int]],
         clock: Callable[[], int],
         name: str,
     ) -> None:
         self._make_feed = make_feed
         self._runner = runner
+        self._suspects = suspects
         self._input_bounds = input_bounds
         self._clock = clock
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -86,6 +103,9 @@ class Pipeline:
         self._gather_until = 0.0
         self._retry_at = 0.0
         self._failures = 0
+        #: Since when suspects are run while others wait; and until when those are run instead.
+        self._apart_since: float | None = None
+        self._rest_until = 0.0
         self._warm_at = 0.0
         self._is_warming = False
         self._is_closed = False
@@ -175,9 +195,14 @@ class Pipeline:
             self._feed = self._make_feed()
         if self._running is not None and self._feed.wait(0):
             self._after_end(self._running)
-        if self._is_start_due():
+        if self._running is not None and self._running.apart is not None:
+            pass  # It ends by itself, soon.
+        elif (suspect := self._due_suspect()) is not None:
+            self._attend(self._feed, suspect)
+        elif self._is_start_due():
             self._stop()
-            self._start(self._feed)
+            self._apart_since = None
+            self._start(self._feed, _Running(self._members(), self._runner.commits))
         elif not self._joined and time.monotonic() >= self._warm_at and self._may_warm():
             self._warm(self._feed)
         self._reclaim_idle()
@@ -186,6 +211,8 @@ class Pipeline:
         """Return for how long nothing but a command can be due."""
         if self._feed is None:
             return 0
+        if self._running is not None and self._running.apart is not None:
+            return _LOOK_APART_SECONDS
         if self._running is not None or self._joined:
             return min(_LOOK_SECONDS, max(0.0, self._start_at() - time.monotonic()) or _LOOK_SECONDS)
         return max(0.0, max(self._warm_at, self._quiet_until) - time.monotonic())
@@ -203,9 +230,10 @@ class Pipeline:
         if not self._joined_but_not_running():
             self._gather_until = time.monotonic() + _GATHER_SECONDS
         self._joined[active.task] = active
+        self._suspects.join(active)
 
     def _leave(self, leaving: _Leaving) -> None:
-        active = self._joined.pop(leaving.task, None)
+        active = self._drop(leaving.task)
         if self._running is not None and leaving.task in self._running.actives:
             self._stop()
         if active is not None:
@@ -221,9 +249,18 @@ class Pipeline:
         finally:
             settle(done)
 
+    def _drop(self, task: TaskId) -> ActiveTask | None:
+        """Feed the task no longer, from the next start on; return it if it was fed."""
+        self._suspects.forget(task)
+        return self._joined.pop(task, None)
+
+    def _members(self) -> dict[TaskId, ActiveTask]:
+        """Return the tasks that are fed together: all that are not suspected."""
+        return {task: active for task, active in self._joined.items() if task not in self._suspects}
+
     def _joined_but_not_running(self) -> bool:
         running = self._running.actives if self._running is not None else {}
-        return any(running.get(task) is not active for task, active in self._joined.items())
+        return any(running.get(task) is not active for task, active in self._members().items())
 
     def _start_at(self) -> float:
         """Return when a start that is due may be made, on the monotonic clock."""
@@ -235,21 +272,22 @@ class Pipeline:
 
     # ---- the feed ----
 
-    def _start(self, feed: Feed) -> None:
-        actives = dict(self._joined)
-        self._running = _Running(actives, self._runner.commits)
+    def _start(self, feed: Feed, running: _Running) -> None:
+        self._running = running
         try:
-            positions = {task: active.committed for task, active in actives.items()}
-            feed.start(positions, partial(self._deliver, actives))
+            positions = {task: active.committed for task, active in running.actives.items()}
+            until = {running.apart.task: running.until} if running.apart is not None else None
+            feed.start(positions, partial(self._deliver, running), until)
         except StandfastError as error:
             self._running = None
-            self._feed_failed(actives, error)
+            self._feed_failed(running.actives, error)
 
-    def _deliver(self, actives: dict[TaskId, ActiveTask], batches: tuple[TaskBatch, ...]) -> None:
+    def _deliver(self, running: _Running, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return when every batch is committed, raise when one is not (batch law)."""
         try:
-            self._runner.run(batches, actives)
-        except BaseException:
+            self._runner.run(batches, running.actives)
+        except BaseException as error:
+            running.raised = error
             # The feed ends with this exception; have that looked at now, not at the next look.
             self._inbox.put(_nothing)
             raise
@@ -278,21 +316,78 @@ class Pipeline:
             self._failures = 0
         if self._drop_failed(running):
             self._retry_at = 0.0
-        else:
+        elif running.apart is not None and failure is None and running.apart.committed > running.start:
+            self._suspects.note_progress(running.apart)
+        elif failure is None or failure is running.raised or not _is_codes(failure):
             self._feed_failed(running.actives, failure)
+        else:
+            self._code_failed(running, failure)
+
+    def _code_failed(self, running: _Running, failure: BaseException) -> None:
+        """Find out on whose input the transform fails: its error names neither task nor record."""
+        error = code_error(failure)
+        if running.apart is not None:
+            self._suspects.note_failure(running.apart, running.until, error)
+            return
+        _log.warning("the job's transform failed: %s", error)
+        self._failures += 1
+        if self._failures >= _FEED_FAILURES:
+            # Alone each of them was well, again and again.
+            self._feed_failed(running.actives, failure)
+        elif len(running.actives) == 1:
+            (active,) = running.actives.values()
+            self._suspects.note_failure(active, None, error)
+        else:
+            self._suspects.accuse(running.actives)
 
     def _drop_failed(self, running: _Running) -> bool:
-        """Tell the tasks whose batch failed, and feed them no longer; return whether there were any."""
+        """Take the tasks whose batch failed out of the feed; return whether there were any.
+
+        Where the job's code failed, the task is run apart from now on; otherwise it has ended here.
+        """
         failed = self._runner.take_failures()
         for each in failed:
             active = running.actives.get(each.task)
             if active is None or self._joined.get(each.task) is not active:
                 continue
-            del self._joined[each.task]
-            active.abandon()
-            _log.warning("%s: %s", each.task, each)
-            active.tell(each.signal, str(each))
+            if isinstance(each, CodeFailed):
+                self._suspects.note_failure(active, each.end, each.error)
+            else:
+                self._end_task(active, each)
         return bool(failed)
+
+    def _end_task(self, active: ActiveTask, failure: TaskFailed) -> None:
+        self._drop(active.task)
+        active.abandon()
+        _log.warning("%s: %s", active.task, failure)
+        active.tell(failure.signal, str(failure))
+
+    # ---- suspects ----
+
+    def _due_suspect(self) -> ActiveTask | None:
+        now = time.monotonic()
+        if now < self._retry_at or (now < self._rest_until and self._members()):
+            return None
+        return self._suspects.due()
+
+    def _attend(self, feed: Feed, active: ActiveTask) -> None:
+        """Make the suspect's next move; when that is a run, the others wait for it."""
+        try:
+            until = self._suspects.attend(active)
+        except TaskFailed as failure:
+            self._end_task(active, failure)
+            return
+        if until is not None:
+            self._stop()
+            now = time.monotonic()
+            self._apart_since = self._apart_since or now
+            if now - self._apart_since > _APART_SECONDS:
+                # One more, and then it is the others' turn.
+                self._apart_since, self._rest_until = None, now + _APART_SECONDS
+            actives = {active.task: active}
+            self._start(feed, _Running(actives, self._runner.commits, active, active.committed, until))
+        # There may be more to do, now.
+        self._inbox.put(_nothing)
 
     def _feed_failed(self, actives: dict[TaskId, ActiveTask], failure: BaseException | None) -> None:
         """Decide on a failure that is no task's own: try again, later and later, or give up."""
@@ -303,7 +398,7 @@ class Pipeline:
             return
         if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:
             for task, active in actives.items():
-                if self._joined.pop(task, None) is not None:
+                if self._drop(task) is not None:
                     active.abandon()
                     active.tell(Signal.FAILED, f"the feed failed {self._failures} times in a row: {failure}")
             self._failures = 0
@@ -316,7 +411,7 @@ class Pipeline:
                 first, end = self._input_bounds(task.partition)
             except StandfastError:
                 continue
-            if not first <= active.committed <= end and self._joined.pop(task, None) is not None:
+            if not first <= active.committed <= end and self._drop(task) is not None:
                 found = True
                 active.abandon()
                 active.tell(
@@ -353,6 +448,11 @@ def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
     error = claim.exception()
     if error is not None:
         active.tell(Signal.WRITER_LOST, f"committing an idle task's offset again: {error}")
+
+
+def _is_codes(failure: BaseException) -> bool:
+    """Return whether what ended a feed is an error of the job's transform on some row, not of Kafka or Spark."""
+    return not isinstance(failure, StandfastError) or isinstance(failure, BadConfiguration)
 
 
 def _nothing() -> None:

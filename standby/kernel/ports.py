@@ -15,6 +15,7 @@ from typing import Protocol
 from standby.config import JobConfig
 from standby.errors import Transient
 from standby.replica.claim import Committed
+from standby.replica.failing import InputRecord
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -136,6 +137,10 @@ class Broker(Protocol):
 
     def committed(self, partition: int) -> Committed | None:
         """Return the stable committed offset of an input partition, None when there is none."""
+        ...
+
+    def read_input(self, partition: int, offset: int) -> InputRecord | None:
+        """Return the input record at an offset; None when no committed record lies there."""
         ...
 
     def open_changelog(self) -> Changelog:

@@ -193,9 +193,11 @@ class LocalReplicas:
         signal = event.held.judge(event.run, event.signal)
         if signal is None:
             return False
-        return self._step(
+        has_changed = self._step(
             event.held, Order(event.held.replica.id, signal, event.held.replica.epoch), event.detail
         )
+        # The leader counts failures across replicas; it must know of one before the next ends the process.
+        return has_changed or signal is Signal.INPUT_FAILED
 
     def _settle(self) -> bool:
         """Give every order that is due now; return whether a phase has changed."""

@@ -21,6 +21,7 @@ from standby.model import ReplicaId
 from standby.naming import transactional_id
 from standby.ports import RecordReader
 from standby.replica.claim import check_committed, check_record, claim_text, first_offset
+from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
 from standby.wire import JobDefinition
 
@@ -92,6 +93,7 @@ class Takeover:
             tell=tell_active,
             clock=self.clock,
             probe=self.probe,
+            failures=failures_at(record.failures, offset),
         )
         try:
             _wait(active.claim(), self.config.transaction_timeout_ms / 1000 + 5, who.run)

@@ -45,6 +45,8 @@ class Signal(str, enum.Enum):
     """Result: the epoch is committed with the offsets; the task is this replica's."""
     WRITER_LOST = "writer-lost"
     """Result: the own producer is fenced, broken or stuck; whether there is a newer owner is not known."""
+    INPUT_FAILED = "input-failed"
+    """Result: the job's code failed on input, or a record was given up; it goes on, and is reported at once."""
     FENCED = "fenced"
     """Result: there is a newer owner, or the producer was fenced again and again."""
     FAILED = "failed"

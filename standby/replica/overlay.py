@@ -75,7 +75,8 @@ class Emitted:
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: Mapping[str, bytes] | None = None
+    headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None
+    """As pairs where a name may come twice or a value be missing."""
 
 
 class Outbox:

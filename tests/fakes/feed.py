@@ -31,6 +31,8 @@ class MemoryFeed:
         self._failure: BaseException | None = None
         self.starts: list[dict[TaskId, int]] = []
         """Positions of every start."""
+        self.runs: list[tuple[dict[TaskId, int], dict[TaskId, int] | None]] = []
+        """Positions and ends of every start."""
         self.is_closed = False
         self.pids: tuple[int, ...] = ()
         self.warms = 0
@@ -40,6 +42,8 @@ class MemoryFeed:
         self.on_start: Callable[[], None] = lambda: None
         #: Called before each look at the input; may raise or wait.
         self.on_look: Callable[[], None] = lambda: None
+        #: The job's transform: given the rows of all tasks of a batch, before any of them is delivered.
+        self.transform: Callable[[pa.Table], None] = lambda _: None
         self._cancelled = threading.Event()
 
     def warm(self) -> None:
@@ -54,14 +58,17 @@ class MemoryFeed:
     def is_warm(self) -> bool:
         return self.warms > 0
 
-    def start(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
+    def start(
+        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+    ) -> None:
         if not self._ended.is_set():
             raise BrokenLaw("started while it runs")
         self.on_start()
         self.starts.append(dict(positions))
+        self.runs.append((dict(positions), None if until is None else dict(until)))
         self._is_stopping, self._failure = False, None
         self._ended.clear()
-        self._thread = threading.Thread(target=self._run, args=(dict(positions), deliver), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(dict(positions), until, deliver), daemon=True)
         self._thread.start()
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -86,12 +93,17 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
-    def _run(self, positions: dict[TaskId, int], deliver: Deliver) -> None:
+    def _run(
+        self, positions: dict[TaskId, int], until: Mapping[TaskId, int] | None, deliver: Deliver
+    ) -> None:
         try:
             while not self._is_stopping:
+                if until is not None and all(positions[each] >= until[each] for each in until):
+                    return
                 self.on_look()
-                batches = self._next(positions)
+                batches = self._next(positions, until)
                 if batches:
+                    self.transform(pa.concat_tables([each.rows for each in batches]))
                     deliver(batches)
                     positions.update((each.task, each.end) for each in batches)
         except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
@@ -99,7 +111,9 @@ class MemoryFeed:
         finally:
             self._ended.set()
 
-    def _next(self, positions: Mapping[TaskId, int]) -> tuple[TaskBatch, ...]:
+    def _next(
+        self, positions: Mapping[TaskId, int], until: Mapping[TaskId, int] | None
+    ) -> tuple[TaskBatch, ...]:
         with self._kafka.lock:
             if self._kafka.is_away:
                 self._kafka.lock.wait(0.02)
@@ -107,11 +121,15 @@ class MemoryFeed:
             batches = tuple(
                 TaskBatch(task, start, end, self._rows(task.partition, start, end))
                 for task, start in positions.items()
-                if (end := min(len(self._kafka.logs[self._topic, task.partition]), start + _BATCH)) > start
+                if (end := min(self._end(task, until), start + _BATCH)) > start
             )
             if not batches:
                 self._kafka.lock.wait(0.02)
             return batches
+
+    def _end(self, task: TaskId, until: Mapping[TaskId, int] | None) -> int:
+        end = len(self._kafka.logs[self._topic, task.partition])
+        return end if until is None else min(end, until[task])
 
     def _rows(self, partition: int, start: int, end: int) -> pa.Table:
         records = self._kafka.logs[self._topic, partition][start:end]

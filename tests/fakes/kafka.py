@@ -17,6 +17,7 @@ from standby.kernel.ports import Change, Chunk, WriterLost
 from standby.model import TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
+from standby.replica.failing import Headers, InputRecord
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -41,6 +42,7 @@ class Entry:
     value: bytes | None
     transaction: Transaction | None = None
     is_marker: bool = False
+    headers: Headers = ()
 
 
 class MemoryKafka:
@@ -65,10 +67,12 @@ class MemoryKafka:
         """Return the cluster as a job's kernel sees it; a `standby.kernel.ports.Connect`."""
         return MemoryBroker(self, cluster, config, definition)
 
-    def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> int:
+    def append(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> int:
         """Write a record outside of any transaction; return its offset."""
         with self.lock:
-            self.logs[topic, partition].append(Entry(key, value))
+            self.logs[topic, partition].append(Entry(key, value, headers=headers))
             self.lock.notify_all()
             return len(self.logs[topic, partition]) - 1
 
@@ -138,6 +142,16 @@ class MemoryBroker:
     def committed(self, partition: int) -> Committed | None:
         with self._present("reading the committed offset"):
             return self._kafka.offsets.get((self._definition.group, self._input, partition))
+
+    def read_input(self, partition: int, offset: int) -> InputRecord | None:
+        with self._present("reading a record"):
+            log = self._kafka.logs[self._input, partition]
+            if not self._kafka.starts[self._input, partition] <= offset < len(log):
+                return None
+            entry = log[offset]
+            if not _is_visible(entry):
+                return None
+            return InputRecord(offset, entry.key, entry.value, entry.headers)
 
     def open_changelog(self) -> MemoryChangelog:
         return MemoryChangelog(self._kafka, self._definition.changelog)
@@ -228,7 +242,9 @@ class MemoryWriter:
             self._check()
             transaction = self._kafka.open[self._name] = Transaction()
             for each in outputs:
-                self._write((each.topic, self._changelog[1]), each.key, each.value, transaction)
+                headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers or ()
+                where = (each.topic, self._changelog[1])
+                self._write(where, each.key, each.value, transaction, tuple(headers))
             self._end = None
             for key, value in changes.items():
                 self._write(self._changelog, key, value, transaction)
@@ -260,7 +276,12 @@ class MemoryWriter:
             raise WriterLost("fenced", fenced=True)
 
     def _write(
-        self, where: Partition, key: bytes | None, value: bytes | None, transaction: Transaction
+        self,
+        where: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        transaction: Transaction,
+        headers: Headers = (),
     ) -> None:
         transaction.touched.add(where)
-        self._kafka.logs[where].append(Entry(key, value, transaction))
+        self._kafka.logs[where].append(Entry(key, value, transaction, headers=headers))

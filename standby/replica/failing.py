@@ -1,0 +1,275 @@
+"""What becomes of input on which the job's own code fails (`task.on.error`). Pure.
+
+A `Suspect` is one task from its committed offset up to an `end` behind the failure. It is run alone, and its
+`Suspect.next` says how: the whole range again, a half of it, one record alone, or not at all any more. Good
+halves are committed, so every failure is one of a shorter range, until it is one of a single record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from standby.config import JobConfig
+from standby.model import InputFailures, TaskId
+from standby.replica.overlay import Emitted
+
+#: An hour: what `task.on.error.limit` counts in.
+WINDOW_MS: Final = 3_600_000
+
+#: What a FAILED replica's detail begins with, so that no other replica is made to try the same again.
+POISON: Final = "poison: "
+POISON_LIMIT: Final = "poison-limit: "
+
+_FIRST_BACK_OFF_SECONDS: Final = 0.1
+_LONGEST_BACK_OFF_SECONDS: Final = 5.0
+
+#: More of an error's message than this helps nobody, and it is sent around and kept.
+_MESSAGE_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPolicy:
+    """The keys `task.on.error…` of one job."""
+
+    on_error: str
+    attempts: int
+    limit: int
+    batch_max: int
+    topic: str
+    """The input's name."""
+    dead_letter: str = ""
+
+    @property
+    def gives_up_records(self) -> bool:
+        """Whether records may be left out at all."""
+        return self.on_error != "fail"
+
+    def is_beyond_limit(self, given_up_ms: Sequence[int], now_ms: int) -> bool:
+        """Return whether one record more than those given up at ``given_up_ms`` is too many within an hour."""
+        recent = sum(each > now_ms - WINDOW_MS for each in given_up_ms)
+        return self.limit >= 0 and recent >= self.limit
+
+
+def error_policy(config: JobConfig) -> ErrorPolicy:
+    """Return what the job's configuration says of failing records."""
+    return ErrorPolicy(
+        on_error=config.on_error,
+        attempts=config.error_attempts,
+        limit=config.error_limit,
+        batch_max=config.batch_max_records,
+        topic=config.inputs[0],
+        dead_letter=config.dead_letter if config.on_error == "dead-letter" else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CodeError:
+    """An error of the job's code, as it is reported."""
+
+    kind: str
+    """The exception's type."""
+    message: str
+    """Its first line."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+def code_error(error: BaseException) -> CodeError:
+    """Return what is kept of an exception."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return CodeError(type(error).__name__, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
+
+
+def failures_at(failures: InputFailures | None, offset: int) -> InputFailures | None:
+    """Return the failures that a record tells of, None when they were at another offset than ``offset``."""
+    return failures if failures is not None and failures.offset == offset and failures.count else None
+
+
+def crash_limit(policy: ErrorPolicy, failures: InputFailures | None) -> int | None:
+    """Return how many offsets a new active may run at once after ``failures``; None: as many as ever.
+
+    An end of the whole process cannot be caught, so its cause is closed in on from one replica to the next:
+    each failure more halves the batch. 0: a single record has ended a process, and is not run again.
+    """
+    if failures is None or not policy.gives_up_records or failures.count < policy.attempts:
+        return None
+    beyond = failures.count - policy.attempts
+    if beyond and max(1, policy.batch_max >> beyond) == 1:
+        return 0
+    return max(1, policy.batch_max >> (beyond + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the task alone from its committed offset up to ``until``, after a pause."""
+
+    until: int
+    after_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Leave out the record at ``offset``, the task's committed one."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The replica has failed: `task.on.error` is ``fail``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """It is a task like any other again."""
+
+
+Move = Run | GiveUp | End | Clear
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A task on whose input the job's code fails, or may fail."""
+
+    start: int
+    """Its committed offset."""
+    end: int
+    """Once it is past this offset, it is like any other task."""
+    failures: int
+    """What is reported for `start`: how often the code failed there, in this and earlier replicas."""
+    error: CodeError
+    """The last failure's."""
+    bad: int | None = None
+    """The code fails somewhere in [start, bad); None: not known."""
+    is_proven: bool = False
+    """Whether [start, bad) itself was run, not only concluded from the half before that was good."""
+    tries: int = 0
+    """Failures from `start` on, whatever the range."""
+    is_isolating: bool = False
+    """Whether the range is halved, not only tried again."""
+    is_given_up: bool = False
+    """Whether the record at `start` is left out without being run: it ended processes."""
+
+    def next(self, policy: ErrorPolicy) -> Move:
+        """Return what is to be done with it now."""
+        if self.start >= self.end:
+            return Clear()
+        if self.is_given_up:
+            return GiveUp(self.start)
+        if self.failures >= policy.attempts and not policy.gives_up_records and self.is_proven:
+            return End()
+        if not self.is_isolating or self.bad is None:
+            return Run(self.end, back_off_seconds(self.tries))
+        if self.bad - self.start > 1:
+            return Run(self.start + (self.bad - self.start) // 2)
+        if self.is_proven and self.tries >= policy.attempts:
+            return GiveUp(self.start)
+        return Run(self.bad, back_off_seconds(self.tries))
+
+    def failed(self, committed: int, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
+        """Return it after the code has failed within [``committed``, ``until``).
+
+        Failures of halves are not counted in what is reported: `crash_limit` would take each for a replica.
+        """
+        here = self.reached(committed)
+        count = max(here.failures, policy.attempts) if here.is_isolating else here.failures + 1
+        return replace(
+            here,
+            end=max(here.end, until),
+            failures=count,
+            error=error,
+            bad=until,
+            is_proven=True,
+            tries=here.tries + 1,
+            is_isolating=here.is_isolating or (policy.gives_up_records and count >= policy.attempts),
+        )
+
+    def reached(self, committed: int) -> Suspect:
+        """Return it after ``committed`` has become the committed offset; itself when it is that already."""
+        if committed == self.start:
+            return self
+        still_bad = self.bad if self.bad is not None and self.bad > committed else None
+        return replace(
+            self,
+            start=committed,
+            # The next replica, should there be one, need not try the whole batch so many times again.
+            failures=self.failures if self.is_isolating and still_bad is not None else 0,
+            bad=still_bad,
+            is_proven=False,
+            tries=0,
+            is_given_up=False,
+        )
+
+    def reported(self, task: TaskId, policy: ErrorPolicy) -> InputFailures | None:
+        """Return what the leader is told and keeps; None when nothing has failed at the present offset."""
+        if not self.failures:
+            return None
+        return InputFailures(self.start, self.failures, self.told(task, policy))
+
+    def told(self, task: TaskId, policy: ErrorPolicy) -> str:
+        """Return where the code failed, and with what."""
+        where = f"input {policy.topic}[{task.partition}], offsets [{self.start}, {self.bad or self.end})"
+        return f"{where}: {self.error}"
+
+
+def suspect_at_start(policy: ErrorPolicy, failures: InputFailures | None, committed: int) -> Suspect | None:
+    """Return what a new active is to be suspected of after earlier ``failures``; None: of nothing."""
+    at_once = crash_limit(policy, failures)
+    if failures is None or at_once is None:
+        return None
+    error = CodeError("ProcessEnded", failures.reason)
+    end = committed + max(1, at_once)
+    return Suspect(committed, end, failures.count, error, tries=0, is_given_up=at_once == 0)
+
+
+def suspect_after(failures: InputFailures | None, committed: int, end: int) -> Suspect:
+    """Return the suspect that a task is whose range [``committed``, ``end``) is to be run alone.
+
+    ``failures`` are those at the committed offset before.
+    """
+    known = failures_at(failures, committed)
+    return Suspect(committed, end, known.count if known is not None else 0, CodeError("Unknown", ""))
+
+
+def back_off_seconds(tries: int) -> float:
+    """Return how long to wait after so many failures in a row."""
+    if not tries:
+        return 0.0
+    return min(_FIRST_BACK_OFF_SECONDS * 2.0 ** min(tries - 1, 16), _LONGEST_BACK_OFF_SECONDS)
+
+
+#: A record's headers, in order; a name may come twice, and a value may be missing.
+Headers = Sequence[tuple[str, "bytes | None"]]
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """One record of the input topic, as it lies there."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def dead_letter(
+    record: InputRecord, task: TaskId, epoch: int, failures: int, error: CodeError, policy: ErrorPolicy
+) -> Emitted:
+    """Return the record for `task.dead.letter`: the original, with headers that say where and why it failed."""
+    ours = {
+        "standfast-topic": policy.topic,
+        "standfast-partition": str(task.partition),
+        "standfast-offset": str(record.offset),
+        "standfast-error-type": error.kind,
+        "standfast-error-message": error.message,
+        "standfast-attempts": str(failures),
+        "standfast-job": task.job,
+        "standfast-task": str(task),
+        "standfast-epoch": str(epoch),
+    }
+    # The original's own come first; one of our names among them is of an earlier job's dead letter.
+    headers = (*record.headers, *((name, value.encode()) for name, value in ours.items()))
+    return Emitted(policy.dead_letter, record.key, record.value, headers)
