@@ -80,6 +80,20 @@ def split(
     return tuple(batches)
 
 
+def from_offsets(rows: pa.Table, positions: Mapping[int, int], transform: str = "") -> pa.Table:
+    """Return the rows that do not lie below ``positions`` (partition → offset); other partitions' rows stay.
+
+    Rows whose reserved columns the transform has spoiled stay as well: `split` has the words for those.
+    """
+    check_schema(rows.schema, transform)
+    for partition, position in positions.items():
+        is_below = pc.and_(
+            pc.equal(rows.column("_task"), partition), pc.less(rows.column("_offset"), position)
+        )
+        rows = rows.filter(pc.invert(pc.fill_null(is_below, False)))
+    return rows
+
+
 def _holds_only(column: pa.ChunkedArray, value: int) -> bool:
     if len(column) == 0:
         return True

@@ -42,6 +42,7 @@ class PlainFeed:
         self._ended = threading.Event()
         self._ended.set()
         self._failure: BaseException | None = None
+        self._is_prepared = False
 
     def warm(self) -> None:
         """Connect to the brokers; see `standby.ports.Feed.warm`. Raises `Transient`."""
@@ -59,6 +60,19 @@ class PlainFeed:
         """Whether a connected reader is at hand or in use."""
         return self._spare is not None or not self._ended.is_set()
 
+    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+        """Connect; see `standby.ports.Feed.prepare`. More would gain nothing: a start is an assignment."""
+        if not self._ended.is_set():
+            raise BrokenLaw("the feed was prepared while it runs")
+        self._input_bounds().check({task.partition: offset for task, offset in positions.items()})
+        self.warm()
+        self._is_prepared = True
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` was called, and nothing was started or stopped since."""
+        return self._is_prepared
+
     def start(
         self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
     ) -> None:
@@ -72,6 +86,7 @@ class PlainFeed:
             self._input_bounds().check(ends)
         reader = self._spare or self._reader()
         self._spare = None
+        self._is_prepared = False
         reader.assign(by_partition, ends)
         self._failure = None
         self._stopping.clear()
@@ -92,6 +107,7 @@ class PlainFeed:
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
+        self._is_prepared = False
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
