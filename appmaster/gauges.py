@@ -35,6 +35,7 @@ def _of_replicas(view: ClusterView) -> Iterator[Metric]:
     """Yield the lag of every replica as its container reported it last; an unknown one is left out."""
     records: list[tuple[tuple[str, ...], float]] = []
     seconds: list[tuple[tuple[str, ...], float]] = []
+    sizes: list[tuple[tuple[str, ...], float]] = []
     for task, recorded in view.records.items():
         record = recorded.record
         for copy, container in record.placed.items():
@@ -48,6 +49,8 @@ def _of_replicas(view: ClusterView) -> Iterator[Metric]:
                 records.append((labels, status.lag_records))
             if status.lag_ms is not None:
                 seconds.append((labels, status.lag_ms / 1000))
+            if status.lag_bytes is not None:
+                sizes.append((labels, status.lag_bytes))
     yield _gauge(
         "standfast_replica_lag_records",
         "Changelog offsets that are not applied to the local store yet.",
@@ -59,6 +62,12 @@ def _of_replicas(view: ClusterView) -> Iterator[Metric]:
         "For how long the replica has been behind the changelog's end.",
         REPLICA_LABELS,
         seconds,
+    )
+    yield _gauge(
+        "standfast_replica_lag_bytes",
+        "About how many bytes of keys and values are not applied to the local store yet.",
+        REPLICA_LABELS,
+        sizes,
     )
 
 

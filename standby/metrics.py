@@ -57,6 +57,10 @@ _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
         "For how long the replica has been behind the changelog's end.",
         lambda each: _seconds(each.lag_ms),
     ),
+    "standfast_replica_lag_bytes": (
+        "About how many bytes of keys and values are not applied to the local store yet.",
+        lambda each: each.lag_bytes,
+    ),
     "standfast_replica_applied_offset": (
         "Changelog offset after the last record in the local store.",
         lambda each: each.applied,

@@ -194,12 +194,26 @@ class ReplicaStatus:
     skipped: int = 0
     """Active only: input records given up by `task.on.error` since this replica became active."""
 
+    record_bytes: float | None = None
+    """Size of the changelog's records that were applied last, mean of key and value; None: none were."""
+
     @property
     def lag_records(self) -> int | None:
         """Return how many changelog offsets are not applied yet; None while unknown."""
         if self.applied is None or self.end is None:
             return None
         return max(0, self.end - self.applied)
+
+    @property
+    def lag_bytes(self) -> float | None:
+        """Return about how many bytes of keys and values are not applied yet; None while unknown.
+
+        An estimate: what is not read yet is taken to be like what was read last.
+        """
+        records = self.lag_records
+        if not records:
+            return records
+        return None if self.record_bytes is None else records * self.record_bytes
 
 
 @dataclass(frozen=True, slots=True)

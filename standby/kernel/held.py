@@ -154,6 +154,7 @@ class HeldReplica:
             applied=applied,
             end=end,
             lag_ms=lag_ms,
+            record_bytes=replayed.record_bytes if replayed is not None else None,
             input_committed=active.committed if has_input and active is not None else None,
             input_end=input_end.offset if input_end is not None else None,
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,

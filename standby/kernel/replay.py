@@ -17,7 +17,7 @@ from standby.kernel.lane import settle
 from standby.kernel.ports import Broker, Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
 from standby.kernel.store import TaskStore
-from standby.replica.lag import LagClock
+from standby.replica.lag import LagClock, mean_bytes
 from standby.replica.lifecycle import Signal
 from standby.replica.origin import is_too_old
 
@@ -30,6 +30,9 @@ _TAIL_SECONDS: Final = 0.02
 
 #: The same while somebody waits for the end; the read itself waits so long for a first record.
 _DRAIN_SECONDS: Final = 0.002
+
+#: So many records of a batch are measured: more would cost, and say no more.
+_MEASURED_RECORDS: Final = 64
 
 #: Tells what came of a replay: the signal, and why.
 Tell = Callable[[Signal, str], None]
@@ -45,6 +48,8 @@ class Replayed:
     lag: LagClock = field(default_factory=LagClock)
     lag_ms: int | None = None
     """For how long it has been behind; None while that is not known."""
+    record_bytes: float | None = None
+    """Mean size of the records applied last; None while there were none."""
     told: Signal | None = None
     seen_ms: int = 0
     """When the end that was looked at last was asked for."""
@@ -156,6 +161,7 @@ class Replay:
             raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
         at_end_ms = replica.lag.applied(chunk.position)
         store.apply(chunk.changes, chunk.position, at_end_ms or 0)
+        replica.record_bytes = mean_bytes(chunk.changes[:_MEASURED_RECORDS], replica.record_bytes)
         self._probe(REPLAYED)
 
     def _judge(self, replica: Replayed) -> None:

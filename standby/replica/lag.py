@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 _SAMPLES: Final = 64
@@ -43,3 +44,10 @@ class LagClock:
         if at_end is None:
             return max(0, now_ms - self._ends[0][1])
         return max(0, now_ms - at_end)
+
+
+def mean_bytes(changes: Sequence[tuple[bytes, bytes | None]], before: float | None) -> float | None:
+    """Return the mean size of some changelog records, key and value; ``before`` when there are none."""
+    if not changes:
+        return before
+    return sum(len(key) + len(value or b"") for key, value in changes) / len(changes)

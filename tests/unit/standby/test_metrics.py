@@ -28,6 +28,7 @@ ACTIVE = ReplicaStatus(
     input_committed=7,
     input_end=9,
     since_ms=12_000,
+    record_bytes=30.0,
 )
 STANDBY = ReplicaStatus(
     ReplicaId(TaskId("flights", "main", 1), 0), Role.STANDBY, Phase.RESTORING, 2, applied=3
@@ -54,6 +55,7 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     standby = ("flights", "main", "1", "0", "standby")
     assert shown["standfast_replica_lag_records"] == {active: 10}, "an unknown end is no lag of 0"
     assert shown["standfast_replica_lag_seconds"] == {active: 1.5}
+    assert shown["standfast_replica_lag_bytes"] == {active: 300}
     assert shown["standfast_replica_applied_offset"] == {active: 90, standby: 3}
     assert shown["standfast_input_lag_records"] == {active: 2}
     assert shown["standfast_replica_in_sync"] == {active: 1}

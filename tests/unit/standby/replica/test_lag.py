@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standby.replica.lag import LagClock
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from standby.replica.lag import LagClock, mean_bytes
 
 
 def test_nothing_is_known_before_the_first_look() -> None:
@@ -63,3 +65,28 @@ def test_lag_never_says_less_than_the_truth(steps: list[tuple[int, int]]) -> Non
         assert lag >= (now - truth if truth is not None else 0) or position >= end
         if position >= end:
             assert lag == 0
+
+
+def test_record_s_size_is_that_of_key_and_value_and_a_tombstone_has_only_a_key() -> None:
+    assert mean_bytes([(b"key", b"value"), (b"gone", None)], None) == 6
+    assert mean_bytes([], 6.0) == 6.0, "nothing read says nothing new"
+    assert mean_bytes([], None) is None
+
+
+@pytest.mark.parametrize(
+    ("applied", "end", "record_bytes", "expected"),
+    [(3, 13, 20.0, 200), (13, 13, None, 0), (3, 13, None, None), (3, None, 20.0, None)],
+)
+def test_lag_in_bytes_is_known_when_records_and_their_size_are(
+    applied: int, end: int | None, record_bytes: float | None, expected: float | None
+) -> None:
+    status = ReplicaStatus(
+        ReplicaId(TaskId("j", "main", 0), 1),
+        Role.STANDBY,
+        Phase.TAILING,
+        1,
+        applied=applied,
+        end=end,
+        record_bytes=record_bytes,
+    )
+    assert status.lag_bytes == expected
