@@ -37,8 +37,12 @@ class HostInfo:
     order: Order = field(init=False, repr=False, compare=False)
     """`natural` of the name: the same for ever, and asked for in every judgement."""
 
+    place: tuple[int, str] = field(init=False, repr=False, compare=False)
+    """Cell and rack: what hosts are compared by a thousand times in a turn."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", natural(self.name))
+        object.__setattr__(self, "place", (self.cell, self.rack))
 
     def value(self, what: str) -> str:
         """Return the host's ``cell``, ``rack``, or the attribute of that name; empty when it is not known."""

@@ -90,12 +90,12 @@ class Spread:
 
     def _place(self, host: HostInfo) -> tuple[object, ...]:
         if self._attributes:
-            return host.cell, host.rack, *[host.attributes.get(each, "") for each in self._attributes]
-        return host.cell, host.rack
+            return *host.place, *[host.attributes.get(each, "") for each in self._attributes]
+        return host.place
 
     def rank(self, host: HostInfo) -> tuple[int, ...]:
         """Return with how many other copies the host shares each thing."""
-        place = self._place(host)
+        place = self._place(host) if self._attributes else host.place
         counts = self._counts.get(place)
         if counts is None:
             counts = self._counts[place] = tuple(
@@ -122,9 +122,9 @@ class Spread:
         """Return whether the hosts differ in that thing: in a cluster of one cell, sharing it is no fault."""
         if self._differing is None:
             siblings = [each.host for each in self._survey.question.siblings]
-            everyone = [*self._survey.hosts, *siblings]
+            everywhere = {self._place(each): each for each in (*self._survey.hosts, *siblings)}.values()
             self._differing = tuple(
-                len({each.value(thing) for each in everyone}) > 1 for thing in self._things
+                len({each.value(thing) for each in everywhere}) > 1 for thing in self._things
             )
         return self._differing[at]
 
