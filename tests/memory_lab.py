@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from standby.config import parse
@@ -12,6 +12,7 @@ from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.replica.failing import Headers
 from standby.replica.keys import split
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -75,14 +76,26 @@ class MemoryLab:
     ) -> MemoryContainer:
         return MemoryContainer(self, host, probe, script, step, load_code)
 
-    def assert_exact(self) -> None:
-        """Compare all output and the changelog's final state with the model of the whole input."""
+    def poison(self, partition: int, *, headers: Headers = ()) -> tuple[int, int]:
+        """Write a record on which the step fails; return its partition and offset."""
+        key = f"{partition}/poison".encode()
+        return partition, self.kafka.append("in", partition, key, b"raise", headers)
+
+    def assert_exact(self, given_up: Collection[tuple[int, int]] = ()) -> None:
+        """Compare all output and the changelog's final state with the model of the whole input.
+
+        ``given_up`` are partition and offset of the records that must have been left out.
+        """
         model = ledger_job.Model()
         outputs: dict[bytes, list[bytes]] = {}
         state: dict[tuple[str, bytes], bytes] = {}
         for task in self.tasks:
             entries = self.kafka.logs["in", task.partition]
-            model.take((offset, each.key or b"", each.value or b"") for offset, each in enumerate(entries))
+            model.take(
+                (offset, each.key or b"", each.value or b"")
+                for offset, each in enumerate(entries)
+                if (task.partition, offset) not in given_up
+            )
             for key, value in self.kafka.committed_records("out", task.partition):
                 outputs.setdefault(key, []).append(value or b"")
             for key, value in self.kafka.committed_records("changelog", task.partition):

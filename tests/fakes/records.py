@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from standby.errors import Transient
-from standby.model import TaskId, TaskRecord
+from standby.model import InputFailures, TaskId, TaskRecord
 
 
 class MemoryRecords:
@@ -18,10 +18,18 @@ class MemoryRecords:
         self._lock = threading.Lock()
         self.is_away = False
 
-    def name(self, task: TaskId, copy: int, epoch: int, *, claimed: bool = False) -> None:
+    def name(
+        self,
+        task: TaskId,
+        copy: int,
+        epoch: int,
+        *,
+        claimed: bool = False,
+        failures: InputFailures | None = None,
+    ) -> None:
         """Make ``copy`` the task's active at ``epoch``."""
         with self._lock:
-            self._records[task] = TaskRecord(task, copy, epoch, claimed=claimed)
+            self._records[task] = TaskRecord(task, copy, epoch, claimed=claimed, failures=failures)
 
     def forget(self, task: TaskId) -> None:
         """Take the task's record away."""
