@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
@@ -44,6 +45,8 @@ class HeldReplica:
         self.since_ms = job.environment.clock()
         self._entered: dict[Phase, int] = {}
         self.detail = ""
+        self.is_next = False
+        """Whether it is about to be made active as planned."""
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
@@ -56,6 +59,7 @@ class HeldReplica:
         self._replayed: Replayed | None = None
         self._writer: Writer | None = None
         self._last_failures: InputFailures | None = None
+        self._connecting: Future[None] | None = None
         self._fences = 0
         self._tries = 0
         self._restores = 0
@@ -124,6 +128,22 @@ class HeldReplica:
         ):
             self._lane.submit(partial(_flush, store))
 
+    def prepare(self) -> None:
+        """Have a producer connected, if there is none; to be repeated."""
+        if self._writer is None and (self._connecting is None or self._connecting.done()):
+            self._connecting = self._lane.submit(partial(self._have_writer, self._run))
+
+    def is_prepared(self) -> bool:
+        """Return whether all is done that can be done before its planned promotion; from any thread."""
+        partition = self.replica.id.task.partition
+        return (
+            self.is_next
+            and self.replica.phase is Phase.TAILING
+            and self._writer is not None
+            and self.job.ends.changelog(partition) is not None
+            and self.job.pipeline.is_prepared(self.replica.id.task)
+        )
+
     def end(self) -> None:
         """End the replica's thread; it is closed already."""
         self._lane.close()
@@ -161,6 +181,7 @@ class HeldReplica:
             since_ms=self.since_ms,
             entered=self._entered,
             detail=self.detail,
+            is_prepared=self.is_prepared(),
             failures=active.present_failures() if active is not None else last_failures,
             skipped=active.skipped if active is not None else 0,
         )

@@ -13,6 +13,7 @@ from standby.kernel.batch import BatchRunner, Step
 from standby.kernel.ends import Ends
 from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
+from standby.kernel.preparation import Preparation
 from standby.kernel.probes import Probe
 from standby.kernel.replay import Replay
 from standby.kernel.suspects import Suspects
@@ -75,7 +76,15 @@ class JobKernel:
         )
         suspects = Suspects(error_policy(self.config), self.broker, clock, self.commit_seconds)
         make_feed = partial(environment.make_feed, self.config, definition)
-        self.pipeline: Final = Pipeline(make_feed, runner, suspects, self.broker.input_bounds, clock, name)
+        self.pipeline: Final = Pipeline(
+            make_feed,
+            runner,
+            suspects,
+            Preparation(self.broker.committed),
+            self.broker.input_bounds,
+            clock,
+            name,
+        )
         self.takeover: Final = Takeover(
             environment.cluster,
             self.config,

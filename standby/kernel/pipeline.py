@@ -16,6 +16,7 @@ from standby.errors import BadConfiguration, CorruptState, StandfastError, Trans
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
 from standby.kernel.lane import settle
+from standby.kernel.preparation import Preparation
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
 from standby.ports import Feed, TaskBatch
@@ -84,6 +85,7 @@ class Pipeline:
         make_feed: Callable[[], Feed],
         runner: BatchRunner,
         suspects: Suspects,
+        preparation: Preparation,
         input_bounds: Callable[[int], tuple[int, int]],
         clock: Callable[[], int],
         name: str,
@@ -91,6 +93,7 @@ class Pipeline:
         self._make_feed = make_feed
         self._runner = runner
         self._suspects = suspects
+        self._preparation = preparation
         self._input_bounds = input_bounds
         self._clock = clock
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -138,6 +141,19 @@ class Pipeline:
         feed = self._feed
         if self._is_warming and feed is not None and not self._may_warm():
             feed.cancel_warm()
+
+    def prepare(self, tasks: Iterable[TaskId]) -> None:
+        """Take note of the standbys that will be made active in a moment; to be repeated, after `expect`."""
+        if self._preparation.want(frozenset(tasks)):
+            self._inbox.put(_nothing)
+
+    def is_prepared(self, task: TaskId) -> bool:
+        """Return whether all is done that can be done ahead for a task that does not run here yet.
+
+        Where others run, that is nothing: the feed has to start anew with all of them.
+        """
+        feed = self._feed
+        return feed is not None and (bool(self._joined) or self._preparation.has(task, feed))
 
     def join(self, active: ActiveTask) -> None:
         """Feed this task from its committed offset on."""
@@ -203,8 +219,10 @@ class Pipeline:
             self._stop()
             self._apart_since = None
             self._start(self._feed, _Running(self._members(), self._runner.commits))
-        elif not self._joined and time.monotonic() >= self._warm_at and self._may_warm():
-            self._warm(self._feed)
+        elif not self._joined and self._running is None:
+            self._preparation.attend(self._feed, self._expected)
+            if time.monotonic() >= self._warm_at and self._may_warm():
+                self._warm(self._feed)
         self._reclaim_idle()
 
     def _patience(self) -> float:
@@ -215,7 +233,8 @@ class Pipeline:
             return _LOOK_APART_SECONDS
         if self._running is not None or self._joined:
             return min(_LOOK_SECONDS, max(0.0, self._start_at() - time.monotonic()) or _LOOK_SECONDS)
-        return max(0.0, max(self._warm_at, self._quiet_until) - time.monotonic())
+        idle = max(0.0, max(self._warm_at, self._quiet_until) - time.monotonic())
+        return min(idle, self._preparation.patience(self._feed))
 
     def _await_command(self, seconds: float) -> None:
         try:
@@ -274,6 +293,7 @@ class Pipeline:
 
     def _start(self, feed: Feed, running: _Running) -> None:
         self._running = running
+        self._preparation.spend()
         try:
             positions = {task: active.committed for task, active in running.actives.items()}
             until = {running.apart.task: running.until} if running.apart is not None else None
@@ -422,6 +442,9 @@ class Pipeline:
 
     def _may_warm(self) -> bool:
         """Return whether nobody waits for the pipeline: no task that is about to come, no command."""
+        feed = self._feed
+        if self._preparation.is_wanted and feed is not None and feed.is_warm:
+            return False
         return time.monotonic() >= self._quiet_until and self._inbox.empty()
 
     def _warm(self, feed: Feed) -> None:

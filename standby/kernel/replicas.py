@@ -21,7 +21,7 @@ from standby.kernel.job import Environment, JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe, no_probe
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
@@ -104,6 +104,7 @@ class LocalReplicas:
         self._closer = Lane("closer")
         self._codes = Codes(load_code, lambda *ended: self._inbox.put(_CodeLoaded(*ended)))
         self._children: dict[int, psutil.Process] = {}
+        self._prepared: frozenset[ReplicaId] = frozenset()
         self._broken: str | None = None
         self._is_closing = False
         self._is_empty = threading.Event()
@@ -167,6 +168,7 @@ class LocalReplicas:
                 changed |= self._take(self._inbox.get())
         changed |= self._settle()
         self._tell_jobs()
+        changed |= self._look_at_preparations()
         if changed:
             self._on_change()
         self._end_if_done()
@@ -280,6 +282,7 @@ class LocalReplicas:
             # Those that are still being opened, and those that are claimed and join in a moment, too.
             expected = [each.id.task for each in ours if each.role is Role.ACTIVE and each.phase in RUNNING]
             job.pipeline.expect(expected)
+            job.pipeline.prepare(self._next_of(job))
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [
                 each.id.task.partition
@@ -287,6 +290,26 @@ class LocalReplicas:
                 if each.phase in (Phase.RESTORING, Phase.TAILING, *TAKING_OVER)
             ]
             job.watch(replayed, actives)
+
+    def _next_of(self, job: JobKernel) -> list[TaskId]:
+        """Return the job's standbys that are about to be made active, and have them prepared."""
+        marked = {each.replica for each in self._wanted if each.is_next and each.role is Role.STANDBY}
+        tasks = []
+        for held in self._held.values():
+            if held.job is job:
+                replica = held.replica
+                is_standby = replica.phase in (Phase.RESTORING, Phase.TAILING)
+                held.is_next = replica.id in marked and is_standby
+                if held.is_next:
+                    held.prepare()
+                    tasks.append(replica.id.task)
+        return tasks
+
+    def _look_at_preparations(self) -> bool:
+        """Return whether a replica has become prepared, or is so no longer: the leader waits for it."""
+        before = self._prepared
+        self._prepared = frozenset(each for each, held in self._held.items() if held.is_prepared())
+        return self._prepared != before
 
     # ---- what no event tells ----
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from standby.config import JobConfig
 from standby.errors import BrokenLaw
+from standby.feed.reading import Reading
 from standby.model import TaskId
 from standby.ports import Deliver, TaskBatch
 from standby.wire import JobDefinition
@@ -16,7 +17,9 @@ from tests.fakes.kafka import MemoryKafka
 
 _BATCH = 7
 
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("_offset", pa.int64())])
+_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("_task", pa.int32()), ("_offset", pa.int64())]
+)
 
 
 class MemoryFeed:
@@ -26,9 +29,16 @@ class MemoryFeed:
         self._kafka, self._topic = kafka, config.inputs[0]
         self._thread: threading.Thread | None = None
         self._is_stopping = False
-        self._ended = threading.Event()
-        self._ended.set()
-        self._failure: BaseException | None = None
+        #: The last that was started.
+        self._running = Reading({}, "", lambda error, _: error)
+        self._running.end(None)
+        self._prepared: Reading | None = None
+        self.prepares: list[dict[TaskId, int]] = []
+        """Positions of every query that was begun ahead."""
+        self.starts_ahead = 0
+        """How many starts used such a query."""
+        #: Called by each `prepare`; may raise.
+        self.on_prepare: Callable[[], None] = lambda: None
         self.starts: list[dict[TaskId, int]] = []
         """Positions of every start."""
         self.runs: list[tuple[dict[TaskId, int], dict[TaskId, int] | None]] = []
@@ -58,27 +68,49 @@ class MemoryFeed:
     def is_warm(self) -> bool:
         return self.warms > 0
 
+    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+        if not self._running.has_ended:
+            raise BrokenLaw("prepared while it runs")
+        self.on_prepare()
+        prepared = self._prepared
+        if prepared is not None and prepared.records_below(positions) is not None:
+            return
+        self.stop()
+        self.prepares.append(dict(positions))
+        self._prepared = self._begin(positions, None)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._prepared is not None and not self._prepared.has_ended
+
     def start(
         self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
     ) -> None:
-        if not self._ended.is_set():
+        if not self._running.has_ended:
             raise BrokenLaw("started while it runs")
         self.on_start()
         self.starts.append(dict(positions))
         self.runs.append((dict(positions), None if until is None else dict(until)))
-        self._is_stopping, self._failure = False, None
-        self._ended.clear()
-        self._thread = threading.Thread(target=self._run, args=(dict(positions), until, deliver), daemon=True)
-        self._thread.start()
+        reading = self._prepared
+        if reading is None or until is not None or reading.records_below(positions) is None:
+            self.stop()
+            reading = self._begin(positions, until)
+        else:
+            self.starts_ahead += 1
+        self._prepared, self._running = None, reading
+        reading.open(positions, deliver)
 
     def wait(self, timeout_seconds: float) -> bool:
-        return self._ended.wait(timeout_seconds)
+        return self._running.wait(timeout_seconds)
 
     @property
     def failure(self) -> BaseException | None:
-        return self._failure
+        return self._running.failure
 
     def stop(self) -> None:
+        if self._prepared is not None:
+            self._prepared.drop()
+            self._prepared = None
         with self._kafka.lock:
             self._is_stopping = True
             self._kafka.lock.notify_all()
@@ -93,9 +125,16 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
-    def _run(
-        self, positions: dict[TaskId, int], until: Mapping[TaskId, int] | None, deliver: Deliver
-    ) -> None:
+    def _begin(self, positions: Mapping[TaskId, int], until: Mapping[TaskId, int] | None) -> Reading:
+        reading = Reading(positions, "the transform", lambda error, _: error)
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, args=(reading, until), daemon=True)
+        self._thread.start()
+        return reading
+
+    def _run(self, reading: Reading, until: Mapping[TaskId, int] | None) -> None:
+        positions = dict(reading.positions)
+        failure: BaseException | None = None
         try:
             while not self._is_stopping:
                 if until is not None and all(positions[each] >= until[each] for each in until):
@@ -103,13 +142,14 @@ class MemoryFeed:
                 self.on_look()
                 batches = self._next(positions, until)
                 if batches:
-                    self.transform(pa.concat_tables([each.rows for each in batches]))
-                    deliver(batches)
+                    rows = pa.concat_tables([each.rows for each in batches])
+                    self.transform(rows)
+                    reading.receive(rows, {each.task.partition: each.end for each in batches})
                     positions.update((each.task, each.end) for each in batches)
         except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
-            self._failure = error
+            failure = error
         finally:
-            self._ended.set()
+            reading.end(failure)
 
     def _next(
         self, positions: Mapping[TaskId, int], until: Mapping[TaskId, int] | None
@@ -136,6 +176,7 @@ class MemoryFeed:
         columns = {
             "key": [each.key for each in records],
             "value": [each.value for each in records],
+            "_task": [partition] * len(records),
             "_offset": list(range(start, end)),
         }
         return pa.table(columns, schema=_SCHEMA)
