@@ -1,0 +1,293 @@
+"""What becomes of failing input: the tables of `standby.replica.failing`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standby.config import parse
+from standby.model import InputFailures, TaskId
+from standby.replica.failing import (
+    Clear,
+    CodeError,
+    End,
+    ErrorPolicy,
+    GiveUp,
+    InputRecord,
+    Move,
+    Run,
+    Suspect,
+    back_off_seconds,
+    code_error,
+    crash_limit,
+    dead_letter,
+    error_policy,
+    failures_at,
+    suspect_after,
+    suspect_at_start,
+)
+
+SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topic="in")
+FAIL = replace(SKIP, on_error="fail")
+TASK = TaskId("job", "main", 4)
+ERROR = CodeError("ValueError", "no")
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_max", "expected"),
+    [
+        (0, 20_000, None),
+        (1, 20_000, None),
+        (2, 20_000, None),
+        (3, 20_000, 10_000),
+        (4, 20_000, 5_000),
+        (5, 20_000, 2_500),
+        (15, 20_000, 2),
+        (16, 20_000, 1),
+        (17, 20_000, 0),
+        (18, 20_000, 0),
+        (99, 20_000, 0),
+        (3, 2, 1),
+        (4, 2, 0),
+        (3, 1, 1),
+        (4, 1, 0),
+    ],
+)
+def test_each_crash_more_halves_what_is_run_at_once_down_to_nothing(
+    count: int, batch_max: int, expected: int | None
+) -> None:
+    policy = replace(SKIP, batch_max=batch_max)
+    assert crash_limit(policy, InputFailures(7, count)) == expected
+    assert crash_limit(replace(policy, on_error="dead-letter"), InputFailures(7, count)) == expected
+    assert crash_limit(replace(policy, on_error="fail"), InputFailures(7, count)) is None
+    assert crash_limit(policy, None) is None
+
+
+@given(batch_max=st.integers(1, 10**9), attempts=st.integers(1, 50))
+def test_one_record_is_run_alone_once_before_it_is_given_up_unrun(batch_max: int, attempts: int) -> None:
+    policy = replace(SKIP, batch_max=batch_max, attempts=attempts)
+    limits = [
+        crash_limit(policy, InputFailures(0, attempts + each)) for each in range(batch_max.bit_length() + 2)
+    ]
+    assert limits[0] is not None
+    ran = [each for each in limits if each]
+    assert ran == sorted(ran, reverse=True)
+    assert ran[-1] == 1
+    assert limits == [*ran, *[0] * (len(limits) - len(ran))]
+    assert limits[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "offset", "is_kept"),
+    [
+        (None, 5, False),
+        (InputFailures(5, 2), 5, True),
+        (InputFailures(4, 2), 5, False),
+        (InputFailures(5, 0), 5, False),
+    ],
+)
+def test_failures_count_at_their_offset_only(
+    failures: InputFailures | None, offset: int, is_kept: bool
+) -> None:
+    assert failures_at(failures, offset) is (failures if is_kept else None)
+
+
+WHOLE = Suspect(10, 18, 0, ERROR)
+
+
+@pytest.mark.parametrize(
+    ("suspect", "policy", "expected"),
+    [
+        (WHOLE, SKIP, Run(18)),
+        (replace(WHOLE, start=18), SKIP, Clear()),
+        (replace(WHOLE, start=19), FAIL, Clear()),
+        (replace(WHOLE, failures=1, bad=18, is_proven=True, tries=1), SKIP, Run(18, 0.1)),
+        (replace(WHOLE, failures=2, bad=14, is_proven=True, tries=2), FAIL, Run(18, 0.2)),
+        (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3), FAIL, End()),
+        # Failures of earlier replicas are no reason to end before it has failed here.
+        (replace(WHOLE, failures=9), FAIL, Run(18)),
+        (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3, is_isolating=True), SKIP, Run(14)),
+        (replace(WHOLE, failures=3, bad=14, is_proven=True, tries=4, is_isolating=True), SKIP, Run(12)),
+        (replace(WHOLE, failures=3, bad=11, is_proven=True, tries=6, is_isolating=True), SKIP, GiveUp(10)),
+        # Alone, but not as often as is asked for; or not yet.
+        (replace(WHOLE, failures=3, bad=11, is_proven=True, tries=1, is_isolating=True), SKIP, Run(11, 0.1)),
+        (replace(WHOLE, failures=3, bad=11, is_isolating=True), SKIP, Run(11)),
+        # Past what was bad: the rest, whole.
+        (replace(WHOLE, start=12, is_isolating=True), SKIP, Run(18)),
+        (replace(WHOLE, failures=30, is_given_up=True), SKIP, GiveUp(10)),
+    ],
+)
+def test_the_next_move(suspect: Suspect, policy: ErrorPolicy, expected: Move) -> None:
+    assert suspect.next(policy) == expected
+
+
+def test_three_failures_of_the_whole_then_halves_then_the_record() -> None:
+    """The story of one poisoned record, 13, in a batch [10, 18)."""
+    suspect = suspect_after(None, 10, 18)
+    story: list[Move] = []
+    committed = 10
+    while not isinstance(move := suspect.next(SKIP), Clear):
+        story.append(move)
+        if isinstance(move, GiveUp):
+            committed = move.offset + 1
+            suspect = suspect.reached(committed)
+        elif isinstance(move, Run) and committed <= 13 < move.until:
+            suspect = suspect.failed(committed, move.until, ERROR, SKIP)
+        elif isinstance(move, Run):
+            committed = move.until
+            suspect = suspect.reached(committed)
+    assert story == [
+        *(Run(18), Run(18, 0.1), Run(18, 0.2)),
+        *(Run(14), Run(12), Run(13), Run(14), Run(14, 0.1), Run(14, 0.2)),
+        *(GiveUp(13), Run(18)),
+    ]
+
+
+@given(st.sets(st.integers(0, 63)), st.integers(1, 64), st.integers(1, 5), st.integers(0, 3))
+def test_exactly_the_poisoned_records_are_given_up(
+    poison: set[int], length: int, attempts: int, before: int
+) -> None:
+    policy = replace(SKIP, attempts=attempts)
+    poison = {each for each in poison if each < length}
+    suspect = suspect_after(InputFailures(0, before), 0, length)
+    given_up: list[int] = []
+    committed = moves = 0
+    while not isinstance(move := suspect.next(policy), Clear):
+        moves += 1
+        assert moves < 64 * 20
+        if isinstance(move, GiveUp):
+            assert move.offset == committed
+            given_up.append(committed)
+            committed += 1
+            suspect = suspect.reached(committed)
+            continue
+        assert isinstance(move, Run)
+        assert committed < move.until <= length
+        if poison & set(range(committed, move.until)):
+            suspect = suspect.failed(committed, move.until, ERROR, policy)
+            told = suspect.reported(TASK, policy)
+            assert told is not None
+            assert told.offset == committed
+            assert told.count >= 1
+        else:
+            committed = move.until
+            suspect = suspect.reached(committed)
+    assert committed == length
+    assert given_up == sorted(poison)
+
+
+def test_halves_are_not_told_as_failures_of_replicas() -> None:
+    suspect = Suspect(0, 1000, 0, ERROR)
+    counts = []
+    for until in (1000, 1000, 1000, 500, 250, 125):
+        suspect = suspect.failed(0, until, ERROR, SKIP)
+        counts.append(suspect.failures)
+    assert counts == [1, 2, 3, 3, 3, 3]
+    assert suspect.reported(TASK, SKIP) == InputFailures(
+        0, 3, "input in[4], offsets [0, 125): ValueError: no"
+    )
+    # A good half moves the offset, and the next replica need not begin to count again.
+    moved = suspect.reached(60)
+    assert (moved.failures, moved.tries, moved.bad, moved.is_proven) == (3, 0, 125, False)
+    # Past the bad part nothing is held against it.
+    assert suspect.reached(125).reported(TASK, SKIP) is None
+
+
+def test_a_batch_in_parts_that_fails_further_on_counts_anew() -> None:
+    suspect = Suspect(0, 20, 2, ERROR, bad=20, is_proven=True, tries=2).failed(10, 15, ERROR, SKIP)
+    assert (suspect.start, suspect.bad, suspect.end, suspect.failures, suspect.tries) == (10, 15, 20, 1, 1)
+    assert not suspect.is_isolating
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, None),
+        (3, Run(7 + 10_000)),
+        (16, Run(8)),
+        (17, GiveUp(7)),
+    ],
+)
+def test_what_a_new_active_begins_with(count: int, expected: Move | None) -> None:
+    suspect = suspect_at_start(SKIP, InputFailures(7, count, "lost"), 7)
+    assert (None if suspect is None else suspect.next(SKIP)) == expected
+    assert suspect_at_start(FAIL, InputFailures(7, count, "lost"), 7) is None
+    if suspect is not None:
+        told = suspect.reported(TASK, SKIP)
+        assert told is not None
+        assert (told.offset, told.count) == (7, count)
+
+
+def test_a_new_active_that_fails_where_others_crashed_looks_for_the_record_at_once() -> None:
+    suspect = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
+    assert suspect is not None
+    assert suspect.next(SKIP) == Run(2_500)
+    assert suspect.failed(0, 2_500, ERROR, SKIP).next(SKIP) == Run(1_250)
+
+
+@pytest.mark.parametrize(
+    ("limit", "ages_ms", "is_beyond"),
+    [
+        (2, [], False),
+        (2, [5], False),
+        (2, [5, 3_599_999], True),
+        (2, [5, 3_600_000], False),
+        (0, [], True),
+        (-1, [0] * 1000, False),
+    ],
+)
+def test_the_limit_is_per_hour(limit: int, ages_ms: list[int], is_beyond: bool) -> None:
+    now_ms = 10_000_000
+    policy = replace(SKIP, limit=limit)
+    assert policy.is_beyond_limit([now_ms - each for each in ages_ms], now_ms) is is_beyond
+
+
+def test_the_back_off_doubles_and_ends() -> None:
+    assert [back_off_seconds(each) for each in (0, 1, 2, 3, 6, 7, 1000)] == [0, 0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (KeyError(), "KeyError"),
+        (RuntimeError("\n\n  late "), "RuntimeError: late"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+)
+def test_an_error_is_its_type_and_first_line(error: BaseException, text: str) -> None:
+    assert str(code_error(error)) == text
+    assert len(code_error(ValueError("x" * 10_000)).message) == 500
+
+
+def test_the_policy_comes_from_the_keys() -> None:
+    flat = {
+        "job.name": "j",
+        "task.inputs": "in",
+        "task.step": "m:f",
+        "kafka.bootstrap.servers": "b:1",
+        "zookeeper.connect": "z:1",
+        "task.on.error.attempts": "5",
+        "task.on.error.limit": "-1",
+        "task.batch.max.records": "9",
+        "task.dead.letter": "dead",
+    }
+    assert error_policy(parse(flat)) == ErrorPolicy("fail", 5, -1, 9, "in")
+    # A topic that is named, but not asked for, gets nothing.
+    assert error_policy(parse({**flat, "task.on.error": "skip"})).dead_letter == ""
+    assert error_policy(parse({**flat, "task.on.error": "dead-letter"})).dead_letter == "dead"
+
+
+def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:
+    policy = replace(SKIP, on_error="dead-letter", dead_letter="dead")
+    record = InputRecord(7, None, b"v", (("standfast-offset", b"3"), ("h", None)))
+    letter = dead_letter(record, TASK, 12, 3, ERROR, policy)
+    assert (letter.topic, letter.key, letter.value) == ("dead", None, b"v")
+    assert letter.headers is not None
+    headers = list(letter.headers)
+    assert headers[:2] == [("standfast-offset", b"3"), ("h", None)]
+    assert ("standfast-offset", b"7") in headers[2:]
+    assert ("standfast-epoch", b"12") in headers[2:]
