@@ -458,3 +458,152 @@ def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make
     feed.close()
     feed.close()
     assert feed.wait(0)
+
+
+# ---- prepared ahead ----
+
+
+def await_prepared(feed: Feed) -> None:
+    """Return once the feed says that it is prepared; nothing tells, it is looked at as the kernel does."""
+    deadline = time.monotonic() + SECONDS
+    while not feed.is_prepared:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_prepared_feed_delivers_nothing_until_it_is_started(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(10))
+    feed, seen = make(topic), Deliveries()
+    assert not feed.is_prepared
+    feed.prepare({task(0): 4})
+    await_prepared(feed)
+    assert feed.wait(0), "it does not run"
+    assert failure_of(feed) is None
+    feed.prepare({task(0): 4})
+    await_prepared(feed)
+    feed.start({task(0): 4}, seen)
+    assert not feed.is_prepared
+    seen.wait(feed, lambda: seen.end() == 10)
+    assert seen.values() == numbered(10)[4:]
+    broker.produce(topic, numbered(5, "more"))
+    seen.wait(feed, lambda: seen.end() == 15)
+    seen.assert_gapless({0: 4})
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+def test_what_was_committed_since_the_preparation_is_not_delivered(
+    broker: Broker, make: Make, size: int
+) -> None:
+    """With batches of three, two are wholly below where it starts and one partly."""
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(10, "a"), 0)
+    broker.produce(topic, numbered(2, "b"), 1)
+    feed, seen = make(topic, batch_max_records=size), Deliveries()
+    feed.prepare({task(0): 2, task(1): 0})
+    await_prepared(feed)
+    broker.produce(topic, numbered(10, "later"), 1)
+    feed.start({task(0): 4, task(1): 1}, seen)
+    seen.wait(feed, lambda: seen.end(0) == 10 and seen.end(1) == 12)
+    assert seen.values(0) == numbered(10, "a")[4:]
+    assert seen.values(1) == numbered(2, "b")[1:] + numbered(10, "later")
+    seen.assert_gapless({0: 4, 1: 1})
+
+
+def test_a_transform_that_drops_rows_still_starts_at_the_position(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, [b"keep 0", b"drop", b"keep 2", b"drop", b"drop"])
+    feed, seen = make(topic, "keep_marked"), Deliveries()
+    feed.prepare({task(0): 0})
+    await_prepared(feed)
+    feed.start({task(0): 1}, seen)
+    seen.wait(feed, lambda: seen.end() == 5)
+    assert seen.values() == [b"keep 2"]
+    seen.assert_gapless({0: 1})
+
+
+def test_a_position_past_what_was_prepared_waits_for_its_first_record(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(4))
+    feed, seen = make(topic), Deliveries()
+    feed.prepare({task(0): 4})
+    await_prepared(feed)
+    broker.produce(topic, numbered(3, "done"))
+    feed.start({task(0): 7}, seen)
+    assert not feed.wait(0.3)
+    assert seen.calls == []
+    broker.produce(topic, numbered(3, "new"))
+    seen.wait(feed, lambda: seen.end() == 10)
+    assert seen.values() == numbered(3, "new")
+    seen.assert_gapless({0: 7})
+
+
+@pytest.mark.parametrize("positions", [{0: 1}, {0: 3, 1: 0}, {1: 2}])
+def test_a_start_that_was_not_prepared_for_is_as_any_other(
+    broker: Broker, make: Make, positions: dict[int, int]
+) -> None:
+    """Below what was prepared, with another task beside, and of another task alone."""
+    topic = broker.topic(2)
+    for partition in range(2):
+        broker.produce(topic, numbered(6), partition)
+    feed, seen = make(topic), Deliveries()
+    feed.prepare({task(0): 2})
+    await_prepared(feed)
+    feed.start({task(each): offset for each, offset in positions.items()}, seen)
+    seen.wait(feed, lambda: all(seen.end(each) == 6 for each in positions))
+    for partition, offset in positions.items():
+        assert seen.values(partition) == numbered(6)[offset:]
+    seen.assert_gapless(positions)
+
+
+def test_a_preparation_ends_with_a_stop(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    feed, seen = make(topic), Deliveries()
+    feed.prepare({task(0): 2})
+    await_prepared(feed)
+    feed.stop()
+    assert not feed.is_prepared
+    feed.warm()
+    feed.start({task(0): 3}, seen)
+    seen.wait(feed, lambda: seen.end() == 6)
+    assert seen.values() == numbered(6)[3:]
+
+
+def test_an_exception_in_the_first_delivery_of_a_prepared_feed_ends_it(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    boom = Boom("at once")
+
+    def fail(_: tuple[TaskBatch, ...]) -> None:
+        raise boom
+
+    feed = make(topic)
+    feed.prepare({task(0): 2})
+    await_prepared(feed)
+    feed.start({task(0): 3}, Deliveries(before=fail))
+    assert feed.wait(SECONDS)
+    assert feed.failure is boom
+    again = Deliveries()
+    feed.start({task(0): 3}, again)
+    again.wait(feed, lambda: again.end() == 6)
+    assert again.values() == numbered(6)[3:]
+
+
+def test_a_preparation_outside_of_the_partition_is_refused(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    feed = make(topic)
+    with pytest.raises(CorruptState, match="past the end"):
+        feed.prepare({task(0): 7})
+    assert not feed.is_prepared
+
+
+def test_a_prepared_feed_may_be_closed(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    feed = make(topic)
+    feed.prepare({task(0): 2})
+    await_prepared(feed)
+    feed.close()
+    assert not feed.is_prepared

@@ -1,0 +1,157 @@
+"""The gate between a query and the tasks: nothing before it opens, nothing from below where it opens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from standby.errors import BadConfiguration
+from standby.feed.batches import ROWS, from_offsets
+from standby.feed.reading import Reading
+from standby.model import TaskId
+from standby.ports import TaskBatch
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("job", "main", partition)
+
+
+def rows(*places: tuple[int | None, int | None]) -> pa.Table:
+    columns = {
+        "key": [None] * len(places),
+        "value": [None] * len(places),
+        "timestamp": [0] * len(places),
+        "_task": [each[0] for each in places],
+        "_offset": [each[1] for each in places],
+    }
+    return pa.table(columns, schema=ROWS)
+
+
+def reading(positions: Mapping[TaskId, int]) -> Reading:
+    return Reading(positions, "job:transform", lambda error, _: error)
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.spans: dict[int, list[tuple[int, int]]] = {}
+        self.offsets: dict[int, list[int]] = {}
+
+    def __call__(self, batches: tuple[TaskBatch, ...]) -> None:
+        for each in batches:
+            self.spans.setdefault(each.task.partition, []).append((each.start, each.end))
+            self.offsets.setdefault(each.task.partition, []).extend(each.rows.column("_offset").to_pylist())
+
+
+@given(
+    began=st.lists(st.integers(0, 20), min_size=1, max_size=3),
+    claimed=st.lists(st.integers(0, 30), min_size=3, max_size=3),
+    steps=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=12),
+    kept=st.integers(1, 3),
+)
+@settings(derandomize=True)
+def test_each_task_gets_exactly_what_lies_from_its_claimed_offset_on(
+    began: list[int], claimed: list[int], steps: list[list[int]], kept: int
+) -> None:
+    """``kept``: the transform keeps each ``kept``-th record."""
+    reached = dict(enumerate(began))
+    starts = {each: position + claimed[each] for each, position in reached.items()}
+    held = reading({task(each): position for each, position in reached.items()})
+    seen = Seen()
+    held.open({task(each): position for each, position in starts.items()}, seen)
+    for step in steps:
+        ends = {each: position + step[each] for each, position in reached.items()}
+        places = [
+            (each, offset)
+            for each, position in reached.items()
+            for offset in range(position, ends[each])
+            if offset % kept == 0
+        ]
+        held.receive(rows(*places), ends)
+        reached = ends
+    for each, start in starts.items():
+        spans = seen.spans.get(each, [])
+        assert [first for first, _ in spans] == [start, *(end for _, end in spans)][: len(spans)]
+        assert all(first < end for first, end in spans)
+        end = spans[-1][1] if spans else start
+        assert end == max(start, reached[each])
+        assert seen.offsets.get(each, []) == [one for one in range(start, end) if one % kept == 0]
+
+
+def test_nothing_passes_before_the_gate_is_open() -> None:
+    held, seen, passed = reading({task(0): 0}), Seen(), threading.Event()
+
+    def query() -> None:
+        held.receive(rows((0, 0), (0, 1)), {0: 2})
+        passed.set()
+
+    threading.Thread(target=query, daemon=True).start()
+    assert not passed.wait(0.05)
+    assert held.has_arrived
+    held.open({task(0): 1}, seen)
+    assert passed.wait(10)
+    assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
+
+
+def test_what_is_dropped_goes_away_and_an_opened_one_stays() -> None:
+    dropped = reading({task(0): 0})
+    dropped.drop()
+    dropped.receive(rows((0, 0)), {0: 1})
+    opened, seen = reading({task(0): 0}), Seen()
+    opened.open({task(0): 0}, seen)
+    opened.drop()
+    opened.receive(rows((0, 0)), {0: 1})
+    assert seen.offsets == {0: [0]}
+
+
+def test_it_is_of_use_to_the_same_tasks_further_on() -> None:
+    held = reading({task(0): 5, task(1): 7})
+    assert held.records_below({task(0): 5, task(1): 7}) == 0
+    assert held.records_below({task(0): 6, task(1): 9}) == 3
+    assert held.records_below({task(0): 6, task(1): 6}) is None
+    assert held.records_below({task(0): 6}) is None
+    assert held.records_below({task(0): 6, task(2): 9}) is None
+    held.end(None)
+    assert held.records_below({task(0): 5, task(1): 7}) is None
+
+
+def test_a_failure_is_told_as_it_is_judged_where_the_tasks_are() -> None:
+    at: list[Mapping[TaskId, int]] = []
+
+    def judge(error: BaseException, positions: Mapping[TaskId, int]) -> BaseException:
+        at.append(positions)
+        return ValueError(str(error))
+
+    held = Reading({task(0): 0}, "", judge)
+    held.open({task(0): 1}, Seen())
+    held.receive(rows((0, 0), (0, 1)), {0: 2})
+    held.end(RuntimeError("the query"))
+    assert held.wait(0)
+    assert repr(held.failure) == "ValueError('the query')"
+    assert at == [{task(0): 2}]
+
+
+def test_a_judge_that_fails_leaves_the_first_failure() -> None:
+    def judge(error: BaseException, _: Mapping[TaskId, int]) -> BaseException:
+        raise OSError("the JVM")
+
+    held = Reading({task(0): 0}, "", judge)
+    first = RuntimeError("the query")
+    with pytest.raises(OSError, match="the JVM"):
+        held.end(first)
+    assert held.wait(0)
+    assert held.failure is first
+
+
+def test_a_spoiled_reserved_column_is_still_found_out() -> None:
+    for spoiled in ((None, 9), (0, None), (3, 9)):
+        held = reading({task(0): 0})
+        held.open({task(0): 5}, Seen())
+        with pytest.raises(BadConfiguration, match="job:transform"):
+            held.receive(rows((0, 8), spoiled), {0: 10})
+    with pytest.raises(BadConfiguration, match="returns no column '_task'"):
+        from_offsets(rows().drop_columns(["_task"]), {0: 1}, "job:transform")
