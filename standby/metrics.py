@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.control.state import ControlState, Registration, is_in_sync
-from standby.model import Phase, ReplicaStatus
+from standby.model import Phase, ReplicaStatus, Role
 
 
 class Kind(enum.Enum):
@@ -79,6 +79,10 @@ _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
         "Committed input offset: the next record to process; actives only.",
         lambda each: each.input_committed,
     ),
+    "standfast_input_failures": (
+        "How often the job's code failed at the present committed offset, on whichever replica; actives only.",
+        lambda each: None if each.input_committed is None else (each.failures.count if each.failures else 0),
+    ),
 }
 
 
@@ -94,6 +98,13 @@ def of_container(state: ControlState) -> Iterator[Metric]:
             REPLICA_LABELS,
             tuple((_labels(each), float(number)) for each, number in known if number is not None),
         )
+    yield Metric(
+        "standfast_records_given_up_total",
+        "Input records that were left out by task.on.error since the replica became active.",
+        Kind.COUNTER,
+        REPLICA_LABELS,
+        tuple((_labels(each), float(each.skipped)) for each in statuses if each.role is Role.ACTIVE),
+    )
     yield Metric(
         "standfast_replica_phase",
         "1 for the phase that the replica is in, 0 for the others.",

@@ -40,3 +40,19 @@ def spark_twice_backwards(rows: Any) -> Any:
         .drop("n")
         .repartition(2, functions.xxhash64("_offset"))
     )
+
+
+def plain_refuse_poison(rows: pa.Table) -> pa.Table:
+    if b"poison" in rows.column("value").to_pylist():
+        raise ValueError("poison: no number")
+    return rows
+
+
+def spark_refuse_poison(rows: Any) -> Any:
+    from pyspark.sql import functions
+
+    is_poison = "value = binary('poison')"
+    # A column that nobody uses would not be computed.
+    return rows.withColumn(
+        "value", functions.expr(f"if({is_poison}, binary(raise_error('poison: no number')), value)")
+    )

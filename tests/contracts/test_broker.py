@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -16,10 +17,11 @@ from standby.config import parse
 from standby.errors import Transient
 from standby.kernel.ports import Broker, Change, Changelog, Writer, WriterLost
 from standby.replica.claim import Committed
+from standby.replica.failing import Headers, InputRecord
 from standby.replica.keys import prefix
 from standby.replica.overlay import Emitted
 from standby.wire import JobDefinition
-from tests.fakes.kafka import MemoryKafka
+from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
 
 KEY = prefix("default") + b"key"
 
@@ -72,6 +74,37 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
     _await_leaders(broker)
     yield Job(broker, f"{name}-out")
     broker.close()
+
+
+#: Writes records to partition 0 of the job's input.
+WriteInput = Callable[..., None]
+
+
+@pytest.fixture
+def write_input(job: Job, request: pytest.FixtureRequest) -> WriteInput:
+    topic = job.output.removesuffix("-out") + "-in"
+
+    def in_memory(records: list[InputRecord], *, is_transaction: bool = False) -> None:
+        assert isinstance(job.broker, MemoryBroker)
+        kafka = job.broker._kafka
+        for each in records:
+            kafka.append(topic, 0, each.key, each.value, each.headers)
+        if is_transaction:
+            kafka.logs[topic, 0].append(Entry(None, None, is_marker=True))
+
+    def to_kafka(records: list[InputRecord], *, is_transaction: bool = False) -> None:
+        settings = {"bootstrap.servers": request.getfixturevalue("kafka_bootstrap"), "linger.ms": 0}
+        producer = Producer({**settings, "transactional.id": topic} if is_transaction else settings)
+        if is_transaction:
+            producer.init_transactions(20)
+            producer.begin_transaction()
+        for each in records:
+            producer.produce(topic, each.value, each.key, 0, headers=list(each.headers))
+        if is_transaction:
+            producer.commit_transaction(20)
+        assert producer.flush(20) == 0
+
+    return in_memory if isinstance(job.broker, MemoryBroker) else to_kafka
 
 
 def _await_leaders(broker: Broker) -> None:
@@ -224,6 +257,22 @@ def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
                 read.extend(chunk.changes)
     assert read == [(KEY, b"a")]
     changelog.close()
+
+
+def test_an_input_record_is_read_as_it_lies_there(job: Job, write_input: WriteInput) -> None:
+    headers: Headers = (("trace", b"1"), ("trace", b""), ("none", None))
+    write_input([InputRecord(0, b"k", b"v"), InputRecord(1, None, b"", headers), InputRecord(2, b"", None)])
+    assert job.broker.read_input(0, 0) == InputRecord(0, b"k", b"v")
+    assert job.broker.read_input(0, 1) == InputRecord(1, None, b"", headers)
+    assert job.broker.read_input(0, 2) == InputRecord(2, b"", None)
+    assert job.broker.read_input(0, 3) is None
+    assert job.broker.read_input(1, 0) is None
+
+
+def test_the_marker_of_a_transaction_is_no_input_record(job: Job, write_input: WriteInput) -> None:
+    write_input([InputRecord(0, b"k", b"v")], is_transaction=True)
+    assert job.broker.read_input(0, 0) == InputRecord(0, b"k", b"v")
+    assert job.broker.read_input(0, 1) is None
 
 
 def test_the_input_has_bounds(job: Job) -> None:

@@ -304,6 +304,96 @@ def test_an_exception_in_deliver_ends_the_feed_and_the_batch_comes_again(broker:
     assert again.values() == numbered(6)[3:]
 
 
+def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker, make: Make) -> None:
+    """Behind it lies what the transform cannot bear: it must not even see it."""
+    topic = broker.topic(2)
+    good: list[bytes | None] = [b"%d" % each for each in range(9)]
+    broker.produce(topic, [*good, b"poison", *good], 0)
+    broker.produce(topic, good, 1)
+    feed, seen = make(topic, "refuse_poison", batch_max_records=5), Deliveries()
+    feed.start({task(0): 1}, seen, {task(0): 9})
+    assert feed.wait(SECONDS)
+    assert feed.failure is None
+    assert seen.values(0) == good[1:]
+    assert seen.end(0) == 9
+    assert seen.of(1) == []
+    assert max(batch.rows.num_rows for batch in seen.of(0)) <= 5
+    seen.assert_gapless({0: 1})
+    # The record itself, alone: what the transform raises is told, and nothing is delivered.
+    feed.start({task(0): 9}, seen, {task(0): 10})
+    assert feed.wait(SECONDS)
+    assert "poison" in str(failure_of(feed))
+    assert not isinstance(failure_of(feed), (Transient, CorruptState))
+    assert seen.end(0) == 9
+    # And what comes behind it.
+    feed.start({task(0): 10, task(1): 2}, seen, {task(0): 12, task(1): 3})
+    assert feed.wait(SECONDS)
+    assert failure_of(feed) is None
+    assert seen.values(0) == [*good[1:], *good[:2]]
+    assert seen.values(1) == good[2:3]
+    # It is as if nothing had been: an endless run begins where it is told.
+    again = Deliveries()
+    feed.start({task(1): 0}, again)
+    again.wait(feed, lambda: again.end(1) == 9)
+    assert again.values(1) == good
+
+
+def test_a_bounded_run_passes_what_holds_no_records(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    writer = broker.transactional()
+    for name, keep in (("first", True), ("gone", False), ("last", True)):
+        writer.begin_transaction()
+        send(writer, topic, numbered(2, name))
+        writer.flush(SECONDS)
+        if keep:
+            writer.commit_transaction(SECONDS)
+        else:
+            writer.abort_transaction(SECONDS)
+    feed, seen = make(topic), Deliveries()
+    # Two records and a marker each; then the end lies behind a marker, and amid an aborted transaction.
+    for until in (3, 5, 6, 7, 9):
+        feed.start({task(0): max(seen.end(), 0)}, seen, {task(0): until})
+        assert feed.wait(SECONDS)
+        assert failure_of(feed) is None
+        assert seen.end() == until
+    assert seen.values() == numbered(2, "first") + numbered(2, "last")
+    seen.assert_gapless({0: 0})
+
+
+def test_a_bounded_run_past_the_end_is_refused(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(3))
+    feed = make(topic)
+    with pytest.raises(CorruptState, match="past the end"):
+        feed.start({task(0): 0}, Deliveries(), {task(0): 4})
+    assert feed.wait(0)
+
+
+def test_a_bounded_run_may_be_stopped(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(6))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(_: tuple[TaskBatch, ...]) -> None:
+        entered.set()
+        assert leave.wait(SECONDS)
+
+    seen = Deliveries(before=hold)
+    feed = make(topic, batch_max_records=2)
+    feed.start({task(0): 0}, seen, {task(0): 6})
+    assert entered.wait(SECONDS)
+    stopper = threading.Thread(target=feed.stop)
+    stopper.start()
+    stopper.join(0.3)
+    assert stopper.is_alive()
+    leave.set()
+    stopper.join(SECONDS)
+    assert not stopper.is_alive()
+    assert feed.wait(0)
+    assert feed.failure is None
+    assert seen.end() == 2
+
+
 @pytest.mark.parametrize(("position", "why"), [(2, "below the first record"), (11, "past the end")])
 def test_a_position_outside_the_partition_is_refused(
     broker: Broker, make: Make, position: int, why: str

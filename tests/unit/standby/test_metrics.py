@@ -15,7 +15,7 @@ from standby.adapters.prometheus import MetricsServer, of_process
 from standby.control.state import ControlState, Identity, Policy
 from standby.errors import Unavailable
 from standby.metrics import Metric, of_container
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 
 ACTIVE = ReplicaStatus(
     ReplicaId(TaskId("flights", "main", 0), 1),
@@ -28,6 +28,8 @@ ACTIVE = ReplicaStatus(
     input_committed=7,
     input_end=9,
     since_ms=12_000,
+    failures=InputFailures(7, 2),
+    skipped=5,
     record_bytes=30.0,
 )
 STANDBY = ReplicaStatus(
@@ -60,6 +62,8 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     assert shown["standfast_input_lag_records"] == {active: 2}
     assert shown["standfast_replica_in_sync"] == {active: 1}
     assert shown["standfast_replica_phase_since_seconds"][active] == 12
+    assert shown["standfast_records_given_up_total"] == {active: 5}
+    assert shown["standfast_input_failures"] == {active: 2}
     phases = shown["standfast_replica_phase"]
     assert {labels for labels, value in phases.items() if value} == {
         (*active, "active"),
