@@ -91,8 +91,8 @@ class Suspects:
                 "%s: failed %d times at %d; its next input is run in small parts",
                 *(active.task, suspect.failures, suspect.start),
             )
-            due_at = time.monotonic() + _REPORT_SECONDS
-            self._known[active.task] = _Known(active, suspect, due_at, is_waiting_for_report=True)
+            known = self._known[active.task] = _Known(active, suspect, 0.0)
+            self._await_report(known)
 
     def forget(self, task: TaskId) -> None:
         """Suspect the task no longer."""
@@ -126,6 +126,9 @@ class Suspects:
         if known is not None:
             known.suspect = known.suspect.reached(active.committed)
             self._plan(known)
+            if known.suspect.at_once is not None:
+                self._await_report(known)
+                active.tell(Signal.INPUT_FAILED, "")
 
     def due(self) -> ActiveTask | None:
         """Return a task whose move is due, the longest due one first."""
@@ -164,6 +167,11 @@ class Suspects:
 
     def _due_at(self, known: _Known) -> float:
         return 0.0 if known.is_waiting_for_report and known.active.is_reported else known.due_at
+
+    def _await_report(self, known: _Known) -> None:
+        known.active.is_reported = False
+        known.is_waiting_for_report = True
+        known.due_at = time.monotonic() + _REPORT_SECONDS
 
     def _plan(self, known: _Known) -> None:
         """Set when the next move is due, and what is reported until then."""

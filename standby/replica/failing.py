@@ -92,7 +92,9 @@ def crash_limit(policy: ErrorPolicy, failures: InputFailures | None) -> int | No
     """Return how many offsets a new active may run at once after ``failures``; None: as many as ever.
 
     An end of the whole process cannot be caught, so its cause is closed in on from one replica to the next:
-    each failure more halves the batch. 0: a single record has ended a process, and is not run again.
+    each failure more halves what is run at once, and what goes well is committed, under the same count, so that
+    all in all it takes as many failures as a batch can be halved. 0: a single record has ended a process, and
+    is not run again.
     """
     if failures is None or not policy.gives_up_records or failures.count < policy.attempts:
         return None
@@ -152,6 +154,8 @@ class Suspect:
     """Whether the range is halved, not only tried again."""
     is_given_up: bool = False
     """Whether the record at `start` is left out without being run: it ended processes."""
+    at_once: int | None = None
+    """How many offsets may be run at once, after ends of processes; None: as many as ever."""
 
     def next(self, policy: ErrorPolicy) -> Move:
         """Return what is to be done with it now."""
@@ -161,6 +165,8 @@ class Suspect:
             return GiveUp(self.start)
         if self.failures >= policy.attempts and not policy.gives_up_records and self.is_proven:
             return End()
+        if self.at_once is not None and not self.is_isolating:
+            return Run(min(self.start + self.at_once, self.end))
         if not self.is_isolating or self.bad is None:
             return Run(self.end, back_off_seconds(self.tries))
         if self.bad - self.start > 1:
@@ -192,11 +198,14 @@ class Suspect:
         if committed == self.start:
             return self
         still_bad = self.bad if self.bad is not None and self.bad > committed else None
+        is_closing_in = self.at_once is not None and not self.is_isolating and committed < self.end
         return replace(
             self,
             start=committed,
-            # The next replica, should there be one, need not try the whole batch so many times again.
-            failures=self.failures if self.is_isolating and still_bad is not None else 0,
+            # What is looked for lies ahead. The next replica, should there be one, goes on looking where this
+            # one was, instead of trying the whole batch so many times again.
+            failures=self.failures if is_closing_in or (self.is_isolating and still_bad is not None) else 0,
+            at_once=max(1, (self.end - committed) // 2) if is_closing_in else None,
             bad=still_bad,
             is_proven=False,
             tries=0,
@@ -221,8 +230,11 @@ def suspect_at_start(policy: ErrorPolicy, failures: InputFailures | None, commit
     if failures is None or at_once is None:
         return None
     error = CodeError("ProcessEnded", failures.reason)
-    end = committed + max(1, at_once)
-    return Suspect(committed, end, failures.count, error, tries=0, is_given_up=at_once == 0)
+    if not at_once:
+        return Suspect(committed, committed + 1, failures.count, error, is_given_up=True)
+    # So many were too many for the replica before.
+    too_many = max(1, policy.batch_max >> (failures.count - policy.attempts))
+    return Suspect(committed, committed + too_many, failures.count, error, at_once=at_once)
 
 
 def suspect_after(failures: InputFailures | None, committed: int, end: int) -> Suspect:

@@ -265,10 +265,12 @@ def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start)
     active.await_processed()
     (feed,) = active.feeds.made
     (task,) = lab.tasks
-    # 12 >> (4 - 3 + 1) at once, and then as ever.
-    assert feed.runs == [({task: 0}, {task: 3}), ({task: 3}, None)]
-    assert runs[0] == (0, 3)
-    assert told[0] == crashed
+    # 12 >> (4 - 3 + 1) at once, since 6 were too many; it lies in the other half, then; and then as ever.
+    ranges = [(0, 3), (3, 4), (4, 5), (5, 6)]
+    assert feed.runs == [*(({task: start}, {task: end}) for start, end in ranges), ({task: 6}, None)]
+    assert runs[:4] == ranges
+    told_of = [each and (each.offset, each.count) for each in told]
+    assert told_of == [(0, 4), (3, 4), (4, 4), (5, 4), None], "each is told before it is run"
     assert status_of(active, 0).failures is None
     lab.assert_exact()
 

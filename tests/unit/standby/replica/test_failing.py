@@ -221,6 +221,36 @@ def test_what_a_new_active_begins_with(count: int, expected: Move | None) -> Non
         assert (told.offset, told.count) == (7, count)
 
 
+@given(killer=st.integers(0, 5_000), batch_max=st.integers(1, 30_000), attempts=st.integers(1, 5))
+def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
+    killer: int, batch_max: int, attempts: int
+) -> None:
+    """Each replica begins with what the leader counted: the last report, and one more."""
+    policy = replace(SKIP, attempts=attempts, batch_max=batch_max)
+    committed = (killer // batch_max) * batch_max
+    record = InputFailures(committed, 0)
+    for ends in range(attempts + batch_max.bit_length() + 2):
+        suspect = suspect_at_start(policy, record, committed)
+        while suspect is not None and not isinstance(move := suspect.next(policy), Clear):
+            told = suspect.reported(TASK, policy)
+            assert told is not None
+            record = told
+            assert record.offset == committed
+            if isinstance(move, GiveUp):
+                assert move.offset == killer
+                assert ends <= attempts + batch_max.bit_length() + 1
+                return
+            assert isinstance(move, Run)
+            if committed <= killer < move.until:
+                break
+            committed = move.until
+            suspect = suspect.reached(committed)
+        else:
+            record = InputFailures(committed, 0 if suspect is not None else record.count)
+        record = replace(record, count=record.count + 1)
+    raise AssertionError("it was never found")
+
+
 def test_a_new_active_that_fails_where_others_crashed_looks_for_the_record_at_once() -> None:
     suspect = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
     assert suspect is not None
