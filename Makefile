@@ -6,6 +6,7 @@
 #   make test          everything that CI does: lint, types, imports, then all tests
 #   make unit          only the tests that need no server
 #   make integration   only those that do
+#   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
 #   make lock          pin the newest allowed versions of the Python packages (needs uv on the PATH)
 #
 # PYTHON=/path/to/python3.11 chooses the Python that the virtual environment is made of.
@@ -14,7 +15,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test venv jars archive lint format types imports unit integration lock clean check-python check-java
+.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration lock clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,13 +32,13 @@ help:
 demo: jars archive
 	$(BIN)/python -m demo
 
-test: lint types imports jars archive
+test: lint types imports jars archive prometheus
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 unit: venv
 	$(BIN)/python -m pytest -m 'not integration' $(PYTEST_OPTIONS)
 
-integration: jars archive
+integration: jars archive prometheus
 	$(BIN)/python -m pytest -m integration $(PYTEST_OPTIONS)
 
 lint: venv
@@ -57,6 +58,10 @@ imports: venv
 # Only compares sizes when the jars are there.
 jars: check-java venv
 	@$(BIN)/python -m embedded.jars fetch
+
+# Only looks when it is there. The package is unpacked, not installed: it would start a service.
+prometheus: check-python
+	@$(PYTHON) -m tests.prometheus
 
 # Spark's classes in one file, beside pyspark: halves the processor time of each container's JVM start.
 archive: $(VENV)/classes-archived

@@ -37,7 +37,7 @@ Added = Iterator[Count | Observed]
 
 def word(text: object, known: Iterable[str]) -> str:
     """Return the first word of a reason (before its first colon) if it is in the closed set, else ``other``."""
-    first = str(text or "").split(":", 1)[0].strip().replace(" ", "-")
+    first = str(text or "").split(":", 1)[0].strip().replace("'", "").replace(" ", "-")
     return first if first in known else OTHER
 
 
@@ -46,6 +46,7 @@ def counts(entry: Entry) -> Added:
     kind: str = entry["kind"]
     if kind.startswith("decided_"):
         yield _decided(entry)
+        yield from _decided_too(entry)
     rule = _RULES.get(kind)
     if rule is not None:
         yield from rule(entry)
@@ -130,7 +131,8 @@ def _request_ended(outcome: str) -> Callable[[Entry], Added]:
 
 
 def _released(entry: Entry) -> Added:
-    yield Count(m.RELEASED, (word(entry["reason"], m.RELEASE_REASONS),))
+    why = entry["data"].get("outcome", entry["reason"])
+    yield Count(m.RELEASED, (word(why, m.RELEASE_REASONS),))
 
 
 def _decided(entry: Entry) -> Count:
@@ -141,6 +143,22 @@ def _decided(entry: Entry) -> Count:
     else:
         reason = word(entry["reason"], m.DECISION_REASONS)
     return Count(m.DECIDED, (word(kind, m.DECISIONS), reason))
+
+
+def _decided_too(entry: Entry) -> Added:
+    """Yield what some decisions count for besides themselves."""
+    if entry["kind"] == "decided_failures":
+        # Without a count they are forgotten: the task got past that record.
+        if entry["data"].get("count"):
+            yield Count(m.TASK_FAILURES, (_job(entry),))
+        return
+    counter = _MOVES.get(entry["kind"])
+    if counter is not None:
+        yield Count(counter, (_job(entry),))
+
+
+def _without_standby(entry: Entry) -> Added:
+    yield Count(m.WITHOUT_STANDBY, (_job(entry), word(entry["reason"], m.WITHOUT_REASONS)))
 
 
 def _of_job(counter: Counter) -> Callable[[Entry], Added]:
@@ -157,18 +175,22 @@ def _plain(counter: Counter) -> Callable[[Entry], Added]:
     return rule
 
 
-def _given_up(entry: Entry) -> Added:
-    yield Count(m.GIVEN_UP, (_job(entry),), max(0, int(entry["data"].get("count", 1))))
-
+#: Decisions that begin and end a move.
+_MOVES: Final = {
+    "decided_move": m.MOVES_STARTED,
+    "decided_moved": m.MOVES,
+    "decided_stay": m.MOVES_GIVEN_UP,
+}
 
 #: Every kind of news that counts for something; ``decided_…`` comes on top.
 _RULES: Final[Mapping[str, Callable[[Entry], Added]]] = {
     "container_lost": _lost,
     "failover_started": _failover_started,
-    "failover_without_standby": _of_job(m.WITHOUT_STANDBY),
+    "failover_without_standby": _without_standby,
     "failover_finished": _finished(m.FAILOVER_SECONDS),
     "handover_started": _of_job(m.HANDOVERS_STARTED),
     "handover_finished": _handover_finished,
+    "handover_given_up": _of_job(m.HANDOVERS_GIVEN_UP),
     "container_requested": _requested,
     "request_granted": _request_ended("granted"),
     "request_cancelled": _request_ended("cancelled"),
@@ -177,15 +199,11 @@ _RULES: Final[Mapping[str, Callable[[Entry], Added]]] = {
     "container_released": _released,
     "same_host_refused": _plain(m.SAME_HOST),
     "decision_refused": _plain(m.DECISIONS_REFUSED),
-    "move_started": _of_job(m.MOVES_STARTED),
-    "move_finished": _of_job(m.MOVES),
     "processor_parked": _of_job(m.PARKED),
     "processor_unparked": _of_job(m.UNPARKED),
     "host_excluded": _plain(m.EXCLUDED),
     "host_admitted": _plain(m.ADMITTED),
     "model_changed": _of_job(m.MODEL_CHANGES),
-    "task_failures": _of_job(m.TASK_FAILURES),
-    "records_given_up": _given_up,
     "fencing_failed": _of_job(m.FENCING_FAILED),
     "leader_doubts_itself": _plain(m.DOUBTS),
 }

@@ -70,13 +70,28 @@ REQUEST_OUTCOMES: Final = (
     "refused",
     "cancelled",
     "surplus",
-    "late",
-    "moved",
+    "same-host",
+    "excluded",
+    "lost",
+    "replaced",
+    "ended",
     "failed",
     OTHER,
 )
 
-RELEASE_REASONS: Final = ("surplus", "same-host", "moved", "drained", *LOSS_REASONS)
+RELEASE_REASONS: Final = (
+    "surplus",
+    "same-host",
+    "excluded",
+    "expired",
+    "lost",
+    "replaced",
+    "ended",
+    OTHER,
+)
+
+#: Why no standby could take over: one that lives was still restoring, or no copy lived at all.
+WITHOUT_REASONS: Final = ("restoring", "no-other-copy-lives", OTHER)
 
 #: Milestones of a failover in their order: each phase ends with the milestone of its name.
 PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
@@ -84,16 +99,18 @@ PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_co
 DECISIONS: Final = (
     "bind",
     "failover",
-    "handover",
-    "in_sync",
-    "claimed",
-    "undeploy",
     "displace",
     "restore",
+    "handover",
     "move",
     "moved",
-    "unbind",
+    "stay",
+    "drop",
+    "claimed",
+    "in_sync",
     "failures",
+    "park",
+    "undeploy",
     OTHER,
 )
 
@@ -101,10 +118,12 @@ DECISION_REASONS: Final = (
     "in-sync",
     "not-in-sync",
     "an-empty-place",
+    "the-first-of-its-tasks-copies",
     "no-other-copy-lives",
-    "planned",
+    "there-is-no-need-to-move-any-more",
     "the-job-is-being-undeployed",
-    *LOSS_REASONS,
+    "poison",
+    OTHER,
 )
 
 CONTAINER_FAILURES: Final = Counter(
@@ -120,13 +139,16 @@ FAILOVERS: Final = Counter(
 WITHOUT_STANDBY: Final = Counter(
     "standfast_failovers_without_standby_total",
     "Actives that could not be failed over to an in-sync standby: another copy or a new one took over.",
-    {"job": _JOB},
+    {"job": _JOB, "reason": WITHOUT_REASONS},
 )
 HANDOVERS_STARTED: Final = Counter(
     "standfast_handovers_started_total", "Planned hand-overs of an active that were begun.", {"job": _JOB}
 )
 HANDOVERS: Final = Counter(
     "standfast_handovers_total", "Planned hand-overs of an active that are done.", {"job": _JOB}
+)
+HANDOVERS_GIVEN_UP: Final = Counter(
+    "standfast_handovers_given_up_total", "Planned hand-overs that came to nothing.", {"job": _JOB}
 )
 SAME_HOST: Final = Counter(
     "standfast_same_host_refused_total", "Granted containers given back by the same-host check.", {}
@@ -166,7 +188,12 @@ DECISIONS_REFUSED: Final = Counter(
 MOVES_STARTED: Final = Counter(
     "standfast_moves_started_total", "Moves of a copy to another container that were begun.", {"job": _JOB}
 )
-MOVES: Final = Counter("standfast_moves_total", "Moves of a copy that are done.", {"job": _JOB})
+MOVES: Final = Counter(
+    "standfast_moves_total",
+    "Moves of a standby that are done; an active's ends as a planned hand-over.",
+    {"job": _JOB},
+)
+MOVES_GIVEN_UP: Final = Counter("standfast_moves_given_up_total", "Moves that were given up.", {"job": _JOB})
 PARKED: Final = Counter(
     "standfast_processors_parked_total", "Processors parked for failing too often.", {"job": _JOB}
 )
@@ -178,9 +205,6 @@ MODEL_CHANGES: Final = Counter(
 )
 TASK_FAILURES: Final = Counter(
     "standfast_task_failures_total", "Failures of user code or its process on a task's input.", {"job": _JOB}
-)
-GIVEN_UP: Final = Counter(
-    "standfast_records_given_up_total", "Input records left out by task.on.error.", {"job": _JOB}
 )
 FENCING_FAILED: Final = Counter(
     "standfast_fencing_failures_total",
@@ -199,6 +223,7 @@ COUNTERS: Final = (
     WITHOUT_STANDBY,
     HANDOVERS_STARTED,
     HANDOVERS,
+    HANDOVERS_GIVEN_UP,
     SAME_HOST,
     REQUESTS,
     REQUESTS_MADE,
@@ -209,13 +234,13 @@ COUNTERS: Final = (
     DECISIONS_REFUSED,
     MOVES_STARTED,
     MOVES,
+    MOVES_GIVEN_UP,
     PARKED,
     UNPARKED,
     EXCLUDED,
     ADMITTED,
     MODEL_CHANGES,
     TASK_FAILURES,
-    GIVEN_UP,
     FENCING_FAILED,
     DOUBTS,
 )

@@ -1,0 +1,177 @@
+"""A real Prometheus finds leader and containers by itself and reads SEP-23's counters, as the examples set it up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from appmaster import gauges, metrics
+from appmaster.planning.view import ClusterView
+from demo.scenario import JOB, now_ms
+from embedded.cluster import LocalCluster
+from embedded.ports import free_ports
+from tests.integration.flights_job import PATIENCE_SECONDS, FlightsJob, deployed
+from tests.monitoring_files import FOLDER, expressions
+from tests.prometheus import Prometheus, tool
+
+_POLL_SECONDS = 0.25
+
+#: What Grafana puts in for its variables.
+VARIABLES = {"$cluster": JOB, "$job": ".*", "$__rate_interval": "30s", "$__range": "5m", "$__interval": "30s"}
+
+
+def promtool(*arguments: str) -> None:
+    done = subprocess.run(
+        [str(tool("promtool")), *arguments],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alert_rules_are_valid_and_fire_when_they_should() -> None:
+    promtool("check", "rules", "alerts.yml")
+    promtool("test", "rules", "alerts.test.yml")
+
+
+def test_example_configuration_is_valid() -> None:
+    promtool("check", "config", "prometheus.yml")
+
+
+@pytest.fixture(scope="module")
+def http_port() -> int:
+    (port,) = free_ports(1)
+    return port
+
+
+@pytest.fixture(scope="module")
+def job(cluster: LocalCluster, http_port: int) -> Iterator[FlightsJob]:
+    """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
+    with deployed(cluster, **{"yarn.am.http.port": str(http_port)}) as job:
+        yield job
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    job: FlightsJob, http_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """Return a Prometheus with the example configuration: other hosts, another port, shorter intervals."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    config: Any = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
+    config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), "1s")
+    config["rule_files"] = [str(FOLDER / "alerts.yml")]
+    (scrape,) = config["scrape_configs"]
+    # The application master may be on any host, as far as whoever writes this knows.
+    scrape["http_sd_configs"] = [
+        {"url": f"http://{host}:{http_port}/sd", "refresh_interval": "1s"} for host in job.cluster.hosts
+    ]
+    path: Path = directory / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    prometheus = Prometheus(directory, path)
+    try:
+        yield prometheus
+    finally:
+        prometheus.close()
+
+
+def until(prometheus: Prometheus, expression: str, expected: Callable[[dict[str, float]], bool]) -> None:
+    """Wait for the value of an expression, by the value of its one label (or none)."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = {"".join(labels.values()): value for labels, value in prometheus.query(expression)}
+        if expected(found):
+            return
+        assert time.monotonic() < deadline, f"{expression} is {found}\n{prometheus.log}"
+        time.sleep(_POLL_SECONDS)
+
+
+def test_leader_and_containers_are_found_and_scraped(prometheus: Prometheus, job: FlightsJob) -> None:
+    until(
+        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 1, "container": 4}
+    )
+    assert {labels["cluster"] for labels, _ in prometheus.query("up")} == {JOB}
+    hosts = {labels["host"] for labels, _ in prometheus.query('up{component="container"}')}
+    assert hosts == {each.host for each in job.status.containers}
+    until(prometheus, "sum(standfast_is_leader)", lambda found: found == {"": 1})
+    until(prometheus, "min(standfast_in_sync_replicas)", lambda found: found == {"": 2})
+    # The metric's own label, not the scrape's: `honor_labels`.
+    assert {labels["job"] for labels, _ in prometheus.query("standfast_replica_in_sync")} == {JOB}
+    until(prometheus, "count(standfast_replica_in_sync == 1)", lambda found: found == {"": 8})
+
+
+def test_killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, job: FlightsJob) -> None:
+    zeros = f'sum by (role) (standfast_container_failures_total{{job="{JOB}", role=~"active|standby"}})'
+    until(prometheus, zeros, lambda found: found == {"active": 0, "standby": 0})
+    begun = now_ms()
+    with job.flow(rows=8_000):
+        job.send(job.replica(0, active=True), signal.SIGKILL)
+        job.wait_for_event("failover_finished", begun)
+    until(prometheus, zeros, lambda found: found == {"active": 1, "standby": 0})
+    until(prometheus, f'sum(standfast_failovers_total{{job="{JOB}"}})', lambda found: found == {"": 1})
+    until(prometheus, "sum(standfast_failovers_without_standby_total)", lambda found: found == {"": 0})
+    until(
+        prometheus,
+        'sum by (phase) (standfast_failover_seconds_count{phase!="detected"})',
+        lambda found: found == dict.fromkeys((*metrics.PHASES, "total"), 2),
+    )
+    # The zero that was there before makes the first failover an increase.
+    until(prometheus, "sum(increase(standfast_failovers_total[5m])) > 0", lambda found: len(found) == 1)
+    # The container that came for the lost one is found, on its new port.
+    until(
+        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 1, "container": 4}
+    )
+    with job.flow(rows=4_000, rate=2_000):
+        job.send(job.replica(1, active=False), signal.SIGKILL)
+        job.wait_for_event("container_lost", begun)
+    until(prometheus, zeros, lambda found: found == {"active": 1, "standby": 1})
+    until(prometheus, f'sum(standfast_failovers_total{{job="{JOB}"}})', lambda found: found == {"": 1})
+
+
+def test_every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
+    names = set(prometheus.ask("label/__name__/values"))
+    expected = {each.name for each in gauges.of_view(ClusterView(epoch=1))}
+    expected |= {each.name for each in metrics.COUNTERS}
+    expected |= {f"{each.name}_bucket" for each in metrics.HISTOGRAMS}
+    # Has no value while nothing failed within the window, or when nothing was read from a changelog.
+    assert expected - names <= {"standfast_retry_failures", "standfast_replica_lag_bytes"}
+    empty = []
+    for template in expressions():
+        expression = template
+        for name, value in VARIABLES.items():
+            expression = expression.replace(name, value)
+        if not prometheus.query(expression):
+            empty.append(expression)
+    # Answered by nothing: what has not happened here, and ratios of that.
+    assert len(empty) < 20, "\n".join(empty)
+
+
+def test_alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus: Prometheus) -> None:
+    (group,) = prometheus.ask("rules")["groups"]
+    assert {each["health"] for each in group["rules"]} == {"ok"}
+    firing = {each["name"] for each in group["rules"] if each["state"] == "firing"}
+    assert firing == set()
+
+
+def test_next_leader_is_found_on_the_same_port_and_starts_to_count_anew(
+    prometheus: Prometheus, job: FlightsJob
+) -> None:
+    leader = job.status.leader
+    assert leader is not None
+    begun = now_ms()
+    elected = [each for each in job.events() if each.kind == "leader_elected"][-1]
+    os.kill(int(str((elected.data or {})["pid"])), signal.SIGKILL)
+    job.wait_for_event("leader_elected", begun)
+    until(prometheus, "max(standfast_controller_epoch)", lambda found: found.get("", 0) == leader.epoch + 1)
+    until(prometheus, "sum(standfast_is_leader)", lambda found: found == {"": 1})
+    until(prometheus, f'sum(standfast_failovers_total{{job="{JOB}"}})', lambda found: found == {"": 0})

@@ -1,0 +1,160 @@
+"""Dashboard, alert rules and the page on metrics name only what a leader or a container shows, and all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from appmaster import gauges, metrics
+from appmaster.planning.view import ClusterView
+from standby.adapters.processes import ProcessFigures
+from standby.adapters.prometheus import of_process
+from standby.control.state import ControlState, Identity, Policy
+from standby.metrics import of_container
+from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels
+
+#: What service discovery and Prometheus itself add to every series (`appmaster.discovery`).
+TARGET_LABELS = {"cluster", "component", "host", "candidate", "container", "instance", "job"}
+
+#: Prometheus' own, and those of its client library that are used.
+OTHERS = {
+    "up": set[str](),
+    "process_resident_memory_bytes": set[str](),
+    "process_cpu_seconds_total": set[str](),
+}
+
+
+def of_leader() -> dict[str, set[str]]:
+    """Return every metric of a leader's own with its labels."""
+    found = {each.name: set(each.labels) for each in gauges.of_view(ClusterView(epoch=1))}
+    found |= {each.name: set(each.labels) for each in metrics.COUNTERS}
+    found |= {each.name: set(each.labels) for each in metrics.HISTOGRAMS}
+    return found
+
+
+def of_a_container() -> dict[str, set[str]]:
+    state = ControlState(Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=1))
+    shown = (*of_container(state), *of_process(ProcessFigures()))
+    return {each.name: set(each.labels) for each in shown}
+
+
+def samples() -> dict[str, set[str]]:
+    """Return every name that can be queried with the labels that it has."""
+    histograms = {each.name for each in metrics.HISTOGRAMS}
+    found: dict[str, set[str]] = {}
+    for name, labels in {**OTHERS, **of_leader(), **of_a_container()}.items():
+        if name in histograms:
+            found |= {f"{name}_sum": labels, f"{name}_count": labels, f"{name}_bucket": labels | {"le"}}
+        else:
+            found[name] = labels
+    return {name: labels | TARGET_LABELS for name, labels in found.items()}
+
+
+EXPRESSIONS = [*expressions(), *(each["expr"] for each in alerts())]
+
+
+def selected(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each metric of an expression, with the labels that it is selected by."""
+    for found in re.finditer(r"\b(standfast_\w+|process_\w+|up)\b(?:\{([^}]*)\})?", expression):
+        yield found[1], set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", re.sub(r'"[^"]*"', '""', found[2] or "")))
+
+
+def grouped(expression: str) -> set[str]:
+    """Return the labels that an expression groups, joins or matches by."""
+    lists = re.findall(r"\b(?:by|on|group_left|without)\s*\(([^()]*)\)", expression)
+    return {label.strip() for each in lists for label in each.split(",") if label.strip()}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_uses_metrics_and_labels_that_exist(expression: str) -> None:
+    known = samples()
+    used = list(selected(expression))
+    assert used, "an expression of nothing"
+    for name, labels in used:
+        assert name in known
+        assert labels <= known[name], f"{name} has no {labels - known[name]}"
+    assert grouped(expression) <= set().union(*(known[name] for name, _ in used))
+
+
+def test_a_misspelt_metric_or_label_would_be_found() -> None:
+    with pytest.raises(AssertionError):
+        test_expression_uses_metrics_and_labels_that_exist("sum(standfast_is_leadre)")
+    with pytest.raises(AssertionError):
+        test_expression_uses_metrics_and_labels_that_exist('standfast_failovers_total{phase="total"}')
+    with pytest.raises(AssertionError):
+        test_expression_uses_metrics_and_labels_that_exist("sum by (outcome) (standfast_failovers_total)")
+
+
+def test_what_leader_and_container_both_show_has_the_same_labels_and_is_no_counter() -> None:
+    """Gauges that are shown twice are merged by `max`; a counter shown twice would be counted twice."""
+    leader, container = of_leader(), of_a_container()
+    shared = leader.keys() & container.keys()
+    assert shared == {f"standfast_replica_lag_{unit}" for unit in ("records", "seconds", "bytes")}
+    assert all(leader[name] == container[name] for name in shared)
+
+
+def test_dashboard_shows_every_metric() -> None:
+    used = {name for each in expressions() for name, _ in selected(each)}
+    histograms = {each.name for each in metrics.HISTOGRAMS}
+    shown = {re.sub("_(sum|count|bucket)$", "", name) for name in used if name.startswith("standfast_")}
+    assert shown | histograms == shown
+    assert shown == {name for name in {**of_leader(), **of_a_container()} if name.startswith("standfast_")}
+
+
+def test_dashboard_is_one_that_grafana_takes() -> None:
+    board = dashboard()
+    variables = [each["name"] for each in board["templating"]["list"]]
+    assert variables == ["datasource", "cluster", "job"]
+    ids = [each["id"] for each in panels()]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies on another panel"
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+        for target in panel.get("targets", ()):
+            assert target["datasource"]["uid"] == "${datasource}"
+            assert 'cluster="$cluster"' in target["expr"], f"{panel['title']} mixes clusters"
+
+
+def test_panel_filters_by_job_wherever_its_metrics_have_one() -> None:
+    """Without `job` in the selector the choice of a job would change nothing in such a panel."""
+    own = {**of_leader(), **of_a_container()}
+    names = {
+        f"{name}{suffix}": "job" in labels
+        for name, labels in own.items()
+        for suffix in ("", "_sum", "_count", "_bucket")
+    }
+    for panel in panels():
+        for target in panel.get("targets", ()):
+            for name, labels in selected(target["expr"]):
+                assert ("job" in labels) == names.get(name, False), f"{panel['title']}: {name}"
+
+
+def test_every_alert_has_a_rule_test_and_says_what_is_wrong() -> None:
+    tested = yaml.safe_load((FOLDER / "alerts.test.yml").read_text(encoding="utf-8"))["tests"]
+    cases = [case for each in tested for case in each["alert_rule_test"]]
+    for alert in alerts():
+        assert alert["annotations"].keys() == {"summary", "description"}
+        assert alert["labels"]["severity"] in ("warning", "critical")
+        mine = [case for case in cases if case["alertname"] == alert["alert"]]
+        assert any(case.get("exp_alerts") for case in mine), f"{alert['alert']} is never seen to fire"
+
+
+def test_page_on_metrics_names_every_one_and_no_other() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.split("\n## Metrics\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `(standfast_\w+)(?:\{([\w,]+)\})?`", section, re.MULTILINE)
+    assert {name: set(filter(None, labels.split(","))) for name, labels in rows} == {
+        **of_leader(),
+        **of_a_container(),
+    }
