@@ -18,11 +18,12 @@ from appmaster.adapters.kafka import EventLog
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import SkeinCell
-from appmaster.candidate import Candidate, answers, verdict
+from appmaster.answers import Answers
+from appmaster.candidate import Candidate, verdict
 from appmaster.cli.main import version
 from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
-from appmaster.effects import Effects, settings
+from appmaster.effects import Effects, Replies, settings
 from appmaster.inbox import Inbox
 from appmaster.planning.events import Event
 from appmaster.records import CandidateRecord
@@ -62,6 +63,7 @@ def _run() -> int:
     application = _environment("SKEIN_APPLICATION_ID")
     kafka = settings(config.kafka_bootstrap, config.kafka)
     inbox: Inbox[Event] = Inbox()
+    replies = Replies(inbox.post)
     events = EventLog(kafka, naming.event_topic(config.name))
     candidate_id = f"{container}-{uuid.uuid4().hex[:8]}"
     leader: dict[str, Any] = {"candidate": candidate_id, "host": host, "container": container}
@@ -78,7 +80,7 @@ def _run() -> int:
         _await_cell(zookeeper, config.cell, application)
         control = ControlServer(
             inbox.post,
-            answers(status),
+            Answers(lambda: driver.view, status, replies),
             now_ms,
             lambda: zookeeper.epoch,
             Path(".skein.crt").read_bytes(),
@@ -93,6 +95,8 @@ def _run() -> int:
             control,
             config.name,
             resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
+            reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
+            replies=replies,
         )
         driver = Driver(inbox, effects.carry_out, teller(events.append, metrics.count), turned=metrics.turned)
         port = control.start(host)
@@ -106,7 +110,7 @@ def _run() -> int:
         leader |= {"port": port, "http_port": http.port}
         cell.connect()
         me = ControllerRecord(candidate_id, host, port, 0)
-        candidate = Candidate(zookeeper, cell, effects, driver, inbox, me, _wall_ms)
+        candidate = Candidate(zookeeper, cell, effects, driver, inbox, me, _wall_ms, config.racks)
         zookeeper.on_session(lambda: candidate.resign("the ZooKeeper session has expired"))
         zookeeper.register_candidate(
             CandidateRecord(

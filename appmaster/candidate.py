@@ -7,17 +7,24 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.adapters.skein import SkeinCell
-from appmaster.config import policy
+from appmaster.config import policy, spec
 from appmaster.driver import Driver, is_finished, now_ms
 from appmaster.effects import Effects
 from appmaster.inbox import Inbox
-from appmaster.planning.events import Elected, Event, HostsKnown, JobLoaded, RecordsLoaded
-from appmaster.planning.model import build
+from appmaster.planning.events import (
+    Elected,
+    Event,
+    HostsExcluded,
+    HostsKnown,
+    JobLoaded,
+    RecordsLoaded,
+)
 from appmaster.planning.view import ClusterView, JobState
+from locality.hosts import HostInfo, parse_table
 from standby.config import parse
 from standby.errors import Fenced, Transient
 from standby.records import ControllerRecord
@@ -42,6 +49,8 @@ class Candidate:
     inbox: Inbox[Event]
     me: ControllerRecord
     wall_ms: Callable[[], int]
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """Host → its rack, as YARN had it when the application was submitted."""
     _deposed: threading.Event = field(default_factory=threading.Event)
     _why: str = ""
 
@@ -74,7 +83,7 @@ class Candidate:
     def lead(self, epoch: int) -> ClusterView:
         """Lead until every job has ended; return the last view. Raises `Fenced` when deposed."""
         clock = now_ms()
-        events: list[Event] = [Elected(epoch, clock, self.wall_ms() - clock), HostsKnown(self.cell.hosts)]
+        events: list[Event] = [Elected(epoch, clock, self.wall_ms() - clock)]
         # The containers first: a record that names one YARN does not list is of a dead container.
         events += self.cell.expected()
         events += self._load()
@@ -88,34 +97,42 @@ class Candidate:
     def _load(self) -> list[Event]:
         """Return every job and record as events; asked again whenever a job comes, goes or changes."""
         events: list[Event] = []
-        for name in self.zookeeper.jobs(self._reload):
-            self.zookeeper.job(name, self._reload)
+        hosts: list[HostInfo] = []
+        excluded = self.zookeeper.excluded(self.reload)
+        for name in self.zookeeper.jobs(self.reload):
+            self.zookeeper.job(name, self.reload)
             loaded = self.zookeeper.load(name)
             if loaded is None:
                 continue
-            definition = loaded.job.definition
-            config = parse(definition.config)
-            self.effects.definitions[name] = definition
-            model = build(name, config.stage, definition.tasks, config.container_count, config.standbys)
+            record = loaded.job
+            definition = record.definition
+            config = parse(record.settings or definition.config)
+            known = {each.revision: each for each in (*reversed(record.former), definition)}
+            self.effects.definitions.setdefault(name, {}).update(known)
+            table = parse_table(config.racks, config.host_attributes)
             status = loaded.status
             state = status.state if status is not None else ""
+            hosts += [table.host(each, rack=self.racks.get(each, "")) for each in self.cell.hosts]
             events.append(
                 JobLoaded(
                     name,
                     definition.run,
-                    model,
+                    spec(config, definition.tasks),
+                    loaded.model,
                     policy(config),
-                    loaded.job.is_wanted,
-                    loaded.job.purge,
+                    definition.revision,
+                    record.is_wanted,
+                    record.purge,
                     was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
                     failure=status.reasons[0] if status is not None and state == JobState.FAILED else "",
                 )
             )
             if name not in self.driver.view.jobs:
                 events.append(RecordsLoaded(loaded.tasks))
-        return events
+        by_name = {each.name: each for each in hosts}
+        return [HostsKnown(tuple(by_name.values())), HostsExcluded(excluded), *events]
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
         """Read the jobs again, on the writer's thread: a watcher makes no calls of its own."""
 
         def read() -> None:
@@ -123,7 +140,7 @@ class Candidate:
                 events = self._load()
             except Transient as error:
                 _log.warning("jobs could not be read: %s", error)
-                threading.Timer(1.0, self._reload).start()
+                threading.Timer(1.0, self.reload).start()
                 return
             for each in events:
                 self.inbox.post(each)
@@ -148,15 +165,3 @@ def verdict(view: ClusterView) -> tuple[bool, str]:
     if failed:
         return False, "; ".join(f"{job.name}: {job.failure}" for job in failed)
     return True, "every job was undeployed"
-
-
-def answers(status: Callable[[], Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Return the function that answers the command line's calls."""
-
-    def answer(question: Mapping[str, Any]) -> Mapping[str, Any]:
-        operation = question.get("operation")
-        if operation == "status":
-            return status()
-        return {"error": f"no such operation: {operation}", "status": 2}
-
-    return answer

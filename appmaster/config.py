@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from appmaster.planning.view import Policy
+from collections.abc import Mapping
+
+from appmaster import groupers
+from appmaster.planning.model import JobSpec
+from appmaster.planning.view import OnExhausted, Policy
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig
+
+
+def spec(config: JobConfig, tasks: int) -> JobSpec:
+    """Return what is asked of the job's model, for an input of ``tasks`` partitions.
+
+    Raises `BadConfiguration` when the grouper cannot be had.
+    """
+    return JobSpec(
+        config.stage,
+        tasks,
+        config.container_count,
+        config.standbys,
+        config.mixed,
+        groupers.resolve(config.grouper),
+    )
 
 
 def policy(config: JobConfig) -> Policy:
     """Return what the planner needs to know of a job."""
     return Policy(
+        restarts=config.failover == "restart",
+        samehost_timeout_ms=config.samehost_timeout_ms,
+        prepare_timeout_ms=config.prepare_timeout_ms,
+        spread=config.spread,
+        locality_expiry_ms=config.locality_expiry_ms,
+        on_exhausted=OnExhausted(config.retry_exhausted),
+        error_attempts=config.error_attempts,
+        fails_on_error=config.on_error == "fail",
         heartbeat_timeout_ms=config.heartbeat_timeout_ms,
         suspect_grace_ms=config.suspect_grace_ms,
         restore_delay_ms=config.restore_delay_ms,
@@ -22,8 +49,8 @@ def policy(config: JobConfig) -> Policy:
     )
 
 
-def cluster(config: JobConfig, cell: int) -> ClusterConfig:
-    """Return the cluster's settings as a job that starts it gives them."""
+def cluster(config: JobConfig, cell: int, racks: Mapping[str, str] | None = None) -> ClusterConfig:
+    """Return the cluster's settings as a job that starts it gives them; ``racks`` are YARN's, by host."""
     return ClusterConfig(
         name=config.cluster,
         zookeeper=config.zookeeper,
@@ -35,6 +62,7 @@ def cluster(config: JobConfig, cell: int) -> ClusterConfig:
         heartbeat_timeout_ms=config.heartbeat_timeout_ms,
         suspect_grace_ms=config.suspect_grace_ms,
         orphan_timeout_ms=config.orphan_timeout_ms,
+        racks=dict(racks or {}),
         state_dirs=(config.state_dir,),
         http_port=config.http_port,
     )

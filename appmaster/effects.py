@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, TimeoutError  # noqa: A004 - in 3.10 not yet the built-in one
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,10 +20,10 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Action
 from appmaster.planning.events import Event
-from appmaster.planning.view import ClusterView, Recorded
+from appmaster.planning.view import ClusterView, Command, Recorded
 from appmaster.records import StatusRecord
 from standby import wire
-from standby.errors import Fenced, StandfastError, Transient
+from standby.errors import Fenced, StandfastError, Transient, Unavailable
 from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
@@ -64,27 +66,25 @@ class Effects:
     cluster: str
     resign: Callable[[str], None]
     """Called, from any thread, when another leads: nothing may be written any more."""
-    definitions: dict[str, JobDefinition] = field(default_factory=dict)
+    reload: Callable[[], None]
+    """Has the jobs and their records read again, and given to the leader."""
+    replies: Replies
+    definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
+    """Job → each revision of it that is known."""
     writer: Sequential = field(default_factory=lambda: Sequential("records"))
 
     def carry_out(self, action: Action, view: ClusterView) -> None:
         """Begin ``action``; never blocks on a server."""
         if isinstance(action, todo.WriteRecords):
             self.writer.submit(lambda: self._write_records(action))
+        elif isinstance(action, todo.WriteModel):
+            self.writer.submit(lambda: self._write_model(action, view.jobs[action.job].spec.stage))
+        elif isinstance(action, todo.Answer):
+            self.replies.reply(action)
         elif isinstance(action, todo.WriteStatus):
             self.writer.submit(lambda: self._write_status(action))
         elif isinstance(action, todo.SendAssign):
-            self.control.send(
-                action.container,
-                action.incarnation,
-                wire.Assign(
-                    view.epoch,
-                    action.incarnation,
-                    action.number,
-                    action.replicas,
-                    (self.definitions[action.job],),
-                ),
-            )
+            self._assign(action, view)
         elif isinstance(action, todo.SendExit):
             self.control.send(
                 action.container, action.incarnation, wire.Exit(view.epoch, action.reason, action.purge)
@@ -97,6 +97,36 @@ class Effects:
             self.cell.release(action.skein_id)
         elif isinstance(action, todo.FenceTasks):
             threading.Thread(target=self._fence, args=(action,), name="fence", daemon=True).start()
+
+    def _assign(self, action: todo.SendAssign, view: ClusterView) -> None:
+        known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
+        definitions = tuple(each for each in known if each is not None)
+        if len(definitions) < len(known):
+            # So old that nobody has kept it: what the container runs cannot be said to it any more.
+            reason = f"its revisions {dict(action.jobs)} are not kept any more"
+            self.control.send(action.container, action.incarnation, wire.Exit(view.epoch, reason))
+            return
+        message = wire.Assign(view.epoch, action.incarnation, action.number, action.replicas, definitions)
+        self.control.send(action.container, action.incarnation, message)
+
+    def _write_model(self, action: todo.WriteModel, stage: str) -> None:
+        while True:
+            try:
+                written = self.zookeeper.write_model(action.model, stage)
+            except Fenced as error:
+                self.resign(str(error))
+                return
+            except Transient as error:
+                _log.warning("model %d of %s: %s", action.model.version, action.job, error)
+                time.sleep(_RETRY_SECONDS)
+                continue
+            if written is None:
+                break
+            self.post(happened.ModelWritten(action.job, written))
+            return
+        # Another version is there; perhaps this one, whose answer was lost.
+        self.post(happened.ModelRefused(action.job, "the recorded model had changed"))
+        self.reload()
 
     def _write_records(self, action: todo.WriteRecords) -> None:
         while True:
@@ -155,11 +185,40 @@ class Effects:
 
     def _fence(self, action: todo.FenceTasks) -> None:
         try:
-            kafka.fence_job(self.cluster, self.definitions[action.job])
+            revisions = self.definitions[action.job]
+            kafka.fence_job(self.cluster, revisions[max(revisions)])
         except StandfastError as error:
             self.post(happened.FencingFailed(action.job, str(error)))
             return
         self.post(happened.TasksFenced(action.job))
+
+
+class Replies:
+    """Commands that wait for the leader's answer; safe to use from several threads."""
+
+    def __init__(self, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[todo.Answer]] = {}
+
+    def ask(self, make: Callable[[int], Command], timeout_seconds: float) -> todo.Answer:
+        """Return the leader's answer to the command that ``make`` makes of its number; raises `Unavailable`."""
+        number = next(self._numbers)
+        answer: Future[todo.Answer] = Future()
+        self._waiting[number] = answer
+        try:
+            self._post(happened.Commanded(make(number)))
+            return answer.result(timeout_seconds)
+        except TimeoutError as error:
+            raise Unavailable(f"the leader has not decided within {timeout_seconds:g} s") from error
+        finally:
+            self._waiting.pop(number, None)
+
+    def reply(self, answer: todo.Answer) -> None:
+        """Hand an answer to whoever waits for it."""
+        waiting = self._waiting.get(answer.number)
+        if waiting is not None:
+            waiting.set_result(answer)
 
 
 def settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:

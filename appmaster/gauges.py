@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from appmaster.planning.model import job_of
 from appmaster.planning.view import ClusterView, JobState, Presence
 from standby.metrics import REPLICA_LABELS, Kind, Metric
 from standby.model import ReplicaId, Role
@@ -104,11 +105,33 @@ def _of_jobs(view: ClusterView) -> Iterator[Metric]:
         (((job.name,), job.model.copies) for job in jobs),
     )
     yield _gauge(
+        "standfast_parked_processors",
+        "Processors that failed too often and are withdrawn until `standfast unpark`.",
+        ("job",),
+        (((job.name,), sum(bool(each.parked) for each in job.model.processors.values())) for job in jobs),
+    )
+    yield _gauge(
+        "standfast_retry_failures",
+        "Failures of a place for a container within its job's window; absent: none.",
+        ("job", "place"),
+        _recent_failures(view),
+    )
+    yield _gauge(
         "standfast_retry_allowed",
         "Failures of one place that the job's retry budget allows in its window; absent: no bound.",
         ("job",),
         (((job.name,), job.policy.retry_count) for job in jobs if job.policy.retry_count >= 0),
     )
+
+
+def _recent_failures(view: ClusterView) -> _Values:
+    for place, attempts in view.attempts.items():
+        job = view.jobs.get(job_of(place))
+        if job is not None:
+            since = view.now_ms - job.policy.retry_window_ms
+            recent = sum(each > since for each in attempts.failures_ms)
+            if recent:
+                yield (job.name, str(place)), recent
 
 
 def _of_cluster(view: ClusterView) -> Iterator[Metric]:
@@ -124,6 +147,18 @@ def _of_cluster(view: ClusterView) -> Iterator[Metric]:
         "Container requests that have not brought a container yet.",
         (),
         [((), len(view.requests))],
+    )
+    yield _gauge(
+        "standfast_excluded_hosts",
+        "Hosts that are to be empty (`standfast drain`).",
+        (),
+        [((), len(view.excluded))],
+    )
+    yield _gauge(
+        "standfast_handovers_under_way",
+        "Planned hand-overs that are being prepared: the standby gets ready while the active goes on.",
+        (),
+        [((), len(view.handovers))],
     )
     yield _gauge(
         "standfast_failovers_under_way",

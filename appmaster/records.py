@@ -5,11 +5,14 @@ See `standby.records` for the rules that hold for every body.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
+from appmaster.planning.model import JobModel, Processor
 from standby.errors import BadConfiguration
+from standby.model import ProcessorId, TaskId
 from standby.wire import JobDefinition
 
 VERSION = 1
@@ -19,10 +22,45 @@ class JobRecord(msgspec.Struct, frozen=True):
     """``/jobs/<job>``: a job as it was submitted, and what is asked of it now."""
 
     definition: JobDefinition
+    """What containers that start now run: the present revision."""
+    former: tuple[JobDefinition, ...] = ()
+    """Earlier revisions, latest first: containers may still run them, and the latest can be returned to."""
+    settings: Mapping[str, str] = {}
+    """The flat configuration as it is asked for now: keys that need no new container may differ from the
+    definition's. Empty: as in the definition."""
     is_wanted: bool = True
     """Requested state: deployed, or undeployed."""
     purge: bool = False
     """Undeployed for good: containers remove local state before they end."""
+    version: int = VERSION
+
+
+class ProcessorRecord(msgspec.Struct, frozen=True):
+    """A processor in a job's model. A task's number is that of its input partition and of its changelog partition."""
+
+    number: int
+    partitions: tuple[int, ...]
+    copies: tuple[int, ...]
+    parked: str = ""
+
+
+class ModelRecord(msgspec.Struct, frozen=True):
+    """``/jobs/<job>/model``: the job model; roles and locality are in the task records."""
+
+    job: str
+    stage: str
+    model_version: int
+    processors: tuple[ProcessorRecord, ...]
+    is_mixed: bool = False
+    containers: int = 0
+    version: int = VERSION
+
+
+class ExcludedRecord(msgspec.Struct, frozen=True):
+    """``/excluded``: the hosts that are to be empty."""
+
+    hosts: Mapping[str, str]
+    """Host → why."""
     version: int = VERSION
 
 
@@ -63,7 +101,45 @@ class CandidateRecord(msgspec.Struct, frozen=True):
 _Body = TypeVar("_Body")
 
 
-def encode(record: JobRecord | StatusRecord | CellRecord | CandidateRecord) -> bytes:
+def model_record(model: JobModel, stage: str) -> ModelRecord:
+    """Return a job model as it is kept."""
+    return ModelRecord(
+        model.job,
+        stage,
+        model.version,
+        tuple(
+            ProcessorRecord(
+                processor.number, tuple(task.partition for task in each.tasks), each.copies, each.parked
+            )
+            for processor, each in model.processors.items()
+        ),
+        model.is_mixed,
+        model.containers,
+    )
+
+
+def model_of(record: ModelRecord, znode: int) -> JobModel:
+    """Return the job model in a record; ``znode`` is the ZooKeeper version of its node."""
+    return JobModel(
+        record.job,
+        {
+            ProcessorId(record.job, record.stage, each.number): Processor(
+                tuple(TaskId(record.job, record.stage, partition) for partition in each.partitions),
+                each.copies,
+                each.parked,
+            )
+            for each in record.processors
+        },
+        record.is_mixed,
+        record.containers,
+        record.model_version,
+        znode,
+    )
+
+
+def encode(
+    record: JobRecord | ModelRecord | ExcludedRecord | StatusRecord | CellRecord | CandidateRecord,
+) -> bytes:
     """Return the znode's data."""
     return msgspec.json.encode(record)
 

@@ -21,6 +21,16 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "reasons": list(job.reasons),
                 "processors": len(job.model.processors),
                 "copies": job.model.copies,
+                "containers": job.model.containers or len(job.model.slots),
+                "model_version": job.model.version,
+                "revision": job.revision,
+                "policy": "restart" if job.policy.restarts else "promote",
+                "mixed": job.model.is_mixed,
+                "parked": {
+                    str(processor): each.parked
+                    for processor, each in job.model.processors.items()
+                    if each.parked
+                },
             }
             for job in view.jobs.values()
         ],
@@ -33,7 +43,9 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "pid": each.pid,
                 "http_port": each.http_port,
                 "state": each.presence.value,
-                "slot": str(each.slot) if each.slot is not None and each.is_bound else None,
+                "slot": str(home) if (home := view.home(each.id)) is not None else None,
+                "replicas": len(view.assigned.get(each.id, ())),
+                "revisions": dict(each.revisions),
                 "warm": each.is_warm,
                 "rss_bytes": each.rss_bytes,
                 "heard_ms_ago": max(0, view.now_ms - each.heard_ms),
@@ -44,25 +56,52 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "requests": [
             {
                 "skein_id": each.skein_id,
-                "slot": str(each.slot),
+                "slot": str(each.place),
+                "kind": each.kind.value,
                 "host": each.host,
                 "state": each.state.value,
                 "waited_ms": max(0, view.now_ms - each.since_ms),
             }
             for _, each in sorted(view.requests.items())
         ],
+        "handovers": [
+            {
+                "processor": str(processor),
+                "to_copy": each.to_copy,
+                "to": each.to,
+                "reason": each.reason,
+                "waited_ms": max(0, view.now_ms - each.since_ms),
+            }
+            for processor, each in sorted(view.handovers.items())
+        ],
+        "excluded": dict(view.excluded),
+        "settled": not view.unsettled,
     }
 
 
 def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:
     job = view.jobs.get(record.task.job)
-    copies = range(job.model.copies) if job is not None else sorted(record.placed)
+    processor = view.processor_of(record.task)
+    model = job.model.processors.get(processor) if job is not None and processor is not None else None
+    copies = sorted({*(model.copies if model is not None else ()), *record.placed})
     return {
         "task": {"job": record.task.job, "stage": record.task.stage, "partition": record.task.partition},
         "epoch": record.epoch,
         "active": record.active,
         "in_sync": list(record.in_sync),
         "claimed": record.claimed,
+        "processor": processor.number if processor is not None else None,
+        "displaced": record.displaced,
+        "moving": {str(copy): container for copy, container in record.moving.items()},
+        "failures": (
+            {
+                "offset": record.failures.offset,
+                "count": record.failures.count,
+                "reason": record.failures.reason,
+            }
+            if record.failures is not None
+            else None
+        ),
         "replicas": [_replica(view, record, copy) for copy in copies],
     }
 

@@ -40,6 +40,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     heartbeat_timeout_ms: int = 2_000
     suspect_grace_ms: int = 3_000
     orphan_timeout_ms: int = 60_000
+    racks: Mapping[str, str] = {}
+    """Host → its rack, as YARN had it at submit."""
     state_dirs: tuple[str, ...] = ()
     """Directories on every host in which task state may lie: a container tells what it finds before it knows
     of any job."""

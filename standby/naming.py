@@ -83,6 +83,16 @@ def job_path(cluster: str, job: str) -> str:
     return f"{ROOT}/{cluster}/jobs/{job}"
 
 
+def model_path(cluster: str, job: str) -> str:
+    """Return the znode of a job's model."""
+    return f"{job_path(cluster, job)}/model"
+
+
+def excluded_path(cluster: str) -> str:
+    """Return the znode with the hosts that are to be empty."""
+    return f"{ROOT}/{cluster}/excluded"
+
+
 def cell_path(cluster: str, cell: int) -> str:
     """Return the znode of a cell: its YARN application."""
     return f"{ROOT}/{cluster}/cells/{cell}"

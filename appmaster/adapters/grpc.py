@@ -177,6 +177,7 @@ class ControlServer:
                 hello.replicas,
                 hello.leftovers,
                 self._now_ms(),
+                hello.revisions,
             )
         )
         reader = asyncio.ensure_future(self._read(stream, requests))
@@ -210,6 +211,7 @@ class ControlServer:
                             message.warm,
                             message.rss_bytes,
                             now,
+                            message.revisions,
                         )
                     )
         except StandfastError as error:

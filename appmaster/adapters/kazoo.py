@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
     BadVersionError,
@@ -31,8 +32,16 @@ from kazoo.protocol.states import WatchedEvent
 from appmaster import records as bodies
 from appmaster.adapters import kazoo_code, kazoo_registered
 from appmaster.planning.actions import Change
+from appmaster.planning.model import JobModel
 from appmaster.planning.view import Recorded
-from appmaster.records import CandidateRecord, CellRecord, JobRecord, StatusRecord
+from appmaster.records import (
+    CandidateRecord,
+    CellRecord,
+    ExcludedRecord,
+    JobRecord,
+    ModelRecord,
+    StatusRecord,
+)
 from standby import naming
 from standby import records as shared
 from standby.errors import Fenced, Transient, Unavailable
@@ -62,6 +71,7 @@ class Loaded:
 
     job: JobRecord
     status: StatusRecord | None
+    model: JobModel | None
     tasks: tuple[Recorded, ...]
 
 
@@ -241,6 +251,23 @@ class ZooKeeper:
                 found.append(Recorded(shared.decode_task(data, path), stat.version))
         return tuple(found)
 
+    def write_model(self, model: JobModel, stage: str) -> JobModel | None:
+        """Write a job's model in place of its version ``znode``; return it with its new one.
+
+        None when the present one is another. Raises as `write_tasks`.
+        """
+        path = naming.model_path(self._cluster, model.job)
+        data = bodies.encode(bodies.model_record(model, stage))
+        transaction = self._transaction()
+        if model.znode < 0:
+            transaction.create(path, data)
+        else:
+            transaction.set_data(path, data, version=model.znode)
+        results = self._commit(transaction, "writing a job's model")
+        if any(isinstance(each, (KazooException, RolledBackError)) for each in results):
+            return None
+        return replace(model, znode=model.znode + 1)
+
     def write_status(self, job: str, status: StatusRecord) -> None:
         """Record how far a job is; raises as `write_tasks`."""
         path = f"{naming.job_path(self._cluster, job)}/status"
@@ -301,7 +328,30 @@ class ZooKeeper:
             for pending in [(each, self._client.get_async(f"{path}/{each}")) for each in names]:
                 data, stat = pending[1].get()
                 found.append(Recorded(shared.decode_task(data, f"{path}/{pending[0]}"), stat.version))
-        return Loaded(job, self.status(name), tuple(found))
+        return Loaded(job, self.status(name), self.model(name), tuple(found))
+
+    def model(self, job: str) -> JobModel | None:
+        """Return a job's recorded model; None before the first one."""
+        path = naming.model_path(self._cluster, job)
+        with _translated("reading a job's model"):
+            try:
+                data, stat = self._client.get(path)
+            except NoNodeError:
+                return None
+        return bodies.model_of(bodies.decode(data, path, ModelRecord), stat.version)
+
+    def excluded(self, watch: Callable[[], None] | None = None) -> dict[str, str]:
+        """Return the hosts that are to be empty, and why; ``watch`` is called once when they change."""
+        path = naming.excluded_path(self._cluster)
+        with _translated("reading which hosts are drained"):
+            while True:
+                if self._client.exists(path, watch=_watcher(watch)) is None:
+                    return {}
+                try:
+                    data, _ = self._client.get(path)
+                except NoNodeError:
+                    continue  # it went between the two reads
+                return dict(bodies.decode(data, path, ExcludedRecord).hosts)
 
     # ---- the command line's writes ----
 
@@ -353,12 +403,47 @@ class ZooKeeper:
                 except NoNodeError:
                     return False
                 record = bodies.decode(data, path, JobRecord)
-                changed = JobRecord(record.definition, is_wanted=is_wanted, purge=purge)
+                changed = msgspec.structs.replace(record, is_wanted=is_wanted, purge=purge)
                 try:
                     self._client.set(path, bodies.encode(changed), version=stat.version)
                 except BadVersionError:
                     continue
                 return True
+
+    def update_job(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
+        """Change a job's record, as ``change`` says, whoever else changes it; return it, None without such a job."""
+        path = naming.job_path(self._cluster, name)
+        with _translated("changing the job"):
+            while True:
+                try:
+                    data, stat = self._client.get(path)
+                except NoNodeError:
+                    return None
+                changed = change(bodies.decode(data, path, JobRecord))
+                try:
+                    self._client.set(path, bodies.encode(changed), version=stat.version)
+                except BadVersionError:
+                    continue
+                return changed
+
+    def exclude(self, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        """Change which hosts are to be empty, whoever else changes it; return all of them."""
+        path = naming.excluded_path(self._cluster)
+        with _translated("changing which hosts are drained"):
+            self._client.ensure_path(naming.cluster_path(self._cluster))
+            while True:
+                try:
+                    data, stat = self._client.get(path)
+                except NoNodeError:
+                    hosts = change({})
+                    with suppress(NodeExistsError):
+                        self._client.create(path, bodies.encode(ExcludedRecord(hosts)))
+                        return hosts
+                    continue
+                hosts = change(dict(bodies.decode(data, path, ExcludedRecord).hosts))
+                with suppress(BadVersionError):
+                    self._client.set(path, bodies.encode(ExcludedRecord(hosts)), version=stat.version)
+                    return hosts
 
     def cell(self, number: int) -> CellRecord | None:
         """Return a cell's record, or None."""

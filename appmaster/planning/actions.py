@@ -5,9 +5,12 @@ Durable ones come first in every plan: nobody is told of a decision before it is
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from appmaster.planning.model import JobModel, Place
+from appmaster.planning.view import LostActive, RequestKind
 from standby.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
 
@@ -20,6 +23,54 @@ class Change:
     """The ZooKeeper version it replaces; None: it must not exist yet."""
 
 
+class Outcome(str, enum.Enum):
+    """What became of a request, or of the container that it brought."""
+
+    EXPIRED = "expired"
+    SURPLUS = "surplus"
+    """Its place is taken, or not wanted any more."""
+    SAME_HOST = "same-host"
+    """It came on a host that holds a sibling (Invariant 1)."""
+    EXCLUDED = "excluded"
+    """It came on a host that is to be empty."""
+    LOST = "lost"
+    """The container was lost, or is of no use any more."""
+    REPLACED = "replaced"
+    """As planned: another took over what it did."""
+    ENDED = "ended"
+    """The job ended."""
+
+
+class Kind(str, enum.Enum):
+    """What a decision about task records is."""
+
+    BIND = "bind"
+    """Replicas are placed in a container."""
+    FAILOVER = "failover"
+    """A lost active is replaced, in place or (policy ``restart``) where its standby was."""
+    DISPLACE = "displace"
+    """Policy ``restart``: a standby makes way for the active on its host."""
+    RESTORE = "restore"
+    """Policy ``restart``: its host could not be had; the standby is restored in place."""
+    HANDOVER = "handover"
+    """A planned change of active."""
+    MOVE = "move"
+    """A copy is being filled elsewhere."""
+    MOVED = "moved"
+    """That copy took its place."""
+    STAY = "stay"
+    """A move is given up."""
+    DROP = "drop"
+    """A copy is given up as planned: fewer are wanted, its host is drained, or its container is started anew."""
+    CLAIMED = "claimed"
+    IN_SYNC = "in-sync"
+    FAILURES = "failures"
+    """Failures of user code were counted."""
+    PARK = "park"
+    """A processor is withdrawn after too many failures."""
+    UNDEPLOY = "undeploy"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteRecords:
     """Write all of a decision's records in one transaction that checks the controller epoch."""
@@ -27,12 +78,22 @@ class WriteRecords:
     decision: str
     processor: ProcessorId
     changes: tuple[Change, ...]
-    kind: str
-    """What the decision is: ``bind``, ``failover``, ``in-sync``, ``claimed``, ``undeploy``."""
+    kind: Kind
     reason: str
-    binding: tuple[str, SlotId] | None = None
-    """The container that the decision binds, and to what."""
+    container: str = ""
+    """The container that the decision places replicas in; empty: none."""
+    copy: int | None = None
+    """The copy that the decision is about; None: all of them."""
     data: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteModel:
+    """Write a job's next model, in place of the present version of its node."""
+
+    job: str
+    model: JobModel
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +124,50 @@ class DoubtSelf:
 
 
 @dataclass(frozen=True, slots=True)
+class MissActive:
+    """Take note that an active was lost while nobody led. The view alone changes."""
+
+    processor: ProcessorId
+    missed: LostActive
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareHandover:
+    """Have a standby get ready to become active as planned. The view alone changes; orders follow from it."""
+
+    processor: ProcessorId
+    to_copy: int
+    container: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetHandover:
+    """Give up a hand-over that is being prepared. The view alone changes."""
+
+    processor: ProcessorId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Take processors for settled: nothing is to be done or waited for. The view alone changes."""
+
+    processors: tuple[ProcessorId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell whoever gave a command what comes of it."""
+
+    number: int
+    said: str
+    is_refused: bool = False
+    clears: tuple[SlotId, ...] = ()
+    """Places whose failures are forgotten with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class FenceTasks:
     """Fence the writers of an undeploying job's tasks."""
 
@@ -78,7 +183,8 @@ class SendAssign:
     incarnation: int
     number: int
     replicas: tuple[Wanted, ...]
-    job: str
+    jobs: tuple[tuple[str, int], ...]
+    """Each job that the container serves, and the revision of it that it runs or is to run."""
     digest: str
 
 
@@ -106,6 +212,7 @@ class CancelRequest:
 
     number: int
     skein_id: str
+    outcome: Outcome
     reason: str
     avoid: str = ""
     """Host that is not to be asked for a while; empty: none."""
@@ -117,6 +224,7 @@ class ReleaseContainer:
 
     container: str
     skein_id: str
+    outcome: Outcome
     reason: str
 
 
@@ -125,13 +233,20 @@ class RequestContainer:
     """Ask YARN for a container."""
 
     number: int
-    slot: SlotId
+    place: Place
     host: str | None
+    kind: RequestKind
     reason: str
 
 
 Action = (
     WriteRecords
+    | WriteModel
+    | MissActive
+    | PrepareHandover
+    | ForgetHandover
+    | Settle
+    | Answer
     | WriteStatus
     | DeclareLost
     | DoubtSelf

@@ -6,15 +6,29 @@ changes nothing: late news is normal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from appmaster.planning import events as happened
-from appmaster.planning.changes import avoid, failed_attempt, gone, lost, put, with_news, without
+from appmaster.planning.changes import (
+    avoid,
+    failed_attempt,
+    gone,
+    lost,
+    place_of,
+    put,
+    unsettle,
+    unsettle_job,
+    with_known_hosts,
+    with_news,
+    with_records,
+    without,
+)
 from appmaster.planning.events import Event
+from appmaster.planning.model import JobModel, job_of
 from appmaster.planning.started import start
-from appmaster.planning.tell import followed_failover, reported_phases
+from appmaster.planning.tell import followed_failovers, reported_phases
 from appmaster.planning.view import (
     ClusterView,
     Container,
@@ -23,7 +37,7 @@ from appmaster.planning.view import (
     Presence,
     RequestState,
 )
-from standby.model import SlotId
+from standby.model import Phase, ReplicaStatus, SlotId
 
 
 def apply(view: ClusterView, event: Event) -> ClusterView:
@@ -50,78 +64,83 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
 
 def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
     known = view.jobs.get(event.name)
+    recorded = event.model if event.model is not None else JobModel(event.name, {}, version=0)
     if known is None:
         job = Job(
             event.name,
             event.run,
-            event.model,
+            event.spec,
+            recorded,
             event.policy,
+            event.revision,
             event.is_wanted,
             event.purge,
+            notes=event.notes,
             was_deployed=event.was_deployed,
             failure=event.failure,
         )
     else:
+        is_newer = recorded.znode >= known.model.znode
         job = replace(
             known,
             run=event.run,
-            model=event.model,
+            spec=event.spec,
+            # Read before the last write and delivered after it: the older one changes nothing.
+            model=recorded if is_newer else known.model,
+            is_modelling=known.is_modelling and not is_newer,
             policy=event.policy,
+            revision=event.revision,
             is_wanted=event.is_wanted,
             purge=event.purge,
+            notes=event.notes,
         )
-    return replace(view, jobs=put(view.jobs, event.name, job))
+    return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
+
+
+def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterView:
+    job = replace(view.jobs[event.job], model=event.model, is_modelling=False)
+    return _reindexed(replace(view, jobs=put(view.jobs, event.job, job)), event.job)
+
+
+def _reindexed(view: ClusterView, job: str) -> ClusterView:
+    """Return the view after a change of a job's model: all of it is looked at again, what is no more is not."""
+    known = frozenset(each for other in view.jobs.values() for each in other.model.processors)
+    return unsettle_job(replace(view, unsettled=view.unsettled & known), job)
+
+
+def _model_refused(view: ClusterView, event: happened.ModelRefused) -> ClusterView:
+    # Closed to new models until the present one has been read again.
+    return with_news(view, News("model_refused", job=event.job, reason=event.reason))
 
 
 def _records_loaded(view: ClusterView, event: happened.RecordsLoaded) -> ClusterView:
-    records = {**view.records, **{each.record.task: each for each in event.records}}
-    writing = {
-        task: decision
-        for task, decision in view.writing.items()
-        if task not in {each.record.task for each in event.records}
-    }
-    return rebind(replace(view, records=records, writing=writing))
+    loaded = {each.record.task for each in event.records}
+    writing = {task: decision for task, decision in view.writing.items() if task not in loaded}
+    return _unbound(with_records(replace(view, writing=writing), event.records))
 
 
-def rebind(view: ClusterView) -> ClusterView:
-    """Return the view with every container's binding as the records have it.
-
-    The records are the truth; a container's ``slot`` is the leader's index of it. A container whose
-    binding is being written keeps it: the acknowledgement or the refusal settles that.
-    """
-    places: dict[str, SlotId] = {}
-    hosts: dict[str, str] = {}
-    for _, processor in view.processors():
-        recorded = view.records.get(view.job_tasks(processor)[0])
-        if recorded is not None:
-            for copy, container in recorded.record.placed.items():
-                places[container] = SlotId(processor, copy)
-                hosts[container] = recorded.record.hosts.get(copy, "")
-    containers = dict(view.containers)
-    for each in view.containers.values():
-        slot = places.get(each.id)
-        if slot is not None and (each.slot != slot or not each.is_bound):
-            # One that has not spoken to this leader yet is where it was bound: the same-host check needs it.
-            containers[each.id] = replace(each, slot=slot, is_bound=True, host=each.host or hosts[each.id])
-        elif slot is None and each.is_bound and each.slot is not None:
-            tasks = view.job_tasks(each.slot.processor) if each.slot.processor.job in view.jobs else ()
-            if not any(task in view.writing for task in tasks):
-                containers[each.id] = replace(each, is_bound=False)
-    return replace(view, containers=containers)
+def _unbound(view: ClusterView) -> ClusterView:
+    """Return the view in which no container waits for a decision that is not being written any more."""
+    pending = frozenset(view.writing.values())
+    if all(not each.binding or each.binding in pending for each in view.containers.values()):
+        return view
+    return replace(
+        view,
+        containers={
+            each.id: each if not each.binding or each.binding in pending else replace(each, binding="")
+            for each in view.containers.values()
+        },
+    )
 
 
 def _records_written(view: ClusterView, event: happened.RecordsWritten) -> ClusterView:
-    records = {**view.records, **{each.record.task: each for each in event.records}}
     writing = {task: decision for task, decision in view.writing.items() if decision != event.decision}
-    view = rebind(replace(view, records=records, writing=writing))
+    view = _unbound(with_records(replace(view, writing=writing), event.records))
+    written = {each.record.task for each in event.records}
     for processor, failover in view.failovers.items():
-        if failover.recorded_ms == 0 and any(
-            each.record.decision == event.decision and each.record.task in view.job_tasks(processor)
-            for each in event.records
-        ):
-            view = replace(
-                view, failovers=put(view.failovers, processor, replace(failover, recorded_ms=event.at_ms))
-            )
+        if failover.recorded_ms == 0 and written.issuperset(failover.tasks):
+            told = replace(failover, recorded_ms=event.at_ms)
+            view = replace(view, failovers=put(view.failovers, processor, told))
     return view
 
 
@@ -131,16 +150,32 @@ def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> Clust
 
 
 def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
-    return replace(view, hosts=tuple(sorted(event.hosts)))
+    return replace(view, hosts={each.name: each for each in sorted(event.hosts, key=lambda host: host.name)})
+
+
+def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> ClusterView:
+    if dict(event.hosts) == dict(view.excluded):
+        return view
+    news = [News("host_excluded", host=host, reason=why) for host, why in event.hosts.items()]
+    news = [each for each in news if each.host not in view.excluded]
+    news += [News("host_admitted", host=host) for host in view.excluded if host not in event.hosts]
+    view = with_news(replace(view, excluded=dict(event.hosts)), *news)
+    return unsettle(view, (processor for _, processor in view.processors()))
+
+
+def _commanded(view: ClusterView, event: happened.Commanded) -> ClusterView:
+    return replace(view, commands=(*view.commands, event.command))
 
 
 def _container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
     if event.container in view.containers:
         return view
     container = Container(
-        event.container, event.skein_id, Presence.EXPECTED, event.at_ms, heard_ms=event.at_ms, is_bound=False
+        event.container, event.skein_id, Presence.EXPECTED, event.at_ms, heard_ms=event.at_ms
     )
-    return rebind(replace(view, containers=put(view.containers, event.container, container)))
+    view = replace(view, containers=put(view.containers, event.container, container))
+    view = with_known_hosts(view, (event.container,))
+    return unsettle(view, view.processors_in(event.container))
 
 
 def _request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:
@@ -156,10 +191,16 @@ def _request_refused(view: ClusterView, event: happened.RequestRefused) -> Clust
     if request is None:
         return view
     view = replace(view, requests=without(view.requests, event.number))
-    view = failed_attempt(view, request.slot, event.at_ms, event.reason, counts=False)
+    view = failed_attempt(view, request.place, event.at_ms, event.reason, counts=False)
     return with_news(
         view,
-        News("request_refused", job=request.slot.processor.job, host=request.host, reason=event.reason),
+        News(
+            "request_refused",
+            job=job_of(request.place),
+            host=request.host,
+            reason=event.reason,
+            data={"kind": request.kind.value, "place": str(request.place)},
+        ),
     )
 
 
@@ -167,7 +208,15 @@ def _container_granted(view: ClusterView, event: happened.ContainerGranted) -> C
     for request in view.requests.values():
         if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
             granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
-            return replace(view, requests=put(view.requests, request.number, granted))
+            view = replace(view, requests=put(view.requests, request.number, granted))
+            data = {
+                "kind": request.kind.value,
+                "place": str(request.place),
+                "waited_ms": event.at_ms - request.since_ms,
+            }
+            return with_news(
+                view, News("request_granted", job=job_of(request.place), host=request.host, data=data)
+            )
     return view
 
 
@@ -176,19 +225,20 @@ def _container_completed(view: ClusterView, event: happened.ContainerCompleted) 
         if request.skein_id == event.skein_id:
             # It ended before it ever spoke to us: a launch that failed.
             view = replace(view, requests=without(view.requests, request.number))
-            view = failed_attempt(view, request.slot, event.at_ms, f"ended at launch: {event.message}")
+            view = failed_attempt(view, request.place, event.at_ms, f"ended at launch: {event.message}")
             if request.host is not None:
                 view = avoid(
-                    view, request.host, event.at_ms, request.slot, "a container ended there at launch"
+                    view, request.host, event.at_ms, request.place, "a container ended there at launch"
                 )
             return with_news(
                 view,
                 News(
                     "launch_failed",
-                    job=request.slot.processor.job,
-                    copy=request.slot.copy,
+                    job=job_of(request.place),
+                    copy=request.place.copy if isinstance(request.place, SlotId) else None,
                     host=request.host,
                     reason=event.message,
+                    data={"kind": request.kind.value, "place": str(request.place)},
                 ),
             )
     for container in view.containers.values():
@@ -202,12 +252,12 @@ def _container_registered(view: ClusterView, event: happened.ContainerRegistered
     known = view.containers.get(event.container)
     if known is not None and event.incarnation < known.incarnation:
         return view
-    slot, is_bound = (known.slot, known.is_bound) if known is not None else (None, False)
+    place = known.place if known is not None else None
     presence = Presence.ORPHAN if known is None else Presence.LIVE
     requests = view.requests
     for request in view.requests.values():
         if request.skein_id == event.skein_id:
-            slot = request.slot
+            place = request.place
             presence = Presence.LIVE
             requests = without(view.requests, request.number)
             break
@@ -223,24 +273,39 @@ def _container_registered(view: ClusterView, event: happened.ContainerRegistered
         pid=event.pid,
         http_port=event.http_port,
         heard_ms=event.at_ms,
-        slot=slot,
-        is_bound=is_bound,
+        place=place,
+        binding=known.binding if known is not None else "",
+        revisions=event.revisions,
         statuses={each.replica: each for each in event.replicas},
+        has_ended=_has_ended(event.replicas),
         leftovers=event.leftovers,
         is_warm=known.is_warm if known is not None else False,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
-    view = rebind(view)
+    view = unsettle(view, view.processors_in(event.container))
+    job = view.job_of(container)
+    if known is None and job is not None:
+        view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
     return with_news(
         view,
         News(
             "container_registered",
+            job=job.name if job is not None else None,
             container=event.container,
             host=event.host,
             reason="returned" if known is not None else "new",
-            data={"skein_id": event.skein_id, "pid": event.pid, "holds": len(event.replicas)},
+            data={
+                "skein_id": event.skein_id,
+                "pid": event.pid,
+                "holds": len(event.replicas),
+                "place": str(place) if place is not None else None,
+            },
         ),
     )
+
+
+def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
+    return any(each.phase in (Phase.FAILED, Phase.FENCED) for each in replicas)
 
 
 def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> Container | None:
@@ -261,29 +326,64 @@ def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> C
 
 def _heartbeat(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
     known = _heard(view, event.container, event.incarnation, event.at_ms)
-    return view if known is None else replace(view, containers=put(view.containers, known.id, known))
+    return view if known is None else _spoken(view, known)
+
+
+def _spoken(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view with a container as it is after it spoke."""
+    came_back = view.containers[container.id].presence is not container.presence
+    view = replace(view, containers=put(view.containers, container.id, container))
+    return unsettle(view, view.processors_in(container.id)) if came_back else view
 
 
 def _report(view: ClusterView, event: happened.ReportReceived) -> ClusterView:
     known = _heard(view, event.container, event.incarnation, event.at_ms)
     if known is None:
         return view
-    before = known.statuses
+    before = view.containers[event.container]
     known = replace(
         known,
         obeyed=event.number,
         statuses={each.replica: each for each in event.replicas},
+        has_ended=_has_ended(event.replicas),
+        revisions=event.revisions,
         is_warm=event.warm,
         rss_bytes=event.rss_bytes,
     )
-    view = replace(view, containers=put(view.containers, known.id, known))
-    view = reported_phases(view, known, before)
-    view = followed_failover(view, known)
-    if known.is_bound and known.slot is not None and known.slot in view.attempts:
-        attempts = view.attempts[known.slot]
-        if attempts.in_row and any(each.phase.value in ("active", "tailing") for each in event.replicas):
-            view = replace(view, attempts=put(view.attempts, known.slot, replace(attempts, in_row=0)))
+    view = _spoken(view, known)
+    if _gist(view, before) != _gist(view, known):
+        view = unsettle(view, view.processors_in(known.id))
+    view = reported_phases(view, known, before.statuses)
+    view = followed_failovers(view, known)
+    place = place_of(view, known)
+    attempts = view.attempts.get(place) if place is not None else None
+    serves = any(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in event.replicas)
+    if place is not None and attempts is not None and attempts.in_row and serves:
+        view = replace(view, attempts=put(view.attempts, place, replace(attempts, in_row=0)))
     return view
+
+
+def _gist(view: ClusterView, container: Container) -> object:
+    """Return what of a report may call for a decision; offsets and figures do not."""
+    job = view.job_of(container)
+    bound = job.policy.lag_time_ms if job is not None else 0
+    return (
+        container.obeyed >= container.sent,
+        container.revisions,
+        [
+            (
+                each.replica,
+                each.phase,
+                each.role,
+                each.epoch,
+                each.lag_ms is None,
+                each.lag_ms is not None and each.lag_ms <= bound,
+                each.failures,
+                each.is_prepared,
+            )
+            for each in container.statuses.values()
+        ],
+    )
 
 
 def _stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
@@ -291,7 +391,8 @@ def _stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterVi
     if known is None or known.incarnation != event.incarnation or known.presence is not Presence.LIVE:
         return view
     broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
-    return replace(view, containers=put(view.containers, known.id, broken))
+    view = replace(view, containers=put(view.containers, known.id, broken))
+    return unsettle(view, view.processors_in(known.id))
 
 
 def _port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
@@ -327,10 +428,14 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.Elected: _elected,
     happened.Ticked: _ticked,
     happened.JobLoaded: _job_loaded,
+    happened.ModelWritten: _model_written,
+    happened.ModelRefused: _model_refused,
     happened.RecordsLoaded: _records_loaded,
     happened.RecordsWritten: _records_written,
     happened.RecordsRefused: _records_refused,
     happened.HostsKnown: _hosts_known,
+    happened.HostsExcluded: _hosts_excluded,
+    happened.Commanded: _commanded,
     happened.ContainerExpected: _container_expected,
     happened.RequestPlaced: _request_placed,
     happened.RequestRefused: _request_refused,

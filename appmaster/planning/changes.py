@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from appmaster.planning.view import HOLDING, Attempts, ClusterView, Container, News, Presence
-from standby.model import SlotId
+from appmaster.planning.model import BerthId, Place, job_of
+from appmaster.planning.view import (
+    HOLDING,
+    Attempts,
+    ClusterView,
+    Container,
+    LostActive,
+    News,
+    Presence,
+    Recorded,
+)
+from standby.model import InputFailures, Phase, ProcessorId, ReplicaId, TaskId, TaskRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+#: Losses that are the death of a process, which user code may have brought about.
+_DEATHS: Final = ("yarn-completed", "port-refused")
 
 
 def put(mapping: Mapping[K, V], key: K, value: V) -> dict[K, V]:
@@ -29,6 +42,81 @@ def with_news(view: ClusterView, *news: News) -> ClusterView:
     return replace(view, news=view.news + stamped)
 
 
+def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:
+    """Return the view in which the passes look at ``processors`` again."""
+    more = frozenset(processors)
+    return view if more <= view.unsettled else replace(view, unsettled=view.unsettled | more)
+
+
+def unsettle_job(view: ClusterView, job: str) -> ClusterView:
+    """Return the view in which the passes look at all of a job again."""
+    return unsettle(view, view.jobs[job].model.processors)
+
+
+def places(record: TaskRecord) -> dict[str, int]:
+    """Return the containers in which a record has a copy, or moves one to, with its number."""
+    return {
+        **{container: copy for copy, container in record.placed.items()},
+        **{container: copy for copy, container in record.moving.items()},
+    }
+
+
+def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView:
+    """Return the view with these records, its index of them, and their processors unsettled."""
+    records = dict(view.records)
+    edited: dict[str, dict[TaskId, int]] = {}
+    touched: set[ProcessorId] = set()
+    for each in recorded:
+        task = each.record.task
+        old = records.get(task)
+        before = places(old.record) if old is not None else {}
+        after = places(each.record)
+        if before != after:
+            for container in before.keys() | after.keys():
+                held = edited.setdefault(container, dict(view.assigned.get(container, {})))
+                held.pop(task, None)
+                if container in after:
+                    held[task] = after[container]
+        records[task] = each
+        processor = view.processor_of(task)
+        if processor is not None:
+            touched.add(processor)
+    view = replace(view, records=records)
+    if edited:
+        assigned = {**view.assigned, **edited}
+        view = replace(view, assigned={each: held for each, held in assigned.items() if held})
+        view = with_known_hosts(view, edited)
+        # Somebody else shares a container with what has changed there: its home may be another one now.
+        touched.update(*(view.processors_in(each) for each in edited))
+    return unsettle(view, touched)
+
+
+def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterView:
+    """Return the view in which containers that this leader has not heard yet are where the records have them.
+
+    The same-host check needs it before they speak.
+    """
+    for each in containers:
+        container = view.containers.get(each)
+        if container is None or container.host:
+            continue
+        for task, copy in view.assigned.get(each, {}).items():
+            record = view.records[task].record
+            if record.placed.get(copy) == each:
+                heard = replace(container, host=record.hosts.get(copy, ""))
+                view = replace(view, containers=put(view.containers, each, heard))
+                break
+    return view
+
+
+def place_of(view: ClusterView, container: Container) -> Place | None:
+    """Return the place that a container's failure counts for: where it serves, or what it was asked for."""
+    job = view.job_of(container)
+    if job is not None and job.model.is_mixed:
+        return container.place or BerthId(job.name, 0)
+    return view.home(container.id) or container.place
+
+
 def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> ClusterView:
     """Return the view in which ``container`` has lost its roles, and since when each active is missed.
 
@@ -37,48 +125,77 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
     if container.presence not in HOLDING:
         return view
     word = reason.split(":", 1)[0]
-    view = replace(
-        view,
-        containers=put(
-            view.containers,
-            container.id,
-            replace(container, presence=Presence.SUSPECT, since_ms=at_ms, reason=reason),
-        ),
-    )
-    slot = container.slot if container.is_bound else None
-    role = None
-    if slot is not None and slot.processor.job in view.jobs:
-        role = "active" if view.active_slot(slot.processor) == slot else "standby"
-        if role == "active":
-            view = replace(
-                view,
-                lost_actives=put(view.lost_actives, slot.processor, (container.id, word, at_ms)),
-            )
+    suspect = replace(container, presence=Presence.SUSPECT, since_ms=at_ms, reason=reason)
+    view = replace(view, containers=put(view.containers, container.id, suspect))
+    view = unsettle(view, view.processors_in(container.id))
+    assigned = view.assigned.get(container.id, {})
+    actives = [
+        task
+        for task, copy in assigned.items()
+        if view.records[task].record.active == copy
+        and view.records[task].record.placed.get(copy) == container.id
+    ]
+    for task in actives:
+        processor = view.processor_of(task)
+        if processor is not None:
+            missed = LostActive(container.id, word, at_ms)
+            view = replace(view, lost_actives=put(view.lost_actives, processor, missed))
+    if word in _DEATHS:
+        view = _crashed(view, container, actives, reason)
+    job = view.job_of(container)
+    role = "active" if actives else "standby" if assigned else None
+    home = view.home(container.id)
     return with_news(
         view,
         News(
             "container_lost",
-            job=slot.processor.job if slot is not None else None,
-            copy=slot.copy if slot is not None else None,
+            job=job.name if job is not None else None,
+            copy=home.copy if home is not None else None,
             container=container.id,
             host=container.host,
             reason=reason,
             at_ms=at_ms,
-            data={"role": role},
+            data={"role": role, "actives": len(actives), "replicas": len(assigned)},
         ),
     )
 
 
-def failed_attempt(
-    view: ClusterView, slot: SlotId, at_ms: int, reason: str, *, counts: bool = True
-) -> ClusterView:
-    """Return the view after a failure of ``slot``: the next request waits, longer each time.
+def _crashed(view: ClusterView, container: Container, actives: list[TaskId], reason: str) -> ClusterView:
+    """Return the view with a failure counted for every active task that had input waiting when its process died.
 
-    ``counts`` says whether it spends retry budget; a refused or expired request does not.
+    Which record killed the process nobody can say; one that does it again is found by its offset.
     """
-    policy = view.jobs[slot.processor.job].policy
-    old = view.attempts.get(slot, Attempts())
+    crashes = dict(view.crashes)
+    for task in actives:
+        record = view.records[task].record
+        status = container.statuses.get(ReplicaId(task, view.assigned[container.id][task]))
+        if status is None or status.phase is not Phase.ACTIVE or status.input_committed is None:
+            continue
+        if status.input_end is not None and status.input_end <= status.input_committed:
+            continue
+        offset = status.input_committed
+        known = [each for each in (record.failures, status.failures) if each and each.offset == offset]
+        count = max((each.count for each in known), default=0) + 1
+        crashes[task] = InputFailures(offset, count, f"the process died: {reason}")
+    return replace(view, crashes=crashes)
+
+
+def failed_attempt(
+    view: ClusterView, place: Place, at_ms: int, reason: str, *, counts: bool = True, waits: bool = True
+) -> ClusterView:
+    """Return the view after a failure of ``place``: the next request waits, longer each time.
+
+    ``counts`` says whether it spends retry budget; a refused or expired request does not. ``waits`` says
+    whether even the first one in a row is waited after.
+    """
+    job = view.jobs.get(job_of(place))
+    if job is None:
+        return view
+    policy = job.policy
+    old = view.attempts.get(place, Attempts())
     wait = min(policy.retry_backoff_ms * 2 ** min(old.in_row, 16), policy.retry_backoff_max_ms)
+    if old.in_row == 0 and not waits:
+        wait = 0
     recent = tuple(each for each in old.failures_ms if each > at_ms - policy.retry_window_ms)
     attempts = Attempts(
         failures_ms=(*recent, at_ms) if counts else recent,
@@ -86,31 +203,30 @@ def failed_attempt(
         in_row=old.in_row + 1,
         last=reason,
     )
-    return replace(view, attempts=put(view.attempts, slot, attempts))
+    return replace(view, attempts=put(view.attempts, place, attempts))
 
 
-def avoid(view: ClusterView, host: str, at_ms: int, slot: SlotId, why: str) -> ClusterView:
+def avoid(view: ClusterView, host: str, at_ms: int, place: Place, why: str) -> ClusterView:
     """Return the view in which ``host`` is not asked for a while."""
-    until = at_ms + view.jobs[slot.processor.job].policy.avoid_host_ms
-    return replace(view, avoided=put(view.avoided, host, (until, why)))
+    job = view.jobs.get(job_of(place))
+    if job is None:
+        return view
+    return replace(view, avoided=put(view.avoided, host, (at_ms + job.policy.avoid_host_ms, why)))
 
 
 def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
-    """Return the view without a container that has ended, its slot free for a new request."""
+    """Return the view without a container that has ended, its place free for a new request."""
     known = view.containers[container]
+    place = place_of(view, known)
+    job = view.job_of(known)
+    serves = bool(view.assigned.get(container))
+    view = unsettle(view, view.processors_in(container))
+    if job is not None:
+        view = replace(view, arrived_ms=put(view.arrived_ms, job.name, at_ms))
+        if job.model.is_mixed or known.binding:
+            view = unsettle_job(view, job.name)
     view = replace(view, containers=without(view.containers, container))
-    slot = known.slot
-    if (
-        slot is not None
-        and known.is_bound
-        and slot.processor.job in view.jobs
-        and known.presence is not Presence.LEAVING
-    ):
+    if place is not None and serves and known.presence is not Presence.LEAVING:
         # A loss after good service is asked for again at once; repeated ones wait longer each time.
-        counted = failed_attempt(view, slot, at_ms, known.reason or "lost")
-        old = view.attempts.get(slot, Attempts())
-        attempts = counted.attempts[slot]
-        if old.in_row == 0:
-            attempts = replace(attempts, not_before_ms=at_ms)
-        view = replace(view, attempts=put(view.attempts, slot, attempts))
+        view = failed_attempt(view, place, at_ms, known.reason or "lost", waits=False)
     return with_news(view, News("container_gone", container=container, host=known.host, reason=known.reason))

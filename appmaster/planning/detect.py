@@ -24,18 +24,21 @@ PROBE_AGAIN_MS: Final = 50
 
 def policy_of(view: ClusterView, container: Container) -> Policy:
     """Return the policy that holds for a container: its job's, or the first job's while it has none."""
-    if container.slot is not None and container.slot.processor.job in view.jobs:
-        return view.jobs[container.slot.processor.job].policy
+    job = view.job_of(container)
+    if job is not None:
+        return job.policy
     return next((job.policy for job in view.jobs.values()), Policy())
 
 
 def losses(view: ClusterView) -> Iterator[Action]:
     """Yield the verdict on every container whose time is over, or the leader's doubt in itself."""
     holding = [each for each in view.containers.values() if each.presence in HOLDING]
+    shortest = min((job.policy.heartbeat_timeout_ms for job in view.jobs.values()), default=2_000)
     silent = [
         each
         for each in holding
         if each.presence is Presence.LIVE
+        and view.now_ms - each.heard_ms > shortest
         and view.now_ms - each.heard_ms > policy_of(view, each).heartbeat_timeout_ms
     ]
     live = [each for each in holding if each.presence is Presence.LIVE]
@@ -54,6 +57,8 @@ def losses(view: ClusterView) -> Iterator[Action]:
         heard = view.now_ms - each.heard_ms
         yield DeclareLost(each.id, f"silent: no heartbeat for {heard} ms", may_return=True)
     for each in holding:
+        if each.presence is Presence.LIVE and not each.has_ended:
+            continue
         waited = view.now_ms - each.since_ms
         policy = policy_of(view, each)
         if each.presence is Presence.BROKEN and waited > policy.reconnect_grace_ms:
@@ -66,7 +71,7 @@ def losses(view: ClusterView) -> Iterator[Action]:
             yield DeclareLost(
                 each.id, "never-came: YARN lists it, but it did not find the new leader", may_return=True
             )
-        elif each.presence is Presence.LIVE and each.is_bound:
+        elif each.presence is Presence.LIVE and each.has_ended:
             reason = _given_up(view, each)
             if reason:
                 yield DeclareLost(each.id, reason, may_return=True)
@@ -76,10 +81,14 @@ def _given_up(view: ClusterView, container: Container) -> str:
     """Return why a container that lives cannot hold its slot; empty when it can.
 
     Fenced at the current epoch is a loss like any other (design 4.2), and so is a replica that FAILED.
-    Fenced at an older one is how a former active should end: it is about to be told its new role.
+    Fenced at an older one is how a former active should end: it is about to be told its new role. One that failed
+    of a poison record is no worse than any other container would be: see `appmaster.planning.models`.
     """
+    held = view.assigned.get(container.id, {})
     for each in container.statuses.values():
-        if each.phase is Phase.FAILED:
+        if held.get(each.replica.task) != each.replica.copy:
+            continue
+        if each.phase is Phase.FAILED and not each.detail.startswith("poison"):
             return f"replica-failed: {each.replica}: {each.detail}"
         recorded = view.records.get(each.replica.task)
         if each.phase is Phase.FENCED and recorded is not None and each.epoch >= recorded.record.epoch:

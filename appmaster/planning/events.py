@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from appmaster.planning.actions import Action
-from appmaster.planning.model import JobModel
-from appmaster.planning.view import Policy, Recorded
+from appmaster.planning.model import JobModel, JobSpec
+from appmaster.planning.view import Command, Policy, Recorded
+from locality.hosts import HostInfo
 from standby.model import Leftover, ReplicaStatus
 
 
@@ -40,14 +42,34 @@ class JobLoaded:
 
     name: str
     run: str
-    model: JobModel
+    spec: JobSpec
+    model: JobModel | None
+    """As recorded; None: it has none yet."""
     policy: Policy
+    revision: int = 1
     is_wanted: bool = True
     purge: bool = False
     was_deployed: bool = False
     """Whether a leader before this one had it deployed already."""
     failure: str = ""
     """Why a leader before this one gave it up; empty when none did."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWritten:
+    """A job's model is durable."""
+
+    job: str
+    model: JobModel
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRefused:
+    """A job's model was not written; the present one follows as `JobLoaded`."""
+
+    job: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +98,24 @@ class RecordsRefused:
 
 @dataclass(frozen=True, slots=True)
 class HostsKnown:
-    """The hosts that can be asked for by name."""
+    """The hosts that can be asked for by name, and what is known of them."""
 
-    hosts: tuple[str, ...]
+    hosts: tuple[HostInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostsExcluded:
+    """The hosts that are to be empty, all of them."""
+
+    hosts: Mapping[str, str]
+    """Host → why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """Somebody asks for something to be done now; `Answer` tells what came of it."""
+
+    command: Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +174,7 @@ class ContainerRegistered:
     replicas: tuple[ReplicaStatus, ...]
     leftovers: tuple[Leftover, ...]
     at_ms: int
+    revisions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +197,7 @@ class ReportReceived:
     warm: bool
     rss_bytes: int
     at_ms: int
+    revisions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +246,14 @@ Event = (
     Elected
     | Ticked
     | JobLoaded
+    | ModelWritten
+    | ModelRefused
     | RecordsLoaded
     | RecordsWritten
     | RecordsRefused
     | HostsKnown
+    | HostsExcluded
+    | Commanded
     | ContainerExpected
     | RequestPlaced
     | RequestRefused

@@ -6,48 +6,78 @@ leader. What reality does (an orphan, a suspect that still runs) is an event, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from appmaster.planning.actions import Action, Change, SendAssign, WriteRecords
-from appmaster.planning.view import HOLDING, ClusterView
+from appmaster.planning.changes import places
+from appmaster.planning.view import ClusterView
 from standby.errors import BrokenLaw
-from standby.model import Role, TaskId, Wanted
+from standby.model import Role, TaskId, TaskRecord, Wanted
 
 
-def violations(view: ClusterView) -> Iterator[str]:
-    """Yield each law that ``view`` breaks, by name and with what breaks it."""
-    yield from one_slot_one_container(view)
-    yield from copies_on_different_hosts(view)
-    yield from active_is_in_sync(view)
+def violations(view: ClusterView, *, everything: bool = True) -> Iterator[str]:
+    """Yield each law that ``view`` breaks, by name and with what breaks it.
+
+    Without ``everything`` only tasks are looked at to which something has happened since they were settled: what
+    lies still was looked at before.
+    """
+    yield from _of_tasks(view, _tasks(view, everything=everything))
+    if everything:
+        yield from index_matches_records(view)
 
 
-def one_slot_one_container(view: ClusterView) -> Iterator[str]:
-    """No two containers that may hold roles are bound to one slot."""
-    seen: dict[object, str] = {}
-    for each in view.containers.values():
-        if each.is_bound and each.slot is not None and each.presence in HOLDING:
-            if each.slot in seen:
-                yield f"one_slot_one_container: {each.slot} is held by {seen[each.slot]} and {each.id}"
-            seen[each.slot] = each.id
+def _tasks(view: ClusterView, *, everything: bool) -> Iterator[TaskId]:
+    if everything:
+        yield from view.records
+        return
+    for processor in view.unsettled:
+        yield from view.job_tasks(processor)
 
 
-def copies_on_different_hosts(view: ClusterView) -> Iterator[str]:
-    """No two copies of a processor are recorded on one host with a container that may hold roles there."""
-    hosts: dict[tuple[object, str], str] = {}
-    for each in view.containers.values():
-        if each.is_bound and each.slot is not None and each.presence in HOLDING and each.host:
-            key = (each.slot.processor, each.host)
-            if key in hosts:
-                yield f"copies_on_different_hosts: {each.slot} and {hosts[key]} are both on {each.host}"
-            hosts[key] = str(each.slot)
+def _of_tasks(view: ClusterView, tasks: Iterable[TaskId]) -> Iterator[str]:
+    for task in tasks:
+        recorded = view.records.get(task)
+        if recorded is not None:
+            yield from one_container_one_copy(recorded.record)
+            yield from copies_on_different_hosts(view, recorded.record)
+            yield from active_is_in_sync(recorded.record)
 
 
-def active_is_in_sync(view: ClusterView) -> Iterator[str]:
+def one_container_one_copy(record: TaskRecord) -> Iterator[str]:
+    """No container holds two copies of a task."""
+    containers = [*record.placed.values(), *record.moving.values()]
+    if len(set(containers)) != len(containers):
+        yield f"one_container_one_copy: {record.task} is placed {dict(record.placed)}, moving {dict(record.moving)}"
+
+
+def copies_on_different_hosts(view: ClusterView, record: TaskRecord) -> Iterator[str]:
+    """No two copies of a task are recorded on one host with containers that may hold roles (Invariant 1).
+
+    Policy ``restart``: the copy that makes way may have its stopped container there until it is given back.
+    """
+    hosts: dict[str, int] = {}
+    for copy, container in (*record.placed.items(), *record.moving.items()):
+        known = view.holder(container)
+        if known is None or not known.host or copy == record.displaced:
+            continue
+        if hosts.setdefault(known.host, copy) != copy:
+            yield f"copies_on_different_hosts: {record.task} has {copy} and {hosts[known.host]} on {known.host}"
+
+
+def active_is_in_sync(record: TaskRecord) -> Iterator[str]:
     """The active is always a member of its task's in-sync set."""
+    if record.active is not None and record.active not in record.in_sync:
+        yield f"active_is_in_sync: {record.task} has active {record.active}, in sync {record.in_sync}"
+
+
+def index_matches_records(view: ClusterView) -> Iterator[str]:
+    """The index of what is placed where says what the records say."""
+    index: dict[str, dict[TaskId, int]] = {}
     for task, recorded in view.records.items():
-        record = recorded.record
-        if record.active is not None and record.active not in record.in_sync:
-            yield f"active_is_in_sync: {task} has active {record.active}, in sync {record.in_sync}"
+        for container, copy in places(recorded.record).items():
+            index.setdefault(container, {})[task] = copy
+    if index != {each: dict(held) for each, held in view.assigned.items()}:
+        yield f"index_matches_records: {index} is not {dict(view.assigned)}"
 
 
 def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:
@@ -71,7 +101,11 @@ def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
     old, new = recorded.record, change.record
     if new.epoch < old.epoch:
         yield f"epochs_never_fall: {new.task} from {old.epoch} to {new.epoch}"
-    if new.active not in (None, old.active) and new.epoch == old.epoch:
+    is_same = new.active is None or (new.active, new.placed.get(new.active)) == (
+        old.active,
+        old.placed.get(new.active),
+    )
+    if not is_same and new.epoch == old.epoch:
         yield f"new_active_new_epoch: {new.task} at epoch {old.epoch}"
     if old.claimed and not new.claimed:
         yield f"claims_stay: {new.task}"
@@ -88,8 +122,8 @@ def _lawful_order(view: ClusterView, container: str, order: Wanted, told: dict[T
         yield f"orders_follow_records: {order.replica} to {container}"
 
 
-def check(view: ClusterView, actions: tuple[Action, ...] = ()) -> None:
+def check(view: ClusterView, actions: tuple[Action, ...] = (), *, everything: bool = True) -> None:
     """Raise `BrokenLaw` naming every law that the view, or the actions on top of it, break."""
-    broken = [*violations(view), *lawful(view, actions)]
+    broken = [*violations(view, everything=everything), *lawful(view, actions)]
     if broken:
         raise BrokenLaw("; ".join(broken))

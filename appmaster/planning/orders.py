@@ -6,58 +6,85 @@ from collections.abc import Iterator
 
 from appmaster.planning.actions import Action, FenceTasks, SendAssign, SendExit
 from appmaster.planning.detect import policy_of
-from appmaster.planning.view import ClusterView, Container, Presence
+from appmaster.planning.view import ClusterView, Container, Job, Presence
 from standby.model import ReplicaId, Role, Wanted
 
 
 def wanted(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:
-    """Return the replicas that the records give to ``container``; None while they are being written."""
-    slot = container.slot
-    if slot is None or not container.is_bound:
-        return ()
-    recorded = view.settled(slot.processor)
-    if recorded is None:
-        return None
-    return tuple(
-        Wanted(
-            ReplicaId(each.record.task, slot.copy),
-            Role.ACTIVE if each.record.active == slot.copy else Role.STANDBY,
-            each.record.epoch,
+    """Return the replicas that the records give to ``container``; None while one of them is being written."""
+    found: list[Wanted] = []
+    for task, copy in view.assigned.get(container.id, {}).items():
+        if task in view.writing:
+            return None
+        record = view.records[task].record
+        if record.displaced == copy:
+            continue  # it makes way: only its container is still there
+        is_here = record.placed.get(copy) == container.id
+        processor = view.processor_of(task)
+        handover = view.handovers.get(processor) if processor is not None else None
+        is_active = is_here and record.active == copy
+        found.append(
+            Wanted(
+                ReplicaId(task, copy),
+                Role.ACTIVE if is_active else Role.STANDBY,
+                record.epoch,
+                is_next=handover is not None
+                and handover.to == container.id
+                and handover.to_copy == copy
+                and not is_active,
+            )
         )
-        for each in recorded
-        if each.record.placed.get(slot.copy) == container.id
-    )
+    return tuple(sorted(found, key=lambda each: each.replica))
+
+
+def _jobs(
+    view: ClusterView, container: Container, replicas: tuple[Wanted, ...]
+) -> tuple[tuple[str, int], ...]:
+    """Return the jobs that a container serves, each in the revision that the container runs."""
+    names = {each.replica.task.job for each in replicas}
+    # Its last replica gone, it keeps what it has warm until it is released.
+    names.update(name for name in container.revisions if name in view.jobs)
+    return tuple((name, container.revisions.get(name, view.jobs[name].revision)) for name in sorted(names))
+
+
+def _digest(container: Container, replicas: tuple[Wanted, ...]) -> str:
+    return f"{container.incarnation} {replicas!r}"
+
+
+def is_up_to_date(view: ClusterView, container: Container) -> bool:
+    """Return whether a container has reported that it obeys what is wanted of it now."""
+    if container.sent == 0 or container.obeyed < container.sent:
+        return False
+    replicas = wanted(view, container)
+    return replicas is not None and container.sent_digest == _digest(container, replicas)
 
 
 def orders(view: ClusterView) -> Iterator[Action]:
     """Yield orders for every container that has not been told, or has not reported, what is wanted of it."""
     for job in view.jobs.values():
-        leaves = not job.is_wanted or bool(job.failure)
-        if leaves and not job.is_fenced and not job.is_fencing and _is_withdrawn(view, job.name):
-            yield FenceTasks(job.name, job.model.tasks())
+        if not job.is_led and not job.is_fenced and not job.is_fencing and _is_withdrawn(view, job.name):
+            yield FenceTasks(job.name, job.model.tasks)
     number = view.sends
     for container in view.containers.values():
         if container.presence is Presence.ORPHAN:
             yield SendExit(container.id, container.incarnation, "YARN gave it to nobody this leader knows")
         if container.presence is not Presence.LIVE:
             continue
-        if container.slot is not None and container.slot.processor.job in view.jobs:
-            job = view.jobs[container.slot.processor.job]
-            if not job.is_wanted or job.failure:
-                if job.is_fenced:
-                    yield SendExit(
-                        container.id,
-                        container.incarnation,
-                        job.failure or "the job is being undeployed",
-                        job.purge,
-                    )
-                continue
-        replicas = wanted(view, container)
-        if replicas is None or not container.is_bound or container.slot is None:
+        held = view.assigned.get(container.id)
+        is_heeded = container.sent > 0 and container.obeyed >= container.sent
+        if held and is_heeded and view.unsettled.isdisjoint(view.processors_in(container.id)):
+            continue  # nothing has happened to it
+        owner = view.job_of(container) or _only(view)
+        if owner is not None and not owner.is_led:
+            if owner.is_fenced:
+                reason = owner.failure or "the job is being undeployed"
+                yield SendExit(container.id, container.incarnation, reason, owner.purge)
             continue
-        digest = f"{container.incarnation} {replicas!r}"
+        replicas = wanted(view, container)
+        if replicas is None or (not replicas and not container.sent):
+            continue
+        digest = _digest(container, replicas)
         is_told = container.sent > 0 and container.sent_digest == digest
-        is_heeded = container.obeyed >= container.sent
         waited = view.now_ms - container.sent_ms
         if is_told and (is_heeded or waited < policy_of(view, container).resend_ms):
             continue
@@ -68,9 +95,14 @@ def orders(view: ClusterView) -> Iterator[Action]:
             container.incarnation,
             container.sent if is_told else number,
             replicas,
-            container.slot.processor.job,
+            _jobs(view, container, replicas),
             digest,
         )
+
+
+def _only(view: ClusterView) -> Job | None:
+    """Return the one job of the cluster, to which a container that nobody remembers belongs; None when unclear."""
+    return next(iter(view.jobs.values())) if len(view.jobs) == 1 else None
 
 
 def _is_withdrawn(view: ClusterView, job: str) -> bool:
@@ -78,5 +110,5 @@ def _is_withdrawn(view: ClusterView, job: str) -> bool:
     return all(
         task not in view.writing
         and (view.records.get(task) is None or view.records[task].record.active is None)
-        for task in view.jobs[job].model.tasks()
+        for task in view.jobs[job].model.tasks
     )

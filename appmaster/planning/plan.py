@@ -10,12 +10,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from appmaster.planning import deploy, detect, orders, requests, status
-from appmaster.planning.actions import Action, DeclareLost, DoubtSelf, WriteRecords, WriteStatus
+from appmaster.planning import commands, deploy, detect, models, orders, requests, status
+from appmaster.planning.actions import (
+    Action,
+    Answer,
+    DeclareLost,
+    DoubtSelf,
+    ForgetHandover,
+    MissActive,
+    PrepareHandover,
+    Settle,
+    WriteModel,
+    WriteRecords,
+    WriteStatus,
+)
+from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView
 
 #: A turn starts at most so many actions.
 MOST_ACTIONS: Final = 5_000
+
+#: Actions that change the view alone.
+_INWARD: Final = (DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle)
+
+#: Actions that must be durable before anybody is told.
+_DURABLE: Final = (WriteRecords, WriteModel, WriteStatus)
 
 
 def plan(view: ClusterView) -> tuple[Action, ...]:
@@ -36,18 +55,22 @@ def plan(view: ClusterView) -> tuple[Action, ...]:
 
 
 def _all(view: ClusterView) -> Iterator[Action]:
-    yield from deploy.writes(view)
+    turn = Turn(view)
+    yield from models.writes(turn)
+    yield from commands.answers(turn)
+    yield from deploy.writes(turn)
     yield from orders.orders(view)
     yield from detect.probes(view)
-    yield from requests.releases(view)
-    yield from requests.requests(view)
-    yield from status.statuses(view)
+    needed = requests.needs(turn)
+    yield from requests.releases(turn, needed)
+    yield from requests.requests(turn, needed)
+    yield from status.statuses(turn)
 
 
 def _urgency(action: Action) -> int:
     """Return the rank of an action: what must be durable goes before what is told (stable sort)."""
-    if isinstance(action, (DeclareLost, DoubtSelf)):
+    if isinstance(action, _INWARD):
         return 0
-    if isinstance(action, (WriteRecords, WriteStatus)):
+    if isinstance(action, _DURABLE):
         return 1
-    return 2
+    return 3 if isinstance(action, Answer) else 2

@@ -7,17 +7,36 @@ from dataclasses import replace
 from typing import Any, Final
 
 from appmaster.planning import actions as todo
-from appmaster.planning.actions import Action
-from appmaster.planning.changes import avoid, failed_attempt, gone, lost, put, with_news, without
+from appmaster.planning.actions import Action, Kind, Outcome
+from appmaster.planning.changes import (
+    avoid,
+    failed_attempt,
+    gone,
+    lost,
+    put,
+    unsettle,
+    with_news,
+    without,
+)
+from appmaster.planning.model import job_of
+from appmaster.planning.tell import changed_active
 from appmaster.planning.view import (
     ClusterView,
-    Failover,
+    Handover,
     JobState,
     News,
     Presence,
     Request,
+    RequestKind,
     RequestState,
 )
+from standby.model import SlotId
+
+#: Decisions too frequent and too small for the event log.
+_QUIET: Final = frozenset({Kind.IN_SYNC})
+
+#: Outcomes of a container that did nothing wrong and was never of use: the next request for its place waits.
+_IN_VAIN: Final = frozenset({Outcome.SAME_HOST, Outcome.EXCLUDED, Outcome.SURPLUS})
 
 
 def start(view: ClusterView, action: Action, at_ms: int) -> ClusterView:
@@ -27,87 +46,59 @@ def start(view: ClusterView, action: Action, at_ms: int) -> ClusterView:
 
 def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> ClusterView:
     writing = {**view.writing, **{each.record.task: action.decision for each in action.changes}}
-    view = replace(view, writing=writing, decisions=view.decisions + 1)
-    first = action.changes[0].record
-    if action.binding is not None:
-        container, slot = action.binding
-        bound = replace(view.containers[container], slot=slot, is_bound=True)
-        view = replace(view, containers=put(view.containers, container, bound))
-    if action.kind == "in-sync":
+    tasks = tuple(each.record.task for each in action.changes)
+    crashes = {task: each for task, each in view.crashes.items() if task not in tasks}
+    view = replace(view, writing=writing, crashes=crashes, decisions=view.decisions + 1)
+    if action.container in view.containers:
+        bound = replace(view.containers[action.container], binding=action.decision)
+        view = replace(view, containers=put(view.containers, action.container, bound))
+    if action.kind is Kind.IN_SYNC:
         view = replace(view, in_sync_ms=put(view.in_sync_ms, action.processor, at_ms))
-    missed = view.lost_actives.get(action.processor) or _lost_before(view, action, at_ms)
-    if action.kind in ("failover", "bind") and first.active is not None and missed is not None:
-        active = first.placed.get(first.active)
-        # A binding that gives the job back its active after a loss is a failover without a standby.
-        if active is not None and active != missed[0] and active in view.containers:
-            failover = Failover(
-                processor=action.processor,
-                lost=missed[0],
-                reason=missed[1],
-                from_copy=int(str(action.data.get("from_copy", first.active))),
-                to_copy=first.active,
-                to=active,
-                detected_ms=missed[2],
-            )
-            view = replace(
-                view,
-                failovers=put(view.failovers, action.processor, failover),
-                lost_actives=without(view.lost_actives, action.processor),
-            )
-    return with_news(
+    first = action.changes[0].record
+    view = with_news(
         view,
         News(
-            f"decided_{action.kind.replace('-', '_')}",
+            f"decided_{action.kind.value.replace('-', '_')}",
             job=action.processor.job,
-            container=action.binding[0] if action.binding else None,
-            copy=action.binding[1].copy if action.binding else None,
+            container=action.container or None,
+            copy=action.copy,
             task_epoch=first.epoch,
             reason=action.reason,
             decision=action.decision,
-            data={"tasks": [each.record.task.partition for each in action.changes], **action.data},
+            data={
+                "processor": action.processor.number,
+                "tasks": [each.partition for each in tasks],
+                **action.data,
+            },
         ),
-        *_failover_news(view, action),
     )
+    return changed_active(view, action, at_ms)
 
 
-def _lost_before(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> tuple[str, str, int] | None:
-    """Return what is known of an active that was lost while nobody led; None when none was."""
-    if action.kind != "failover":
-        return None
-    old = view.records[action.changes[0].record.task].record
-    lost_container = old.placed.get(old.active, "") if old.active is not None else ""
-    return (lost_container, "gone-before-takeover", at_ms)
-
-
-def _failover_news(view: ClusterView, action: todo.WriteRecords) -> tuple[News, ...]:
-    failover = view.failovers.get(action.processor)
-    if failover is None or failover.recorded_ms or action.kind not in ("failover", "bind"):
-        return ()
-    record = action.changes[0].record
-    to = view.containers[failover.to]
-    data = {
-        "tasks": [each.record.task.partition for each in action.changes],
-        "processor": action.processor.number,
-        "from": failover.lost,
-        "to": failover.to,
-        "from_copy": failover.from_copy,
-        "to_copy": failover.to_copy,
-        "detected_ms": view.wall(failover.detected_ms),
-        "to_in_sync": bool(action.data.get("in_sync", False)),
-    }
-    common: dict[str, Any] = {
-        "job": action.processor.job,
-        "copy": failover.to_copy,
-        "container": failover.to,
-        "host": to.host,
-        "task_epoch": record.epoch,
-        "decision": action.decision,
-    }
-    started = News("failover_started", reason=failover.reason, data=data, **common)
-    if action.kind == "failover" and action.data.get("in_sync"):
-        return (started,)
-    without_standby = News("failover_without_standby", reason=action.reason, data=data, **common)
-    return (started, without_standby)
+def _write_model(view: ClusterView, action: todo.WriteModel, at_ms: int) -> ClusterView:
+    known = view.jobs[action.job]
+    view = replace(view, jobs=put(view.jobs, action.job, replace(known, is_modelling=True)))
+    news = [
+        News(
+            "model_changed",
+            job=action.job,
+            reason=action.reason,
+            data={
+                "version": action.model.version,
+                "processors": len(action.model.processors),
+                "tasks": len(action.model.tasks),
+                "copies": action.model.copies,
+            },
+        )
+    ]
+    for processor, each in action.model.processors.items():
+        before = known.model.processors.get(processor)
+        was = before.parked if before is not None else ""
+        if each.parked != was:
+            kind = "processor_parked" if each.parked else "processor_unparked"
+            data = {"processor": processor.number}
+            news.append(News(kind, job=action.job, reason=each.parked or action.reason, data=data))
+    return with_news(view, *news)
 
 
 def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> ClusterView:
@@ -115,8 +106,11 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
     state = JobState(action.state)
     was_deployed = job.was_deployed or state is JobState.DEPLOYED
     failure = job.failure or (action.reasons[0] if state is JobState.FAILED and action.reasons else "")
+    has_failed = bool(failure) and not job.failure
     job = replace(job, state=state, reasons=action.reasons, was_deployed=was_deployed, failure=failure)
     view = replace(view, jobs=put(view.jobs, job.name, job))
+    if has_failed:
+        view = unsettle(view, job.model.processors)
     reason = "; ".join(action.reasons) or None
     return with_news(view, News("job_status", job=job.name, reason=reason, data={"status": action.state}))
 
@@ -125,8 +119,9 @@ def _declare_lost(view: ClusterView, action: todo.DeclareLost, at_ms: int) -> Cl
     container = view.containers[action.container]
     # Its silence began when it was last heard; that the leader knows is of this moment.
     view = lost(view, container, action.reason, at_ms)
-    if container.slot is not None and container.is_bound and action.reason.startswith("silent"):
-        view = avoid(view, container.host, at_ms, container.slot, "a container there fell silent")
+    home = view.home(container.id)
+    if home is not None and action.reason.startswith("silent"):
+        view = avoid(view, container.host, at_ms, home, "a container there fell silent")
     if not action.may_return:
         view = gone(view, container.id, at_ms)
     return view
@@ -139,6 +134,48 @@ def _doubt_self(view: ClusterView, action: todo.DoubtSelf, at_ms: int) -> Cluste
     return with_news(
         view,
         News("leader_doubts_itself", reason=f"{action.silent} of {action.of} containers fell silent at once"),
+    )
+
+
+def _miss_active(view: ClusterView, action: todo.MissActive, at_ms: int) -> ClusterView:
+    return replace(view, lost_actives=put(view.lost_actives, action.processor, action.missed))
+
+
+def _prepare_handover(view: ClusterView, action: todo.PrepareHandover, at_ms: int) -> ClusterView:
+    handover = Handover(action.to_copy, action.container, at_ms, action.reason)
+    view = replace(view, handovers=put(view.handovers, action.processor, handover))
+    return with_news(
+        view,
+        News(
+            "handover_started",
+            job=action.processor.job,
+            copy=action.to_copy,
+            container=action.container,
+            host=view.containers[action.container].host,
+            reason=action.reason,
+            data={"processor": action.processor.number},
+        ),
+    )
+
+
+def _forget_handover(view: ClusterView, action: todo.ForgetHandover, at_ms: int) -> ClusterView:
+    view = replace(view, handovers=without(view.handovers, action.processor))
+    data = {"processor": action.processor.number}
+    return with_news(
+        view, News("handover_given_up", job=action.processor.job, reason=action.reason, data=data)
+    )
+
+
+def _settle(view: ClusterView, action: todo.Settle, at_ms: int) -> ClusterView:
+    return replace(view, unsettled=view.unsettled.difference(action.processors))
+
+
+def _answer(view: ClusterView, action: todo.Answer, at_ms: int) -> ClusterView:
+    commands = tuple(each for each in view.commands if each.number != action.number)
+    attempts = {place: each for place, each in view.attempts.items() if place not in action.clears}
+    view = replace(view, commands=commands, attempts=attempts)
+    return with_news(
+        view, News("command_answered", reason=action.said, data={"is_refused": action.is_refused})
     )
 
 
@@ -183,19 +220,29 @@ def _probe_port(view: ClusterView, action: todo.ProbePort, at_ms: int) -> Cluste
 def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -> ClusterView:
     request = view.requests[action.number]
     view = replace(view, requests=without(view.requests, action.number))
-    view = failed_attempt(
-        view, request.slot, at_ms, action.reason, counts=request.state is RequestState.GRANTED
-    )
-    if action.avoid:
-        view = avoid(view, action.avoid, at_ms, request.slot, action.reason)
+    if action.outcome is Outcome.EXPIRED:
+        counts = request.state is RequestState.GRANTED
+        view = failed_attempt(view, request.place, at_ms, action.reason, counts=counts)
+    if action.avoid and request.kind is not RequestKind.RESERVATION:
+        view = avoid(view, action.avoid, at_ms, request.place, action.reason)
+    job = view.jobs.get(job_of(request.place))
+    if request.kind is RequestKind.RESERVATION and isinstance(request.place, SlotId) and job is not None:
+        until = at_ms + 4 * job.policy.samehost_timeout_ms
+        view = replace(view, no_displacing=put(view.no_displacing, request.place.processor, until))
+    if isinstance(request.place, SlotId):
+        view = unsettle(view, (request.place.processor,)) if job is not None else view
     return with_news(
         view,
         News(
             "request_cancelled",
-            job=request.slot.processor.job,
-            copy=request.slot.copy,
+            job=job_of(request.place),
             host=request.host,
             reason=action.reason,
+            data={
+                "place": str(request.place),
+                "kind": request.kind.value,
+                "outcome": action.outcome.value,
+            },
         ),
     )
 
@@ -204,12 +251,18 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
     known = view.containers[action.container]
     view = with_news(
         view,
-        News("container_released", container=known.id, host=known.host, reason=action.reason),
+        News(
+            "container_released",
+            container=known.id,
+            host=known.host,
+            reason=action.reason,
+            data={"outcome": action.outcome.value, "place": str(known.place) if known.place else None},
+        ),
     )
-    if known.slot is not None and not known.is_bound and known.slot.processor.job in view.jobs:
+    if known.place is not None and action.outcome in _IN_VAIN and job_of(known.place) in view.jobs:
         # It never served: the next request for that place waits, or a full cluster would spin.
-        view = failed_attempt(view, known.slot, at_ms, action.reason, counts=False)
-    if action.reason.startswith("same-host"):
+        view = failed_attempt(view, known.place, at_ms, action.reason, counts=False)
+    if action.outcome is Outcome.SAME_HOST:
         view = with_news(
             view, News("same_host_refused", container=known.id, host=known.host, reason=action.reason)
         )
@@ -217,7 +270,7 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
 
 
 def _request_container(view: ClusterView, action: todo.RequestContainer, at_ms: int) -> ClusterView:
-    request = Request(action.number, action.slot, action.host, RequestState.ASKING, at_ms)
+    request = Request(action.number, action.place, action.host, action.kind, RequestState.ASKING, at_ms)
     view = replace(
         view,
         requests=put(view.requests, action.number, request),
@@ -227,20 +280,26 @@ def _request_container(view: ClusterView, action: todo.RequestContainer, at_ms: 
         view,
         News(
             "container_requested",
-            job=action.slot.processor.job,
-            copy=action.slot.copy,
+            job=job_of(action.place),
+            copy=action.place.copy if isinstance(action.place, SlotId) else None,
             host=action.host,
             reason=action.reason,
-            data={"processor": action.slot.processor.number},
+            data={"place": str(action.place), "kind": action.kind.value},
         ),
     )
 
 
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, int], ClusterView]]] = {
     todo.WriteRecords: _write_records,
+    todo.WriteModel: _write_model,
     todo.WriteStatus: _write_status,
     todo.DeclareLost: _declare_lost,
     todo.DoubtSelf: _doubt_self,
+    todo.MissActive: _miss_active,
+    todo.PrepareHandover: _prepare_handover,
+    todo.ForgetHandover: _forget_handover,
+    todo.Settle: _settle,
+    todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
     todo.SendAssign: _send_assign,
     todo.SendExit: _send_exit,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from appmaster.planning.changes import put, with_news, without
-from appmaster.planning.view import ClusterView, Container, News
+from appmaster.planning.actions import Kind, WriteRecords
+from appmaster.planning.changes import put, unsettle, with_news, without
+from appmaster.planning.view import ClusterView, Container, Failover, News
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role
 
 #: Phases worth an event when a replica enters them, by the name of that event.
@@ -47,26 +49,93 @@ def reported_phases(
     return with_news(view, *news) if news else view
 
 
-def followed_failover(view: ClusterView, container: Container) -> ClusterView:
-    """Return the view with the failover to ``container`` told as far as it has come.
+def changed_active(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
+    """Return the view with the story of a failover or hand-over begun, if the decision changes who is active."""
+    tasks = tuple(each.record.task for each in action.changes)
+    new = action.changes[0].record
+    old = view.records.get(new.task)
+    if new.active is None or (old is not None and old.record.epoch == new.epoch):
+        return view
+    to = new.placed.get(new.active, "")
+    missed = view.lost_actives.get(action.processor)
+    is_planned = action.kind is Kind.HANDOVER
+    if to not in view.containers or (missed is None and not is_planned):
+        return view
+    from_copy = old.record.active if old is not None and old.record.active is not None else new.active
+    before = missed.container if missed is not None else ""
+    if is_planned and old is not None:
+        before = old.record.placed.get(from_copy, "")
+    handover = view.handovers.get(action.processor)
+    reason = missed.reason if missed is not None and not is_planned else action.reason.split(":", 1)[0]
+    story = Failover(
+        processor=action.processor,
+        lost=before,
+        reason=reason,
+        from_copy=from_copy,
+        to_copy=new.active,
+        to=to,
+        detected_ms=missed.at_ms if missed is not None and not is_planned else at_ms,
+        tasks=tasks,
+        is_planned=is_planned,
+    )
+    view = replace(
+        view,
+        failovers=put(view.failovers, action.processor, story),
+        lost_actives=without(view.lost_actives, action.processor),
+        handovers=without(view.handovers, action.processor) if handover is not None else view.handovers,
+    )
+    if is_planned:
+        return view
+    data = {
+        "tasks": [each.partition for each in tasks],
+        "processor": action.processor.number,
+        "from": story.lost,
+        "to": to,
+        "from_copy": from_copy,
+        "to_copy": new.active,
+        "detected_ms": view.wall(story.detected_ms),
+        "to_in_sync": bool(action.data.get("in_sync", False)),
+        "policy": str(action.data.get("policy", "promote")),
+    }
+    common: dict[str, Any] = {
+        "job": action.processor.job,
+        "copy": new.active,
+        "container": to,
+        "host": view.containers[to].host,
+        "task_epoch": new.epoch,
+        "decision": action.decision,
+        "data": data,
+    }
+    news = [News("failover_started", reason=reason, **common)]
+    if not action.data.get("in_sync") and not action.data.get("in_place"):
+        why = str(action.data.get("without", action.reason))
+        news.append(News("failover_without_standby", reason=why, **common))
+    return with_news(view, *news)
 
-    It is finished when every task of the processor is active and each has committed input, or has no
-    input to commit.
+
+def followed_failovers(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view with every failover to ``container`` told as far as it has come."""
+    for failover in view.failovers.values():
+        if failover.to == container.id:
+            view = _followed(view, container, failover)
+    return view
+
+
+def _followed(view: ClusterView, container: Container, failover: Failover) -> ClusterView:
+    """Return the view with one failover told as far as it has come.
+
+    It is finished when every task is active and each has committed input, or has no input to commit; and when
+    the records have gone on to somebody else.
     """
-    slot = container.slot
-    if slot is None or not container.is_bound:
-        return view
-    failover = view.failovers.get(slot.processor)
-    if failover is None or failover.to != container.id:
-        return view
     phases = dict(failover.phases)
-    tasks = view.job_tasks(slot.processor)
     done = True
     times: dict[str, dict[str, int | None]] = {}
-    for task in tasks:
-        status = container.statuses.get(ReplicaId(task, slot.copy))
-        recorded = view.records[task].record
-        if status is None or status.role is not Role.ACTIVE or status.epoch != recorded.epoch:
+    for task in failover.tasks:
+        record = view.records[task].record
+        if record.active != failover.to_copy or record.placed.get(failover.to_copy) != container.id:
+            return replace(view, failovers=without(view.failovers, failover.processor))
+        status = container.statuses.get(ReplicaId(task, failover.to_copy))
+        if status is None or status.role is not Role.ACTIVE or status.epoch != record.epoch:
             done = False
             continue
         for phase, at_ms in {status.phase: status.since_ms, **status.entered}.items():
@@ -90,17 +159,17 @@ def followed_failover(view: ClusterView, container: Container) -> ClusterView:
         }
     if not done:
         updated = replace(failover, phases=phases)
-        return replace(view, failovers=put(view.failovers, slot.processor, updated))
-    view = replace(view, failovers=without(view.failovers, slot.processor))
+        return replace(view, failovers=put(view.failovers, failover.processor, updated))
+    view = replace(view, failovers=without(view.failovers, failover.processor))
     return with_news(
-        view,
+        unsettle(view, (failover.processor,)),
         News(
-            "failover_finished",
-            job=slot.processor.job,
-            copy=slot.copy,
+            "handover_finished" if failover.is_planned else "failover_finished",
+            job=failover.processor.job,
+            copy=failover.to_copy,
             container=container.id,
             host=container.host,
             reason=failover.reason,
-            data={"tasks": times, "from": failover.lost, "processor": slot.processor.number},
+            data={"tasks": times, "from": failover.lost, "processor": failover.processor.number},
         ),
     )

@@ -10,18 +10,42 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from appmaster.planning.model import JobModel
-from standby.model import Leftover, Phase, ProcessorId, ReplicaId, ReplicaStatus, SlotId, TaskId, TaskRecord
+from appmaster.planning.model import JobModel, JobSpec, Place, job_of
+from locality.hosts import HostInfo
+from standby.model import (
+    InputFailures,
+    Leftover,
+    Phase,
+    ProcessorId,
+    ReplicaId,
+    ReplicaStatus,
+    SlotId,
+    TaskId,
+    TaskRecord,
+)
+
+
+class OnExhausted(str, enum.Enum):
+    """What too many failures in the window do (`cluster-manager.container.retry.exhausted`)."""
+
+    FAIL = "fail"
+    PARK = "park"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a job asks of the planner; times in milliseconds."""
 
+    restarts: bool = False
+    """Policy ``restart`` (the steps of SEP-23) instead of ``promote``."""
+    samehost_timeout_ms: int = 5_000
+    """Policy ``restart``: how long a lost active's own host is asked for before a standby makes way."""
     heartbeat_timeout_ms: int = 2_000
     suspect_grace_ms: int = 3_000
     restore_delay_ms: int = 3_000
     """For how long at most lost copies wait for a failover under way to end."""
+    prepare_timeout_ms: int = 10_000
+    """How long a planned hand-over waits for the standby to be ready."""
     reconnect_grace_ms: int = 1_000
     """How long a container whose stream broke but whose port accepts may take to come back."""
     takeover_grace_ms: int = 5_000
@@ -29,7 +53,13 @@ class Policy:
     launch_timeout_ms: int = 90_000
     """From YARN's grant to the container's first message."""
     request_timeout_ms: int = 5_000
+    stop_timeout_ms: int = 10_000
+    """Policy ``restart``: how long a standby may take to stop before its process is ended."""
     host_affinity: bool = True
+    spread: tuple[str, ...] = ("cell", "rack")
+    """What the copies of a task should not share, most important first."""
+    locality_expiry_ms: int = 86_400_000
+    on_exhausted: OnExhausted = OnExhausted.FAIL
     retry_count: int = 8
     retry_window_ms: int = 300_000
     retry_backoff_ms: int = 500
@@ -37,6 +67,10 @@ class Policy:
     retry_backoff_max_ms: int = 15_000
     avoid_host_ms: int = 10_000
     """How long a host is not asked for after it fell silent, let a request expire or failed a launch."""
+    error_attempts: int = 3
+    """Failures at one committed offset after which a record is taken for poison."""
+    fails_on_error: bool = True
+    """Whether a poison record ends the job; else the containers give the record up."""
     lag_time_ms: int = 2_000
     in_sync_interval_ms: int = 500
     """In-sync sets of one processor are written at most this often."""
@@ -44,6 +78,8 @@ class Policy:
     """After which unanswered orders are sent again."""
     exit_timeout_ms: int = 5_000
     """How long a container may take to leave by itself before YARN is told to end it."""
+    quiet_ms: int = 3_000
+    """A mixed job waits so long after the last arrival before it begins with fewer containers than asked for."""
 
 
 class JobState(str, enum.Enum):
@@ -63,21 +99,34 @@ class Job:
 
     name: str
     run: str
+    spec: JobSpec
     model: JobModel
+    """The recorded model; of version 0 and empty before the first one is."""
     policy: Policy
+    revision: int = 1
+    """Of code and configuration: containers that run another one are replaced one by one."""
     is_wanted: bool = True
     """Requested state: deployed (True) or undeployed."""
     purge: bool = False
     """Undeployed for good: local state is to be removed too."""
     state: JobState = JobState.DEPLOYING
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What people should know although nothing is missing: an input that grew, for one."""
     was_deployed: bool = False
+    is_modelling: bool = False
+    """Its model is being written."""
     is_fencing: bool = False
     """While undeploying: the writers of its tasks are being fenced."""
     is_fenced: bool = False
     """While undeploying: every task's writer has been fenced."""
     failure: str = ""
     """Why the job was given up; empty while it was not."""
+
+    @property
+    def is_led(self) -> bool:
+        """Whether its tasks are to run: it is wanted, and was not given up."""
+        return self.is_wanted and not self.failure
 
 
 class Presence(str, enum.Enum):
@@ -114,9 +163,14 @@ class Container:
     pid: int = 0
     http_port: int = 0
     heard_ms: int = 0
-    slot: SlotId | None = None
-    """What it was requested for, until it is bound; then what it is bound to."""
-    is_bound: bool = False
+    place: Place | None = None
+    """What it was requested for; None when the leader that asked for it is no more."""
+    binding: str = ""
+    """The decision that is about to give it tasks; empty: none is being written."""
+    has_ended: bool = False
+    """Some replica of it has FAILED or was FENCED, as of the last report."""
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    """Job → the revision of it that this process runs."""
     is_warm: bool = False
     rss_bytes: int = 0
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
@@ -136,6 +190,18 @@ class Container:
     """Why it is suspected, or leaving."""
 
 
+class RequestKind(str, enum.Enum):
+    """Why a request names the host that it names."""
+
+    PREFERRED = "preferred"
+    """The host where the state lies, or where the copy was last."""
+    NAMED = "named"
+    """The best of the other hosts that are allowed."""
+    ANY = "any"
+    RESERVATION = "reservation"
+    """Policy ``restart``: the host of a standby that makes way."""
+
+
 class RequestState(str, enum.Enum):
     """How far a request for a container is."""
 
@@ -150,9 +216,10 @@ class Request:
 
     number: int
     """Our own number for it."""
-    slot: SlotId
+    place: Place
     host: str | None
     """The only host that will do, or None for any."""
+    kind: RequestKind
     state: RequestState
     since_ms: int
     skein_id: str = ""
@@ -180,21 +247,64 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
+class LostActive:
+    """An active that is missed, until its tasks have a new one."""
+
+    container: str
+    reason: str
+    """First word of why."""
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failover:
-    """A failover under way: kept to tell its story with times; decides nothing. Leader's clock."""
+    """A failover or hand-over under way: kept to tell its story with times; decides nothing. Leader's clock."""
 
     processor: ProcessorId
     lost: str
-    """The container that was lost."""
+    """The container that was active before."""
     reason: str
     from_copy: int
     to_copy: int
     to: str
     detected_ms: int
+    tasks: tuple[TaskId, ...] = ()
+    is_planned: bool = False
     recorded_ms: int = 0
     ordered_ms: int = 0
     phases: Mapping[tuple[TaskId, Phase], int] = field(default_factory=dict)
     """Unix milliseconds at which each task entered a phase, by the container's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A planned hand-over that is being prepared: the standby gets ready while the active goes on."""
+
+    to_copy: int
+    to: str
+    """The container that becomes active."""
+    since_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Somebody asks for something to be done now."""
+
+    number: int
+    operation: Operation
+    processor: ProcessorId | None = None
+    container: str = ""
+    copy: int | None = None
+
+
+class Operation(str, enum.Enum):
+    """What may be asked for; see `appmaster.planning.commands`."""
+
+    FAIL_OVER = "fail-over"
+    """Hand the active role of a processor, or of everything in a container, over to a standby."""
+    UNPARK = "unpark"
+    """Let a parked processor run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +337,31 @@ class ClusterView:
     records: Mapping[TaskId, Recorded] = field(default_factory=dict)
     writing: Mapping[TaskId, str] = field(default_factory=dict)
     """Tasks whose record is being written, with the decision; nothing else touches them meanwhile."""
+    assigned: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
+    """Container → the tasks that the records place there or move there, with their copy numbers: an index."""
     containers: Mapping[str, Container] = field(default_factory=dict)
     requests: Mapping[int, Request] = field(default_factory=dict)
-    hosts: tuple[str, ...] = ()
+    hosts: Mapping[str, HostInfo] = field(default_factory=dict)
     """Hosts that can be asked for by name."""
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Hosts that are to be empty (`standfast drain`), and why."""
     avoided: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Host → until when it is not asked for, and why."""
-    attempts: Mapping[SlotId, Attempts] = field(default_factory=dict)
+    attempts: Mapping[Place, Attempts] = field(default_factory=dict)
     failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
-    lost_actives: Mapping[ProcessorId, tuple[str, str, int]] = field(default_factory=dict)
-    """Processor → container, reason and time of the loss of its active, until it has a new one."""
+    handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
+    lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
+    crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)
+    """Deaths of processes at a task's committed offset, to be recorded with the task's next decision."""
+    no_displacing: Mapping[ProcessorId, int] = field(default_factory=dict)
+    """Policy ``restart``: a standby was stopped in vain; none makes way again before then."""
     in_sync_ms: Mapping[ProcessorId, int] = field(default_factory=dict)
     """When the in-sync set of a processor was last written."""
+    unsettled: frozenset[ProcessorId] = frozenset()
+    """Processors with something to do, or to wait for; the passes look at no others (design 3)."""
+    arrived_ms: Mapping[str, int] = field(default_factory=dict)
+    """Job → when a container of it came or went last."""
+    commands: tuple[Command, ...] = ()
     decisions: int = 0
     """How many decisions this leader took: gives ids."""
     sends: int = 0
@@ -253,44 +376,49 @@ class ClusterView:
         return at_ms + self.wall_offset_ms
 
     def job_tasks(self, processor: ProcessorId) -> tuple[TaskId, ...]:
-        """Return the tasks of a processor, in order."""
-        return self.jobs[processor.job].model.processors[processor]
+        """Return the tasks of a processor, in order; none when the model has no such processor (any more)."""
+        job = self.jobs.get(processor.job)
+        found = job.model.processors.get(processor) if job is not None else None
+        return found.tasks if found is not None else ()
 
-    def bound(self) -> dict[SlotId, Container]:
-        """Return every slot that is bound to a container which may hold roles."""
-        return {
-            each.slot: each
-            for each in self.containers.values()
-            if each.is_bound and each.slot is not None and each.presence in HOLDING
-        }
+    def processor_of(self, task: TaskId) -> ProcessorId | None:
+        """Return the processor that holds a task; None when the model has no such task."""
+        job = self.jobs.get(task.job)
+        return job.model.processor_of.get(task) if job is not None else None
 
-    def placements(self) -> dict[SlotId, str]:
-        """Return the host of every slot that is bound, kept for a suspect, or asked for by name.
+    def processors_in(self, container: str) -> frozenset[ProcessorId]:
+        """Return the processors that have a task assigned to a container."""
+        found = (self.processor_of(task) for task in self.assigned.get(container, ()))
+        return frozenset(each for each in found if each is not None)
 
-        This is what the same-host check looks at: a sibling that is about to be somewhere counts.
-        """
-        places = {each.slot: each.host for each in self.requests.values() if each.host is not None}
-        for each in self.containers.values():
-            if each.slot is not None and each.is_bound:
-                places[each.slot] = each.host
-        return places
+    def holder(self, container: str | None) -> Container | None:
+        """Return the container of that id if it may hold roles."""
+        found = self.containers.get(container) if container is not None else None
+        return found if found is not None and found.presence in HOLDING else None
 
-    def settled(self, processor: ProcessorId) -> tuple[Recorded, ...] | None:
-        """Return the processor's records, or None while one is missing or being written."""
-        found: list[Recorded] = []
-        for task in self.job_tasks(processor):
-            recorded = self.records.get(task)
-            if recorded is None or task in self.writing:
-                return None
-            found.append(recorded)
-        return tuple(found)
+    def is_free(self, container: Container) -> bool:
+        """Return whether a container lives and nothing is, or is about to be, placed there."""
+        return (
+            container.presence is Presence.LIVE
+            and not container.binding
+            and not self.assigned.get(container.id)
+        )
 
-    def active_slot(self, processor: ProcessorId) -> SlotId | None:
-        """Return the slot whose replicas are recorded active; None before the first one."""
-        recorded = self.records.get(self.job_tasks(processor)[0])
-        if recorded is None or recorded.record.active is None:
-            return None
-        return SlotId(processor, recorded.record.active)
+    def home(self, container: str) -> SlotId | None:
+        """Return the slot that a container is the home of: the one that most of its tasks belong to."""
+        counts: dict[SlotId, int] = {}
+        for task, copy in self.assigned.get(container, {}).items():
+            processor = self.processor_of(task)
+            if processor is not None:
+                slot = SlotId(processor, copy)
+                counts[slot] = counts.get(slot, 0) + 1
+        return min(counts, key=lambda slot: (-counts[slot], slot), default=None)
+
+    def job_of(self, container: Container) -> Job | None:
+        """Return the job that a container serves, or was asked for; None when neither is known."""
+        for task in self.assigned.get(container.id, ()):
+            return self.jobs.get(task.job)
+        return self.jobs.get(job_of(container.place)) if container.place is not None else None
 
     def processors(self) -> Iterator[tuple[Job, ProcessorId]]:
         """Yield every processor of every job."""

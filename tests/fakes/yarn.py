@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning import laws
 from appmaster.planning.apply import apply
-from appmaster.planning.model import build
+from appmaster.planning.model import JobModel, JobSpec
 from appmaster.planning.plan import plan
-from appmaster.planning.view import ClusterView, News, Policy, Recorded
-from standby.model import Phase, ReplicaStatus, Role, TaskId, Wanted
+from appmaster.planning.view import ClusterView, Command, News, Operation, Policy, Recorded
+from locality.hosts import HostInfo
+from standby.model import Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
 
 HEARTBEAT_MS = 500
 RESTORE_MS = 300
@@ -33,11 +35,14 @@ class Process:
     incarnation: int
     pid: int
     is_frozen: bool = False
+    is_scripted: bool = False
+    """Its replicas are as a test says, whatever it is told."""
     is_connected: bool = False
     number: int = 0
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict)
     wanted: tuple[Wanted, ...] = ()
     ready_ms: int = 0
+    revisions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,6 +52,7 @@ class FakeCluster:
     tasks: int = 4
     containers: int = 2
     standbys: int = 1
+    is_mixed: bool = False
     hosts: tuple[str, ...] = ("h1", "h2", "h3")
     capacity: int = 8
     policy: Policy = field(default_factory=Policy)
@@ -57,6 +63,13 @@ class FakeCluster:
         self.frozen: set[str] = set()
         self.processes: dict[str, Process] = {}
         self.waiting: dict[str, tuple[int, str | None]] = {}
+        self.model: JobModel | None = None
+        self.revision = 1
+        self.excluded: dict[str, str] = {}
+        self.said: list[todo.Answer] = []
+        self.serial_commands = 0
+        #: Containers that never confirm that a replica has stopped.
+        self.never_stops: set[str] = set()
         self.versions: dict[TaskId, Recorded] = {}
         self.news: list[News] = []
         self.actions: list[todo.Action] = []
@@ -74,13 +87,31 @@ class FakeCluster:
         """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say."""
         self.view = ClusterView()
         self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000 - self.now_ms))
-        model = build("job", "main", self.tasks, self.containers, self.standbys)
-        self.tell(happened.JobLoaded("job", "run1", model, self.policy))
-        self.tell(happened.HostsKnown(self.hosts))
+        self.load()
+        self.tell(happened.HostsKnown(tuple(HostInfo(each) for each in self.hosts)))
+        self.tell(happened.HostsExcluded(dict(self.excluded)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for process in self.processes.values():
             process.is_connected = False
             self.tell(happened.ContainerExpected(process.container, process.skein_id, self.now_ms))
+
+    def load(self, **changes: int) -> None:
+        """Tell the leader what is asked of the job; ``changes`` are of tasks, containers, standbys, revision."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        spec = JobSpec("main", self.tasks, self.containers, self.standbys, self.is_mixed)
+        self.tell(happened.JobLoaded("job", "run1", spec, self.model, self.policy, self.revision))
+
+    def exclude(self, *hosts: str) -> None:
+        """Have these hosts, and no others, emptied."""
+        self.excluded = dict.fromkeys(hosts, "drained by a test")
+        self.tell(happened.HostsExcluded(dict(self.excluded)))
+
+    def command(self, operation: Operation, processor: int | None = None, **more: Any) -> None:
+        """Ask the leader for something."""
+        self.serial_commands += 1
+        asked = ProcessorId("job", "main", processor) if processor is not None else None
+        self.tell(happened.Commanded(Command(self.serial_commands, operation, asked, **more)))
 
     def tell(self, event: happened.Event) -> None:
         """Fold one event into the view and check every law."""
@@ -104,6 +135,13 @@ class FakeCluster:
         """Carry out one action as the outside world would."""
         if isinstance(action, todo.WriteRecords):
             self._write(action)
+        elif isinstance(action, todo.WriteModel):
+            znode = -1 if self.model is None else self.model.znode
+            assert action.model.znode == znode, action
+            self.model = replace(action.model, znode=znode + 1)
+            self.tell(happened.ModelWritten("job", self.model))
+        elif isinstance(action, todo.Answer):
+            self.said.append(action)
         elif isinstance(action, todo.RequestContainer):
             self.serial += 1
             skein_id = f"s_{self.serial}"
@@ -114,15 +152,6 @@ class FakeCluster:
             self.kill(action.skein_id)
         elif isinstance(action, todo.ReleaseContainer):
             self.kill(action.skein_id)
-        elif isinstance(action, todo.SendAssign):
-            process = self.by_container(action.container)
-            if process is not None and self.can_hear(process):
-                process.number, process.wanted = action.number, action.replicas
-                process.ready_ms = self.now_ms + self.restore_ms
-        elif isinstance(action, todo.SendExit):
-            process = self.by_container(action.container)
-            if process is not None and self.can_hear(process):
-                self.kill(process.skein_id)
         elif isinstance(action, todo.ProbePort):
             process = self.by_container(action.container)
             self.tell(
@@ -130,6 +159,20 @@ class FakeCluster:
             )
         elif isinstance(action, todo.FenceTasks):
             self.tell(happened.TasksFenced(action.job))
+        elif isinstance(action, (todo.SendAssign, todo.SendExit)):
+            self._send(action)
+
+    def _send(self, action: todo.SendAssign | todo.SendExit) -> None:
+        process = self.by_container(action.container)
+        if process is None or not self.can_hear(process):
+            return
+        if isinstance(action, todo.SendExit):
+            self.kill(process.skein_id)
+            return
+        if action.replicas != process.wanted:
+            process.ready_ms = self.now_ms + self.restore_ms
+        process.number, process.wanted = action.number, action.replicas
+        process.revisions = {**dict(action.jobs), **process.revisions}
 
     def _write(self, action: todo.WriteRecords) -> None:
         if self.refuses_writes:
@@ -245,24 +288,11 @@ class FakeCluster:
                         tuple(process.replicas.values()),
                         (),
                         self.now_ms,
+                        process.revisions,
                     )
                 )
-            if process.wanted and self.now_ms >= process.ready_ms:
-                process.replicas = {
-                    str(each.replica): ReplicaStatus(
-                        each.replica,
-                        each.role,
-                        Phase.ACTIVE if each.role is Role.ACTIVE else Phase.TAILING,
-                        each.epoch,
-                        applied=10,
-                        end=10,
-                        lag_ms=0,
-                        input_committed=10,
-                        input_end=10,
-                        since_ms=self.now_ms,
-                    )
-                    for each in process.wanted
-                }
+            if not process.is_scripted:
+                self._obey(process)
             self.tell(
                 happened.ReportReceived(
                     process.container,
@@ -272,8 +302,31 @@ class FakeCluster:
                     True,
                     0,
                     self.now_ms,
+                    process.revisions,
                 )
             )
+
+    def _obey(self, process: Process) -> None:
+        names = {str(each.replica) for each in process.wanted}
+        if process.container not in self.never_stops:
+            process.replicas = {each: status for each, status in process.replicas.items() if each in names}
+        if self.now_ms >= process.ready_ms:
+            process.replicas.update({str(each.replica): self._status(each) for each in process.wanted})
+
+    def _status(self, wanted: Wanted) -> ReplicaStatus:
+        return ReplicaStatus(
+            wanted.replica,
+            wanted.role,
+            Phase.ACTIVE if wanted.role is Role.ACTIVE else Phase.TAILING,
+            wanted.epoch,
+            applied=10,
+            end=10,
+            lag_ms=0,
+            input_committed=10,
+            input_end=10,
+            since_ms=self.now_ms,
+            is_prepared=wanted.is_next,
+        )
 
     def run(self, milliseconds: int, step_ms: int = 100) -> None:
         """Let time pass, the leader turning at every step until it has nothing more to do."""

@@ -8,7 +8,7 @@ import pytest
 
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
-from appmaster.planning.model import build
+from appmaster.planning.model import JobSpec, propose
 from appmaster.planning.plan import plan
 from appmaster.planning.view import JobState, Policy, Presence
 from standby.model import Phase, ProcessorId, ReplicaId, Role, SlotId, TaskId
@@ -28,11 +28,14 @@ def cluster() -> FakeCluster:
 
 @pytest.mark.parametrize("standbys", [0, 1, 2])
 def test_model_of_five_tasks_on_three_containers(standbys: int) -> None:
-    model = build("job", "main", 5, 3, standbys)
-    assert [len(tasks) for tasks in model.processors.values()] == [2, 2, 1]
-    assert len(model.slots()) == 3 * (1 + standbys)
-    assert model.processors == build("job", "main", 5, 3, 0).processors
-    assert sorted(model.tasks()) == [TaskId("job", "main", each) for each in range(5)]
+    model = propose("job", JobSpec("main", 5, 3, standbys))
+    assert [len(each.tasks) for each in model.processors.values()] == [2, 2, 1]
+    assert len(model.slots) == 3 * (1 + standbys)
+    alone = propose("job", JobSpec("main", 5, 3, 0))
+    assert [each.tasks for each in model.processors.values()] == [
+        each.tasks for each in alone.processors.values()
+    ]
+    assert sorted(model.tasks) == [TaskId("job", "main", each) for each in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -42,17 +45,21 @@ def test_model_of_five_tasks_on_three_containers(standbys: int) -> None:
 def test_never_more_processors_than_tasks_and_never_an_empty_one(
     containers: int, tasks: int, standbys: int
 ) -> None:
-    model = build("job", "main", tasks, containers, standbys)
+    model = propose("job", JobSpec("main", tasks, containers, standbys))
     assert len(model.processors) == min(containers, tasks)
-    assert all(model.processors.values())
-    siblings = {slot.copy for slot in model.slots() if slot.processor == ProcessorId("job", "main", 0)}
+    assert all(each.tasks for each in model.processors.values())
+    siblings = {slot.copy for slot in model.slots if slot.processor == ProcessorId("job", "main", 0)}
     assert siblings == set(range(1 + standbys))
 
 
 def test_first_deploy_asks_for_every_active_before_any_standby() -> None:
     cluster = FakeCluster()
     cluster.run(100)
-    asked = [each.slot.copy for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    asked = [
+        each.place.copy
+        for each in cluster.actions
+        if isinstance(each, todo.RequestContainer) and isinstance(each.place, SlotId)
+    ]
     assert asked == [0, 0, 1, 1]
 
 
@@ -191,7 +198,7 @@ def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster
     ]
     assert released
     requests = [
-        each for each in cluster.actions if isinstance(each, todo.RequestContainer) and each.slot == slot
+        each for each in cluster.actions if isinstance(each, todo.RequestContainer) and each.place == slot
     ]
     assert len(requests) < 12, "backed off, no busy loop"
 
@@ -240,7 +247,7 @@ def test_leader_suspects_itself_first_when_most_fall_silent_at_once(cluster: Fak
 
 def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeCluster) -> None:
     job = cluster.view.jobs["job"]
-    cluster.tell(happened.JobLoaded("job", "run1", job.model, job.policy, is_wanted=False))
+    cluster.tell(happened.JobLoaded("job", "run1", job.spec, job.model, job.policy, is_wanted=False))
     cluster.run(3_000)
     order = [type(each).__name__ for each in cluster.actions]
     assert order.index("WriteRecords") < order.index("FenceTasks") < order.index("SendExit")
@@ -270,7 +277,7 @@ def test_standby_that_lags_leaves_the_in_sync_set_and_returns(cluster: FakeClust
     process = cluster.by_container(container)
     assert process is not None
     lagging = {name: replace(status, lag_ms=5_000, applied=5) for name, status in process.replicas.items()}
-    process.wanted, process.replicas = (), lagging
+    process.is_scripted, process.replicas = True, lagging
     cluster.run(1_000)
     assert cluster.versions[TaskId("job", "main", 0)].record.in_sync == (0,)
     assert cluster.view.jobs["job"].state is JobState.INCOMPLETE
@@ -288,7 +295,7 @@ def test_failed_replica_costs_its_container_and_fails_over(cluster: FakeCluster)
         name: replace(status, phase=Phase.FAILED, detail="step raised ValueError")
         for name, status in process.replicas.items()
     }
-    process.wanted = ()
+    process.is_scripted = True
     cluster.run(5_000)
     assert cluster.versions[TaskId("job", "main", 0)].record.active == 1
     assert cluster.is_whole()

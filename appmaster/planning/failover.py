@@ -1,0 +1,244 @@
+"""A lost active: who takes its place, by both policies (design 5; SEP-23, part 3). Pure.
+
+``promote``: the best standby becomes active where it is. ``restart``: the active is started again, on its own
+host if that can be had in time, else on the host of a standby that makes way: its locality is deleted and
+the active's set to that host (steps 3 and 4), it is stopped while the host is reserved by an empty
+container (5 and 6), and only when both are confirmed the active starts (7); the displaced standby
+then goes anywhere (8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from appmaster.planning.actions import Action, Kind, MissActive, WriteRecords
+from appmaster.planning.orders import is_up_to_date
+from appmaster.planning.turn import Cohort, Turn, activated
+from appmaster.planning.view import (
+    Container,
+    LostActive,
+    Presence,
+    RequestState,
+)
+from locality.history import forget
+from standby.model import Phase, ReplicaId, SlotId, TaskRecord
+
+
+def missed(turn: Turn) -> Iterator[Action]:
+    """Yield a note of every active that is lost and that this leader did not see being lost."""
+    for job, processor in turn.unsettled():
+        if not job.is_led or processor in turn.view.lost_actives:
+            continue
+        for cohort in turn.cohorts(job, processor) or ():
+            active = cohort.record.active
+            if active is None or turn.holder(cohort, active) is not None:
+                continue
+            container = cohort.record.placed.get(active, "")
+            if container or cohort.record.displaced is not None:
+                lost = LostActive(container, "gone-before-takeover", turn.view.now_ms)
+                yield MissActive(processor, lost)
+                break
+
+
+def poison(cohort: Cohort, turn: Turn) -> str:
+    """Return why the cohort's tasks would only fail again wherever they ran; empty when they would not."""
+    policy = cohort.job.policy
+    for each in cohort.recorded:
+        failures = turn.view.crashes.get(each.record.task) or each.record.failures
+        if failures is not None and policy.fails_on_error and failures.count >= policy.error_attempts:
+            return (
+                f"poison: {each.record.task} failed {failures.count} times at input offset "
+                f"{failures.offset}; the last time: {failures.reason}"
+            )
+    return ""
+
+
+def replace_lost(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the next step of replacing a lost active, if the policy has one that is due."""
+    record = cohort.record
+    if record.active is None or turn.holder(cohort, record.active) is not None or poison(cohort, turn):
+        return None
+    if record.displaced is not None:
+        return _go_on(turn, cohort, record.displaced)
+    return _displace(turn, cohort) if cohort.job.policy.restarts else _promote(turn, cohort)
+
+
+def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
+    """Return the copies that live, and those that are being moved, with their containers."""
+    record = cohort.record
+    found = [(copy, turn.holder(cohort, copy)) for copy in record.placed if copy != record.active]
+    found += [(copy, turn.view.holder(container)) for copy, container in record.moving.items()]
+    return [
+        (copy, holder)
+        for copy, holder in found
+        if holder is not None and holder.presence is Presence.LIVE and not holder.has_ended
+    ]
+
+
+def _promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the promotion of the best live copy, in place."""
+    candidates = _candidates(turn, cohort)
+    if not candidates:
+        return None
+    lost = cohort.record.active
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+    in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == holder.id
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        if record.placed.get(copy) != holder.id:
+            record = turn.placed(cohort, record, copy, holder, activates=False)
+        return activated(record, copy)
+
+    why = "in sync" if in_sync else "not in sync, but the least behind of those that live"
+    turn.add_load(holder.id, len(cohort.recorded), 0)
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        f"copy {lost} is lost; copy {copy} is {why}",
+        edit,
+        copy=copy,
+        from_copy=lost,
+        to_copy=copy,
+        in_sync=in_sync,
+        without="restoring: no standby was in sync",
+        policy="promote",
+    )
+
+
+def is_in_sync(cohort: Cohort, copy: int) -> bool:
+    """Return whether the records have a copy of every task in sync."""
+    return all(copy in each.record.in_sync for each in cohort.recorded)
+
+
+def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
+    """Return how good a copy is to make active, least is best: in sync, lag, warm, number.
+
+    Only what was reported under the present epoch or before counts; a copy that reported nothing is the
+    last. Where containers are mixed, the one with the fewest actives is the best of those in sync: the
+    tasks of a lost container spread over the others.
+    """
+    in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
+    load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
+    lag = 0
+    for each in cohort.recorded:
+        status = container.statuses.get(ReplicaId(each.record.task, copy))
+        records = status.lag_records if status is not None else None
+        lag += records if records is not None else 1 << 40
+    # A host that is to be empty is the last resort.
+    drained = int(container.host in turn.view.excluded)
+    return (drained if in_sync else 2, load, lag, 0 if container.is_warm else 1, copy)
+
+
+# ---- policy restart ----
+
+
+def _displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the steps 2 to 4: when the active's own host was not to be had in time, a standby makes way."""
+    view, record, policy = turn.view, cohort.record, cohort.job.policy
+    active = record.active
+    assert active is not None
+    slot = SlotId(cohort.processor, active)
+    lost = view.lost_actives.get(cohort.processor)
+    if lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
+        return None
+    if view.now_ms < view.no_displacing.get(cohort.processor, 0):
+        return None
+    if any(each.place == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
+        return None  # its own host was had, just in time
+    if any(each.place == slot for each in turn.free(cohort.job)):
+        return None
+    candidates = [each for each in _candidates(turn, cohort) if each[0] not in record.moving]
+    if not candidates:
+        return None
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        record = turn.remembered(cohort, record, active)
+        hosts = {each: host for each, host in record.hosts.items() if each != copy}
+        return replace(
+            record,
+            hosts={**hosts, active: holder.host},
+            history=forget(record.history, holder.host),
+            displaced=copy,
+        )
+
+    return turn.decide(
+        cohort,
+        Kind.DISPLACE,
+        f"copy {active} was not to be had on its own host in {policy.samehost_timeout_ms} ms; copy {copy} makes "
+        f"way on {holder.host}",
+        edit,
+        copy=copy,
+        host=holder.host,
+        in_sync=is_in_sync(cohort, copy),
+    )
+
+
+def _go_on(turn: Turn, cohort: Cohort, displaced: int) -> WriteRecords | None:
+    """Return the steps after a standby began to make way: the active's start, or the standby's return."""
+    view, record = turn.view, cohort.record
+    active = record.active
+    assert active is not None
+    host = record.hosts.get(active, "")
+    reserved = reservation(turn, cohort, host)
+    if reserved is not None and has_stopped(turn, cohort, displaced):
+        in_sync = is_in_sync(cohort, displaced)
+
+        def start(record: TaskRecord) -> TaskRecord:
+            record = turn.dropped(cohort, record, displaced)
+            record = replace(record, displaced=None, history=forget(record.history, host))
+            return turn.placed(cohort, record, active, reserved, activates=True)
+
+        return turn.decide(
+            cohort,
+            Kind.FAILOVER,
+            f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there",
+            start,
+            container=reserved,
+            copy=active,
+            from_copy=active,
+            to_copy=active,
+            in_sync=in_sync,
+            without="restoring: the standby that made way was not in sync",
+            policy="restart",
+        )
+    if reserved is None and view.now_ms < view.no_displacing.get(cohort.processor, 0):
+
+        def stay(record: TaskRecord) -> TaskRecord:
+            hosts = {each: where for each, where in record.hosts.items() if each != active}
+            return replace(record, displaced=None, hosts={**hosts, displaced: host})
+
+        return turn.decide(
+            cohort,
+            Kind.RESTORE,
+            f"{host} could not be reserved: copy {displaced} is restored in place",
+            stay,
+            copy=displaced,
+        )
+    return None
+
+
+def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
+    """Return the empty container that holds ``host`` for the cohort's active, if it is there already."""
+    found = [
+        each
+        for each in turn.free(cohort.job)
+        if each.host == host and each.id not in cohort.record.placed.values()
+    ]
+    slot = SlotId(cohort.processor, cohort.record.active or 0)
+    return min(found, key=lambda each: (each.place != slot, each.id), default=None)
+
+
+def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
+    """Return whether nothing of the displaced copy runs any more, as confirmed by its container or YARN.
+
+    Silence confirms nothing: a suspect counts as running until it is known to be dead (Invariant 2).
+    """
+    container = turn.view.containers.get(cohort.record.placed.get(displaced, ""))
+    if container is None:
+        return True
+    if container.presence is not Presence.LIVE or not is_up_to_date(turn.view, container):
+        return False
+    statuses = (container.statuses.get(ReplicaId(task, displaced)) for task in cohort.tasks)
+    return all(status is None or status.phase is Phase.CLOSED for status in statuses)

@@ -1,0 +1,158 @@
+"""Planned changes of active: prepared while the active goes on, then decided (never a failure). Pure.
+
+Reasons: somebody asked, the active's host is to be empty, its container runs an older revision, its copy or its
+container is not where the model wants it, mixed containers are out of balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
+from appmaster.planning.failover import fitness, is_in_sync
+from appmaster.planning.placing import hand_over, mixed_containers
+from appmaster.planning.turn import Cohort, Turn
+from appmaster.planning.upgrade import is_current, next_container
+from appmaster.planning.view import Container, Job, Presence
+from standby.model import ProcessorId
+
+#: So many hand-overs are under way at once, at most: each of them takes processor time from all.
+MOST_AT_ONCE: Final = 4
+
+
+def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHandover | None:
+    """Return the decision that a prepared hand-over is waiting for, or its end when it leads nowhere."""
+    processor = cohorts[0].processor
+    handover = turn.view.handovers.get(processor)
+    if handover is None:
+        return None
+    container = turn.view.holder(handover.to)
+    ready = [each for each in cohorts if _leads_to(each, handover.to_copy, handover.to)]
+    if container is None or container.presence is not Presence.LIVE or not ready:
+        return ForgetHandover(processor, f"{handover.to} cannot take over any more")
+    waited = turn.view.now_ms - handover.since_ms
+    for cohort in ready:
+        is_tailing = turn.is_tailing(cohort, handover.to_copy, container)
+        statuses = list(turn.statuses(cohort, handover.to_copy, container))
+        is_prepared = is_tailing and all(each is not None and each.is_prepared for each in statuses)
+        if is_prepared or (is_tailing and waited >= cohort.job.policy.prepare_timeout_ms):
+            return hand_over(turn, cohort, handover.to_copy, container, handover.reason)
+        if waited >= 2 * cohort.job.policy.prepare_timeout_ms:
+            return ForgetHandover(processor, f"copy {handover.to_copy} fell behind meanwhile")
+    return None
+
+
+def _leads_to(cohort: Cohort, copy: int, container: str) -> bool:
+    record = cohort.record
+    if record.active is None or record.displaced is not None:
+        return False
+    if record.moving.get(copy) == container:
+        return copy == record.active
+    return record.placed.get(copy) == container and copy != record.active
+
+
+def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
+    """Return the beginning of a planned hand-over that the state of things calls for."""
+    processor = cohorts[0].processor
+    if processor in turn.view.handovers or turn.preparing >= MOST_AT_ONCE:
+        return None
+    for cohort in cohorts:
+        record = cohort.record
+        if record.active is None or record.displaced is not None:
+            continue
+        holder = turn.holder(cohort, record.active)
+        if holder is None or holder.presence is not Presence.LIVE:
+            continue
+        filled = turn.view.holder(record.moving.get(record.active))
+        if filled is not None:
+            if turn.is_tailing(cohort, record.active, filled):
+                return _prepared(turn, processor, record.active, filled, "moved: the new copy is in sync")
+            continue
+        reason = _reason(turn, cohort, holder)
+        target = best_standby(turn, cohort, reason) if reason else None
+        if target is not None:
+            return _prepared(turn, processor, *target, reason)
+    return None
+
+
+def _prepared(
+    turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: str
+) -> PrepareHandover:
+    turn.preparing += 1
+    return PrepareHandover(processor, copy, container.id, reason)
+
+
+def _reason(turn: Turn, cohort: Cohort, holder: Container) -> str:
+    """Return why the active should be another copy; empty when it should not."""
+    if cohort.record.active not in cohort.copies:
+        return "model: the active's copy is not in the job model any more"
+    if holder.host in turn.view.excluded:
+        return f"drained: {holder.host} is to be empty"
+    is_outdated = not is_current(cohort.job, holder) and len(cohort.copies) > 1
+    # Its processor's standbys are started anew before.
+    if is_outdated and holder.id == next_container(turn, cohort.job):
+        return f"upgrade: revision {cohort.job.revision} is to run"
+    return ""
+
+
+def best_standby(
+    turn: Turn, cohort: Cohort, reason: str = "", copy: int | None = None
+) -> tuple[int, Container] | None:
+    """Return the standby that should take over as planned, or ``copy`` if it can; None when none is in sync."""
+    found = [
+        (each, holder)
+        for each in cohort.record.placed
+        if each != cohort.record.active
+        and (copy is None or each == copy)
+        and (holder := turn.holder(cohort, each)) is not None
+        and holder.presence is Presence.LIVE
+        and is_in_sync(cohort, each)
+        and turn.is_tailing(cohort, each, holder)
+        and (copy is not None or (holder.host not in turn.view.excluded and each in cohort.copies))
+    ]
+    if reason.startswith("upgrade") and not cohort.job.model.is_mixed:
+        found = [each for each in found if is_current(cohort.job, each[1])]
+    return min(
+        found,
+        key=lambda each: (not is_current(cohort.job, each[1]), *fitness(turn, cohort, *each)),
+        default=None,
+    )
+
+
+def balance(turn: Turn, job: Job) -> Iterator[Action]:
+    """Yield one hand-over that evens out the actives of a mixed job in which everything else is settled.
+
+    After a failover the survivors have more of them, and the container that came back has none.
+    """
+    if not job.model.is_mixed or not job.is_led or turn.view.handovers:
+        return
+    loads = turn.loads()
+    live = mixed_containers(turn, job)
+    if len(live) < 2:
+        return
+    fewest = min(loads.get(each.id, (0, 0))[0] for each in live)
+    for most in sorted(live, key=lambda each: (-loads.get(each.id, (0, 0))[0], each.id)):
+        if loads.get(most.id, (0, 0))[0] - fewest < 2:
+            return
+        for task, held in turn.view.assigned.get(most.id, {}).items():
+            record = turn.view.records[task].record
+            if record.active != held or task.job != job.name:
+                continue
+            for copy in record.in_sync:
+                other = turn.view.holder(record.placed.get(copy))
+                is_better = (
+                    other is not None
+                    and copy != held
+                    and other in live
+                    and loads.get(most.id, (0, 0))[0] - loads.get(other.id, (0, 0))[0] >= 2
+                )
+                if is_better and other is not None:
+                    yield _prepared(
+                        turn,
+                        job.model.processor_of[task],
+                        copy,
+                        other,
+                        "balance: its container has fewer actives",
+                    )
+                    return

@@ -1,0 +1,298 @@
+"""What the passes of one turn share: tasks by where they are, and what this turn has given away. Pure.
+
+Tasks of one processor are placed together, but while a job's model changes some of them may still be
+elsewhere. A *cohort* is those that are placed alike; it is what a decision is about. A settled processor is one
+cohort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from appmaster.planning.actions import Change, Kind, WriteRecords
+from appmaster.planning.view import ClusterView, Container, Job, Presence, Recorded, RequestState
+from locality.history import remember
+from locality.hosts import HostInfo
+from locality.question import Sibling
+from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role, SlotId, TaskId, TaskRecord
+
+#: A task that has no record yet.
+_NO_VERSION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Tasks of one processor that are placed alike."""
+
+    job: Job
+    processor: ProcessorId
+    copies: tuple[int, ...]
+    """The copies that the model asks for."""
+    recorded: tuple[Recorded, ...]
+
+    @property
+    def record(self) -> TaskRecord:
+        """The first task's record: for placement it speaks for all of them."""
+        return self.recorded[0].record
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """Its tasks."""
+        return tuple(each.record.task for each in self.recorded)
+
+
+def placement(record: TaskRecord) -> tuple[object, ...]:
+    """Return what the tasks of a cohort have in common."""
+    return (
+        record.active,
+        tuple(sorted(record.placed.items())),
+        tuple(sorted(record.moving.items())),
+        record.displaced,
+    )
+
+
+class Turn:
+    """One turn's look at the view, and what the turn has decided so far."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view: Final = view
+        #: Containers that a decision of this turn fills.
+        self.taken: set[str] = set()
+        self.decided = 0
+        self.preparing = len(view.handovers)
+        self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
+        self._free: list[Container] | None = None
+        self._loads: dict[str, list[int]] | None = None
+
+    # ---- what is where ----
+
+    def unsettled(self) -> Iterator[tuple[Job, ProcessorId]]:
+        """Yield the processors with something to do or to wait for, in order."""
+        for processor in sorted(self.view.unsettled):
+            job = self.view.jobs.get(processor.job)
+            if job is not None and processor in job.model.processors:
+                yield job, processor
+
+    def cohorts(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
+        """Return a processor's tasks, grouped; None while a record of it is being written."""
+        if processor not in self._cohorts:
+            self._cohorts[processor] = self._grouped(job, processor)
+        return self._cohorts[processor]
+
+    def _grouped(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
+        model = job.model.processors[processor]
+        groups: dict[tuple[object, ...], list[Recorded]] = {}
+        for task in model.tasks:
+            if task in self.view.writing:
+                return None
+            recorded = self.view.records.get(task) or Recorded(TaskRecord(task, None, 0), _NO_VERSION)
+            groups.setdefault(placement(recorded.record), []).append(recorded)
+        return tuple(Cohort(job, processor, model.copies, tuple(each)) for each in groups.values())
+
+    def holder(self, cohort: Cohort, copy: int) -> Container | None:
+        """Return the container that holds a copy, if it may hold roles."""
+        return self.view.holder(cohort.record.placed.get(copy))
+
+    def is_kept(self, cohort: Cohort, copy: int) -> bool:
+        """Return whether a suspected container keeps a copy's place for a while: it may come back with its state."""
+        found = self.view.containers.get(cohort.record.placed.get(copy, ""))
+        return found is not None and found.presence is Presence.SUSPECT
+
+    def statuses(self, cohort: Cohort, copy: int, container: Container) -> Iterator[ReplicaStatus | None]:
+        """Yield what the container says of each task's copy under the present epoch; None when it says nothing."""
+        for each in cohort.recorded:
+            status = container.statuses.get(ReplicaId(each.record.task, copy))
+            yield status if status is not None and status.epoch == each.record.epoch else None
+
+    def is_tailing(self, cohort: Cohort, copy: int, container: Container) -> bool:
+        """Return whether every task's copy there is a standby within the lag policy."""
+        bound = cohort.job.policy.lag_time_ms
+        return all(
+            status is not None
+            and status.role is Role.STANDBY
+            and status.phase is Phase.TAILING
+            and status.lag_ms is not None
+            and status.lag_ms <= bound
+            for status in self.statuses(cohort, copy, container)
+        )
+
+    def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
+        """Return the container that a slot's tasks belong in; None when there is none yet."""
+        best: tuple[int, str] | None = None
+        for cohort in cohorts:
+            for holder in (
+                self.holder(cohort, slot.copy),
+                self.view.holder(cohort.record.moving.get(slot.copy)),
+            ):
+                if holder is not None and self.view.home(holder.id) == slot:
+                    rank = (-len(self.view.assigned.get(holder.id, ())), holder.id)
+                    best = rank if best is None else min(best, rank)
+        return self.view.containers[best[1]] if best is not None else None
+
+    def hosts_of_copies(self, cohort: Cohort, but: int) -> dict[str, str]:
+        """Return host → copy there, for every other copy of the tasks: placed, being moved, or kept for a suspect.
+
+        A container that YARN ended, or that was told to leave, holds nobody up.
+        """
+        found: dict[str, str] = {}
+        for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
+            known = self.view.containers.get(container)
+            if copy != but and known is not None and known.host:
+                found[known.host] = f"{cohort.processor}#{copy}"
+        return found
+
+    def siblings(self, cohorts: Iterable[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
+        """Return where the other copies of a slot's tasks are, or are about to be (the same-host check)."""
+        found: dict[str, str] = {}
+        for cohort in cohorts:
+            displaced = cohort.record.displaced
+            gone = f"{cohort.processor}#{displaced}" if displaced is not None else None
+            others = self.hosts_of_copies(cohort, slot.copy)
+            found.update({host: label for host, label in others.items() if label != gone})
+        for request in self.view.requests.values():
+            other = request.place
+            if (
+                isinstance(other, SlotId)
+                and other.processor == slot.processor
+                and other.copy != slot.copy
+                and request.host is not None
+                and request.state is not RequestState.ASKING
+            ):
+                found.setdefault(request.host, str(other))
+        return tuple(Sibling(label, self.host(host)) for host, label in found.items())
+
+    def host(self, name: str) -> HostInfo:
+        """Return what is known of a host; a container may come from one that nobody knew by name."""
+        return self.view.hosts.get(name) or HostInfo(name)
+
+    # ---- containers to give away ----
+
+    def free(self, job: Job) -> list[Container]:
+        """Return the containers of a job that nothing is placed in, nor was by this turn."""
+        if self._free is None:
+            self._free = [each for each in self.view.containers.values() if self.view.is_free(each)]
+        return [
+            each
+            for each in self._free
+            if each.id not in self.taken and (self.view.job_of(each) or job).name == job.name
+        ]
+
+    def take(self, container: Container) -> None:
+        """Give a container away for this turn."""
+        self.taken.add(container.id)
+
+    def loads(self) -> dict[str, list[int]]:
+        """Return container → [actives, copies] placed there, this turn's decisions included by `add_load`."""
+        if self._loads is None:
+            self._loads = {
+                each: [
+                    sum(self.view.records[task].record.active == copy for task, copy in held.items()),
+                    len(held),
+                ]
+                for each, held in self.view.assigned.items()
+            }
+        return self._loads
+
+    def add_load(self, container: str, actives: int, copies: int) -> None:
+        """Count what this turn places in a container."""
+        load = self.loads().setdefault(container, [0, 0])
+        load[0] += actives
+        load[1] += copies
+
+    # ---- decisions ----
+
+    def decide(
+        self,
+        cohort: Cohort,
+        kind: Kind,
+        reason: str,
+        edit: Callable[[TaskRecord], TaskRecord],
+        *,
+        container: Container | None = None,
+        copy: int | None = None,
+        **data: Any,
+    ) -> WriteRecords | None:
+        """Return the decision that changes each record of a cohort by ``edit``; None when it changes nothing."""
+        decision = f"{self.view.epoch}-{self.view.decisions + 1 + self.decided}"
+        changes = tuple(
+            Change(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
+            for old in cohort.recorded
+            for new in (self._with_crash(edit(old.record)),)
+            if new != old.record
+        )
+        if not changes:
+            return None
+        self.decided += 1
+        if container is not None:
+            self.take(container)
+        return WriteRecords(
+            decision,
+            cohort.processor,
+            changes,
+            kind,
+            reason,
+            container.id if container is not None else "",
+            copy,
+            data,
+        )
+
+    def _with_crash(self, record: TaskRecord) -> TaskRecord:
+        crash = self.view.crashes.get(record.task)
+        return record if crash is None else replace(record, failures=crash)
+
+    def remembered(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
+        """Return the record with the host that a copy leaves in its history."""
+        host = record.hosts.get(copy, "")
+        if not host:
+            return record
+        container = self.view.containers.get(record.placed.get(copy, ""))
+        status = container.statuses.get(ReplicaId(record.task, copy)) if container is not None else None
+        history = remember(
+            record.history,
+            host,
+            self.view.wall(self.view.now_ms),
+            status.applied if status is not None else None,
+            expiry_ms=cohort.job.policy.locality_expiry_ms,
+        )
+        return replace(record, history=history)
+
+    def placed(
+        self, cohort: Cohort, record: TaskRecord, copy: int, container: Container, *, activates: bool
+    ) -> TaskRecord:
+        """Return the record with ``copy`` placed in ``container``; under a new epoch if that ``activates`` it."""
+        record = self.remembered(cohort, record, copy)
+        record = replace(
+            record,
+            placed={**record.placed, copy: container.id},
+            hosts={**record.hosts, copy: container.host},
+            moving=_without(record.moving, copy),
+            in_sync=tuple(each for each in record.in_sync if each != copy),
+        )
+        return activated(record, copy) if activates else record
+
+    def dropped(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
+        """Return the record without a copy; where it was is remembered."""
+        record = self.remembered(cohort, record, copy)
+        return replace(
+            record,
+            placed=_without(record.placed, copy),
+            moving=_without(record.moving, copy),
+            in_sync=tuple(each for each in record.in_sync if each != copy),
+        )
+
+
+def activated(record: TaskRecord, copy: int) -> TaskRecord:
+    """Return the record in which ``copy`` is active under the next epoch."""
+    stays = {each for each in record.in_sync if each != record.active}
+    return replace(
+        record,
+        active=copy,
+        epoch=record.epoch + 1,
+        in_sync=tuple(sorted({*stays, copy})),
+    )
+
+
+def _without(mapping: Any, key: int) -> dict[int, str]:
+    return {each: value for each, value in mapping.items() if each != key}

@@ -1,0 +1,76 @@
+"""Rolling upgrade: containers of an older revision are started anew one by one, standbys first. Pure.
+
+A process loads a job's code once, so new code needs a new container. One processor at a time (one container
+at a time where they are mixed), and only while everything else of the job is whole: its standbys are started
+anew, one of them takes over as planned, and the former active follows. A job without standbys has its copy
+filled in a new container first (`appmaster.planning.placing`). Rolling back is an upgrade to the former
+definition. Ids, offsets and fences stay.
+"""
+
+from __future__ import annotations
+
+from appmaster.planning.turn import Cohort, Turn
+from appmaster.planning.view import Container, Job, Presence
+
+
+def is_current(job: Job, container: Container) -> bool:
+    """Return whether a container runs the job's present revision, or none of it yet."""
+    return container.revisions.get(job.name, job.revision) == job.revision
+
+
+def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
+    """Return whether a standby's container is the one to be started anew now."""
+    job = cohort.job
+    return len(cohort.copies) > 1 and not is_current(job, holder) and holder.id == next_container(turn, job)
+
+
+def next_container(turn: Turn, job: Job) -> str | None:
+    """Return the outdated container to be started anew next; None when none may be at present.
+
+    Standbys' containers come before actives' within a processor; none is taken while a copy anywhere in the
+    job is missing or not in sync, but for those of that container itself.
+    """
+    outdated = [
+        each
+        for each in turn.view.containers.values()
+        if each.presence is Presence.LIVE and not is_current(job, each) and turn.view.assigned.get(each.id)
+    ]
+    outdated = [each for each in outdated if (found := turn.view.job_of(each)) and found.name == job.name]
+    if not outdated:
+        return None
+    chosen = min(outdated, key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id))
+    return chosen.id if _rest_is_whole(turn, job, chosen) else None
+
+
+def _first(turn: Turn, container: Container) -> object:
+    if (job := turn.view.job_of(container)) is not None and job.model.is_mixed:
+        # Begun ones first: those that gave their actives away already.
+        return _actives(turn, container)
+    return min(turn.view.processors_in(container.id))
+
+
+def _actives(turn: Turn, container: Container) -> int:
+    held = turn.view.assigned.get(container.id, {})
+    return sum(turn.view.records[task].record.active == copy for task, copy in held.items())
+
+
+def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
+    """Return whether every copy of the job is in place and in sync, those in ``chosen`` aside."""
+    for processor in turn.view.unsettled:
+        if processor.job != job.name or processor not in job.model.processors:
+            continue
+        if job.model.processors[processor].parked:
+            continue
+        for cohort in turn.cohorts(job, processor) or ():
+            for copy in cohort.copies:
+                holder = turn.holder(cohort, copy)
+                if holder is not None and holder.id == chosen.id:
+                    continue
+                if holder is None or any(copy not in each.record.in_sync for each in cohort.recorded):
+                    # In a mixed job the chosen one's own copies are given up one after the other.
+                    if holder is None and job.model.is_mixed and chosen.host == cohort.record.hosts.get(copy):
+                        continue
+                    return False
+        if turn.cohorts(job, processor) is None:
+            return False
+    return True

@@ -1,0 +1,478 @@
+"""The planner where a running job changes: its model, its hosts, its code, its policy, its failures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning import actions as todo
+from appmaster.planning import events as happened
+from appmaster.planning.actions import Kind
+from appmaster.planning.plan import plan
+from appmaster.planning.view import JobState, OnExhausted, Operation, Policy, RequestKind
+from standby.model import InputFailures, Phase, TaskId
+from tests.fakes.yarn import FakeCluster, Process
+
+
+def deployed(**more: object) -> FakeCluster:
+    """Return a cluster whose job is deployed, its story so far forgotten."""
+    cluster = FakeCluster(**more)  # type: ignore[arg-type]
+    cluster.run(8_000)
+    assert cluster.is_whole(), cluster.view.jobs["job"]
+    assert plan(cluster.view) == ()
+    cluster.actions.clear()
+    cluster.news.clear()
+    return cluster
+
+
+def actives(cluster: FakeCluster) -> dict[int, str]:
+    """Return task → the container in which it is active."""
+    return {task.partition: cluster.active_process(task.partition).container for task in cluster.versions}
+
+
+def decided(cluster: FakeCluster) -> list[Kind]:
+    """Return the kinds of all decisions, in order."""
+    return [each.kind for each in cluster.actions if isinstance(each, todo.WriteRecords)]
+
+
+def settles(cluster: FakeCluster, milliseconds: int = 30_000) -> None:
+    """Let time pass until the job is whole and the planner quiet."""
+    cluster.run(milliseconds)
+    assert cluster.is_whole(), (cluster.view.jobs["job"], cluster.versions)
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    assert plan(cluster.view) == ()
+
+
+def host_of(cluster: FakeCluster, container: str) -> str:
+    process = cluster.by_container(container)
+    assert process is not None
+    return process.host
+
+
+# ---- the job model changes (SEP-23, part 2; acceptance A3) ----
+
+
+def test_hot_standby_switched_on_moves_no_active() -> None:
+    cluster = deployed(standbys=0)
+    before = actives(cluster)
+    cluster.load(standbys=1)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert Kind.FAILOVER not in decided(cluster)
+    assert Kind.HANDOVER not in decided(cluster)
+    assert len(cluster.processes) == 4
+
+
+def test_more_and_fewer_standbys_leave_actives_where_they_are() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    # The active is copy 1 somewhere: it is not the one to go.
+    cluster.kill(cluster.active_process(0).skein_id)
+    settles(cluster)
+    before = actives(cluster)
+    cluster.load(standbys=2)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert len(cluster.processes) == 6
+    cluster.load(standbys=0)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert len(cluster.processes) == 2
+    assert "container_lost" not in [each.kind for each in cluster.news if each.data.get("role") == "standby"]
+
+
+def test_more_containers_take_tasks_over_without_a_restart_of_any() -> None:
+    cluster = deployed(tasks=6, containers=2, hosts=("h1", "h2", "h3", "h4"))
+    before = {each.container for each in cluster.processes.values()}
+    owners = actives(cluster)
+    cluster.load(containers=3)
+    settles(cluster, 60_000)
+    assert before <= {each.container for each in cluster.processes.values()}
+    assert len(cluster.processes) == 6
+    # Two of six tasks move, and they move by a planned hand-over from a copy that was filled before.
+    moved = [task for task, container in actives(cluster).items() if owners[task] != container]
+    assert len(moved) == 2
+    assert Kind.FAILOVER not in decided(cluster)
+    assert Counter(actives(cluster).values()) == Counter({each: 2 for each in set(actives(cluster).values())})
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_fewer_containers_give_their_tasks_to_the_others() -> None:
+    cluster = deployed(tasks=6, containers=3, hosts=("h1", "h2", "h3", "h4"))
+    owners = actives(cluster)
+    cluster.load(containers=2)
+    settles(cluster, 60_000)
+    assert len(cluster.processes) == 4
+    assert sum(owners[task] != container for task, container in actives(cluster).items()) == 2
+    assert Kind.FAILOVER not in decided(cluster)
+
+
+def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
+    cluster = deployed(tasks=4)
+    owners = actives(cluster)
+    cluster.load(tasks=6)
+    settles(cluster)
+    now = actives(cluster)
+    assert {task: now[task] for task in owners} == owners
+    assert set(now) == set(range(6))
+    assert len(cluster.processes) == 4
+
+
+def test_model_is_the_same_after_a_leader_change() -> None:
+    cluster = deployed(tasks=6, containers=2)
+    cluster.load(containers=3)
+    cluster.run(3_000)
+    model = cluster.view.jobs["job"].model
+    cluster.elect(2)
+    assert cluster.view.jobs["job"].model == model
+    settles(cluster, 60_000)
+
+
+# ---- planned hand-over, drain ----
+
+
+def test_planned_failover_prepares_the_standby_and_is_no_failure() -> None:
+    cluster = deployed()
+    before = actives(cluster)
+    cluster.command(Operation.FAIL_OVER, 0)
+    settles(cluster)
+    after = actives(cluster)
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    assert not cluster.said[0].is_refused
+    kinds = cluster.kinds()
+    assert (
+        kinds.index("handover_started") < kinds.index("decided_handover") < kinds.index("handover_finished")
+    )
+    assert not {"container_lost", "failover_started"} & set(kinds)
+    assert len({each.container for each in cluster.processes.values()}) == 4
+
+
+def test_command_that_cannot_be_obeyed_says_why() -> None:
+    cluster = deployed(standbys=0)
+    cluster.command(Operation.FAIL_OVER, 0)
+    cluster.command(Operation.UNPARK, 0)
+    cluster.command(Operation.FAIL_OVER, container="nobody")
+    cluster.run(500)
+    assert all(each.is_refused for each in cluster.said)
+    assert "no standby is in sync" in cluster.said[0].said
+    assert "is not parked" in cluster.said[1].said
+    assert "nobody" in cluster.said[2].said
+
+
+def test_drained_host_is_emptied_actives_first_and_nobody_fails() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    host = cluster.active_process(0).host
+    cluster.exclude(host)
+    settles(cluster)
+    assert host not in {each.host for each in cluster.processes.values()}
+    kinds = decided(cluster)
+    assert Kind.HANDOVER in kinds
+    assert Kind.FAILOVER not in kinds
+    assert "container_lost" not in cluster.kinds()
+    # Admitted again, nothing has to move back.
+    cluster.exclude()
+    cluster.actions.clear()
+    cluster.run(3_000)
+    assert not decided(cluster)
+
+
+def test_drain_of_the_only_other_host_leaves_the_job_incomplete_with_the_reason() -> None:
+    cluster = deployed(hosts=("h1", "h2"))
+    cluster.exclude("h2")
+    cluster.run(30_000)
+    assert {each.host for each in cluster.processes.values()} == {"h1"}
+    assert cluster.view.jobs["job"].state is JobState.INCOMPLETE
+    cluster.exclude()
+    settles(cluster)
+
+
+def test_job_without_standbys_is_drained_by_filling_its_copies_elsewhere() -> None:
+    cluster = deployed(standbys=0)
+    host = cluster.active_process(0).host
+    cluster.exclude(host)
+    settles(cluster)
+    assert host not in {each.host for each in cluster.processes.values()}
+    assert "container_lost" not in cluster.kinds()
+
+
+# ---- rolling upgrade ----
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_rolling_upgrade_replaces_every_container_and_loses_none(standbys: int) -> None:
+    cluster = deployed(standbys=standbys, hosts=("h1", "h2", "h3", "h4"))
+    before = {each.container for each in cluster.processes.values()}
+    cluster.load(revision=2)
+    fewest = []
+    for _ in range(600):
+        cluster.run(100)
+        fewest.append(min(len(each.record.in_sync) for each in cluster.versions.values()))
+    settles(cluster)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+    assert not before & {each.container for each in cluster.processes.values()}
+    assert min(fewest) >= max(1, standbys), "one copy at a time"
+    assert not {"container_lost", "failover_started"} & set(cluster.kinds())
+
+
+def test_upgrade_waits_while_something_else_is_missing() -> None:
+    cluster = deployed()
+    cluster.up.discard("h1")
+    cluster.lose_host("h1", silent=False)
+    cluster.run(1_000)
+    cluster.up = {"h2"}
+    cluster.load(revision=2)
+    cluster.run(5_000)
+    assert "job is missing" if cluster.is_whole() else True
+    cluster.up = {"h1", "h2", "h3"}
+    settles(cluster, 60_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+# ---- policy restart (SEP-23, part 3; acceptance A10) ----
+
+RESTART = Policy(restarts=True)
+
+
+def test_restart_on_its_own_host_is_no_failover() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    standbys = {each.container for each in cluster.processes.values()} - set(actives(cluster).values())
+    cluster.kill(active.skein_id)
+    settles(cluster)
+    assert cluster.active_process(0).host == active.host
+    assert Kind.DISPLACE not in decided(cluster)
+    assert standbys <= {each.container for each in cluster.processes.values()}
+    asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    assert [(each.host, each.kind) for each in asked] == [(active.host, RequestKind.PREFERRED)]
+
+
+def test_restart_elsewhere_takes_the_proposals_steps_in_order() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2", "h3"))
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = cluster.by_container(record.placed[1 - (record.active or 0)])
+    assert standby is not None
+    cluster.lose_host(active.host, silent=False)
+    settles(cluster, 40_000)
+    new = cluster.active_process(0)
+    assert new.host == standby.host
+    assert new.container != standby.container
+    kinds = decided(cluster)
+    assert kinds.index(Kind.DISPLACE) < kinds.index(Kind.FAILOVER)
+    story = [each.kind for each in cluster.news]
+    displaced = story.index("decided_displace")
+    reserved = next(
+        at
+        for at, each in enumerate(cluster.news)
+        if each.kind == "container_requested" and each.data["kind"] == "reservation"
+    )
+    started = story.index("decided_failover")
+    assert displaced < reserved < started
+    assert cluster.versions[TaskId("job", "main", 0)].record.displaced is None
+
+
+def test_active_never_starts_before_the_displaced_standby_has_confirmed_its_stop() -> None:
+    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=60_000))
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = record.placed[1 - (record.active or 0)]
+    cluster.never_stops.add(standby)
+    cluster.lose_host(active.host, silent=False)
+    cluster.run(15_000)
+    assert Kind.DISPLACE in decided(cluster)
+    assert Kind.FAILOVER not in decided(cluster)[decided(cluster).index(Kind.DISPLACE) :]
+    cluster.never_stops.clear()
+    settles(cluster, 40_000)
+
+
+def test_stop_that_never_confirms_has_a_deadline() -> None:
+    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=2_000))
+    active = cluster.active_process(0)
+    for process in cluster.processes.values():
+        process.is_scripted = process.container != active.container
+    numbers = {each.container: each.number for each in cluster.processes.values()}
+    cluster.mute = set(numbers)
+    cluster.lose_host(active.host, silent=False)
+    settles(cluster, 60_000)
+
+
+def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = record.placed[1 - (record.active or 0)]
+    cluster.lose_host(active.host, silent=False)
+    cluster.run(16_000)
+    assert Kind.RESTORE in decided(cluster)
+    process = cluster.by_container(standby)
+    assert process is not None
+    assert all(
+        each.phase is Phase.TAILING for each in process.replicas.values() if each.role.value == "standby"
+    )
+    cluster.return_host(active.host)
+    settles(cluster, 60_000)
+
+
+def test_new_leader_goes_on_with_a_displacement() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    cluster.lose_host(active.host, silent=False)
+    while Kind.DISPLACE not in decided(cluster):
+        cluster.run(100)
+    cluster.elect(2)
+    settles(cluster, 60_000)
+
+
+# ---- retry budgets, parking, poison (acceptance A15) ----
+
+
+def fail_at(process: Process, detail: str, count: int) -> None:
+    """Have every replica of a process fail of its input."""
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(
+            status,
+            phase=Phase.FAILED,
+            detail=detail,
+            failures=InputFailures(10, count, "ValueError: no number"),
+        )
+        for name, status in process.replicas.items()
+    }
+
+
+def test_poison_fails_the_job_and_kills_no_other_replica() -> None:
+    cluster = deployed()
+    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    cluster.run(5_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.FAILED
+    assert "poison" in job.reasons[0]
+    assert "failover_started" not in cluster.kinds()
+
+
+def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
+    cluster = deployed(policy=Policy(on_exhausted=OnExhausted.PARK))
+    owners = actives(cluster)
+    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    cluster.run(20_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.INCOMPLETE
+    assert any("parked" in each for each in job.reasons)
+    assert cluster.active_process(1).container == owners[1]
+    assert len(cluster.processes) == 2
+    assert cluster.versions[TaskId("job", "main", 0)].record.active is None
+    cluster.command(Operation.UNPARK, 0)
+    settles(cluster, 30_000)
+
+
+def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_up() -> None:
+    policy = Policy(on_exhausted=OnExhausted.PARK, retry_count=2, retry_window_ms=60_000)
+    cluster = deployed(policy=policy)
+    for _ in range(6):
+        cluster.kill(cluster.active_process(0).skein_id)
+        cluster.run(40_000)
+    settles(cluster)
+    for _ in range(8):
+        if (
+            cluster.view.jobs["job"]
+            .model.processors[cluster.view.processor_of(TaskId("job", "main", 0))]
+            .parked
+        ):  # type: ignore[index]
+            break
+        cluster.kill(cluster.active_process(0).skein_id)
+        cluster.run(3_000)
+    assert "processor_parked" in cluster.kinds()
+
+
+def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    for _ in range(3):
+        process = cluster.active_process(0)
+        process.is_scripted = True
+        process.replicas = {
+            name: replace(status, input_committed=10, input_end=20)
+            for name, status in process.replicas.items()
+        }
+        cluster.run(200)
+        cluster.kill(process.skein_id)
+        cluster.run(12_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.FAILED
+    assert "poison" in job.reasons[0]
+    assert "input offset 10" in job.reasons[0]
+
+
+# ---- mixed containers ----
+
+
+def mixed(**more: object) -> FakeCluster:
+    return deployed(**{"is_mixed": True, "tasks": 9, "containers": 3, "standbys": 1, **more})
+
+
+def load(cluster: FakeCluster) -> dict[str, tuple[int, int]]:
+    """Return container → its actives and all its replicas."""
+    found = {}
+    for each in cluster.processes.values():
+        roles = [status.role.value for status in each.replicas.values()]
+        found[each.container] = (roles.count("active"), len(roles))
+    return found
+
+
+def test_mixed_containers_share_actives_and_standbys_evenly() -> None:
+    cluster = mixed()
+    assert sorted(load(cluster).values()) == [(3, 6), (3, 6), (3, 6)]
+
+
+def test_lost_mixed_container_gives_its_actives_to_the_holders_of_their_standbys() -> None:
+    cluster = mixed(tasks=12, containers=4, hosts=("h1", "h2", "h3", "h4"))
+    lost = cluster.active_process(0)
+    others = {each.container for each in cluster.processes.values()} - {lost.container}
+    cluster.kill(lost.skein_id)
+    cluster.run(1_000)
+    assert "failover_without_standby" not in cluster.kinds()
+    assert set(actives(cluster).values()) == others
+    settles(cluster, 40_000)
+    assert (
+        max(each[0] for each in load(cluster).values()) - min(each[0] for each in load(cluster).values()) <= 1
+    )
+    assert (
+        max(each[1] for each in load(cluster).values()) - min(each[1] for each in load(cluster).values()) <= 1
+    )
+
+
+def test_mixed_job_goes_on_with_fewer_containers_when_a_host_stays_away() -> None:
+    cluster = mixed(tasks=6, containers=3)
+    cluster.lose_host("h3", silent=False)
+    cluster.run(60_000)
+    assert all(len(each.record.in_sync) == 2 for each in cluster.versions.values())
+    cluster.return_host("h3")
+    settles(cluster, 60_000)
+
+
+def test_mixed_job_is_upgraded_one_container_at_a_time() -> None:
+    cluster = mixed()
+    cluster.load(revision=2)
+    settles(cluster, 90_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+    assert not {"container_lost", "failover_started"} & set(cluster.kinds())
+
+
+def test_mixed_host_is_drained() -> None:
+    cluster = mixed(hosts=("h1", "h2", "h3", "h4"))
+    host = cluster.active_process(0).host
+    cluster.exclude(host)
+    settles(cluster, 60_000)
+    assert host not in {each.host for each in cluster.processes.values()}
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_late_event_of_an_older_model_changes_nothing() -> None:
+    cluster = deployed()
+    job = cluster.view.jobs["job"]
+    cluster.load(standbys=2)
+    cluster.run(500)
+    model = cluster.view.jobs["job"].model
+    cluster.tell(happened.JobLoaded("job", "run1", cluster.view.jobs["job"].spec, job.model, job.policy))
+    assert cluster.view.jobs["job"].model == model
