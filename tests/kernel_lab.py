@@ -30,9 +30,10 @@ from standby.feed.plain import PlainFeed
 from standby.kernel.ports import Profile
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.naming import state_path
 from standby.ports import RecordReader
+from standby.replica.failing import Headers
 from standby.replica.keys import prefix, split
 from standby.replica.origin import DATABASE
 from standby.wire import JobDefinition
@@ -91,10 +92,17 @@ class Lab:
     def task_ids(self) -> tuple[TaskId, ...]:
         return tuple(TaskId(self.definition.name, "main", each) for each in range(self.tasks))
 
-    def name(self, copy: int, epoch: int, *, claimed: bool = False) -> None:
+    def name(
+        self,
+        copy: int,
+        epoch: int,
+        *,
+        claimed: bool = False,
+        failures: Mapping[int, InputFailures] | None = None,
+    ) -> None:
         """Write, as the leader does, that ``copy`` is the active of every task at ``epoch``."""
         self._named = dict.fromkeys(range(self.tasks), (copy, epoch, claimed))
-        self.records.write(self._named)
+        self.records.write(self._named, failures)
 
     def wanted(self, copy: int, role: Role, epoch: int) -> tuple[Wanted, ...]:
         return tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.task_ids)
@@ -124,6 +132,16 @@ class Lab:
         assert self._producer.flush(120) == 0
         for partition, offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
+
+    def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
+        """Write a record to partition 0 that is to be left out: the model does not know of it."""
+        topic = self.definition.config["task.inputs"]
+        self._producer.produce(topic, value, key, 0, headers=list(headers))
+        assert self._producer.flush(20) == 0
+
+    def committed_records(self, topic: str) -> list[tuple[bytes, bytes | None]]:
+        """Return every committed record of a topic with as many partitions as there are tasks."""
+        return list(self._read(topic))
 
     def raw_changelog(self, transactions: Iterable[tuple[list[tuple[bytes, bytes | None]], bool]]) -> None:
         """Write transactions to partition 0 of the changelog; False aborts one."""
@@ -215,7 +233,7 @@ class Lab:
         clock: Callable[[], int] | None = None,
     ) -> Container:
         """Return a container in this process."""
-        more = {} if clock is None else {"clock": clock}
+        more: dict[str, Any] = {} if clock is None else {"clock": clock}
         replicas = LocalReplicas(
             CLUSTER,
             host,
@@ -290,7 +308,8 @@ class Child:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         self._statuses: dict[ReplicaId, ReplicaStatus] = {}
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def want(self, copy: int, role: Role, epoch: int) -> None:
         assert self.process.stdin is not None
@@ -304,6 +323,11 @@ class Child:
 
     def await_death(self, seconds: float = 30) -> int:
         return self.process.wait(seconds)
+
+    def await_told(self, seconds: float = 10) -> None:
+        """Return once everything is read that the dead process has told."""
+        self._listener.join(seconds)
+        assert not self._listener.is_alive()
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)

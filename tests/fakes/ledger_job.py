@@ -6,6 +6,8 @@ Two stores of unequal size per task; keys vanish and come back, so that tombston
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +32,9 @@ def step(rows: Any, state: Any, out: Any) -> None:
     for key, value, offset in zip(keys, values, rows["_offset"].to_pylist(), strict=True):
         if value == b"raise":
             raise ValueError(f"a poisoned record\nat {offset}")
+        if value == b"crash":
+            # As a segmentation fault in a library would: nothing can catch it.
+            os.kill(os.getpid(), signal.SIGKILL)
         number = int(known.get(key, b"0")) + 1
         known[key] = b"%d" % number
         counts.put(key, known[key])

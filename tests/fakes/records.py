@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from standby.errors import Transient
@@ -45,18 +46,28 @@ class MemoryRecords:
 
 
 class FileRecords:
-    """Task records in a file, for children of a test: partition → [copy, epoch, claimed]."""
+    """Task records in a file, for children of a test: partition → [copy, epoch, claimed, failures]."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def write(self, records: dict[int, tuple[int, int, bool]]) -> None:
-        """Replace the records, at once."""
+    def write(
+        self, records: dict[int, tuple[int, int, bool]], failures: Mapping[int, InputFailures] | None = None
+    ) -> None:
+        """Replace the records, at once; ``failures`` are those of the partitions that have some."""
+        found = failures or {}
+        bodies = {
+            each: [*record, [found[each].offset, found[each].count] if each in found else None]
+            for each, record in records.items()
+        }
         scratch = self._file.with_suffix(".new")
-        scratch.write_text(json.dumps(records), encoding="utf-8")
+        scratch.write_text(json.dumps(bodies), encoding="utf-8")
         scratch.replace(self._file)
 
     def read(self, task: TaskId) -> TaskRecord | None:
         """Return the task's record."""
         found = json.loads(self._file.read_text(encoding="utf-8")).get(str(task.partition))
-        return None if found is None else TaskRecord(task, found[0], found[1], claimed=found[2])
+        if found is None:
+            return None
+        failures = None if found[3] is None else InputFailures(found[3][0], found[3][1], "told by the test")
+        return TaskRecord(task, found[0], found[1], claimed=found[2], failures=failures)

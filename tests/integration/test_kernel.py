@@ -313,13 +313,13 @@ def test_a_step_that_raises_fails_its_task_and_no_other(lab: Lab) -> None:
         container.want(0, Role.ACTIVE, 1)
         lab.produce(100)
         container.await_processed()
-        lab._producer.produce(lab.definition.config["task.inputs"], b"raise", b"0/0", 0)
-        lab._producer.flush(10)
+        lab.poison(b"raise")
         container.await_all(
             lambda each: each.phase is (Phase.FAILED if each.replica.task.partition == 0 else Phase.ACTIVE)
         )
         details = {each.replica.task.partition: each.detail for each in container.statuses().values()}
-        assert details[0] == "ValueError: a poisoned record"
+        assert details[0].startswith(f"poison: input {lab.definition.config['task.inputs']}[0], offsets [")
+        assert details[0].endswith("): ValueError: a poisoned record")
         before = len(lab.input[0])
         lab.produce(100)
         del lab.input[0][before:]
