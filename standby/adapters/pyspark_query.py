@@ -29,6 +29,9 @@ _ASYNC_PROGRESS: Final = {
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 
+#: For so long a stop waits for the rows of the running micro-batch, which nobody will receive.
+_FINISH_SECONDS: Final = 0.5
+
 #: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
 Receive = Callable[["pa.Table", Mapping[int, int]], None]
 
@@ -54,6 +57,9 @@ class Query:
         self._checkpoint = checkpoint
         self._begun = threading.Event()
         self._receiving = threading.Lock()
+        #: Not set while a batch is being carried over.
+        self._is_between = threading.Event()
+        self._is_between.set()
         self._is_stopping = False
         self._raised: BaseException | None = None
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -82,6 +88,9 @@ class Query:
         self._is_stopping = True
         with self._receiving:
             pass
+        # To interrupt the job of a batch costs seconds of a core: its error wraps itself on its way through
+        # Python until the JVM's stack is full. One that does not end soon is interrupted all the same.
+        self._is_between.wait(_FINISH_SECONDS)
         if self._spark.process.is_alive:
             with self._spark.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 self._handle.stop()
@@ -112,6 +121,15 @@ class Query:
         """
         # The first batch may be ready before start() has returned the handle.
         self._begun.wait(CALL_SECONDS)
+        self._is_between.clear()
+        try:
+            # Looked at after the clearing: who stops has either been seen here, or waits.
+            if not self._is_stopping:
+                self._carry_over(frame)
+        finally:
+            self._is_between.set()
+
+    def _carry_over(self, frame: DataFrame) -> None:
         try:
             rows = frame.toArrow()
             ends = self._ends()

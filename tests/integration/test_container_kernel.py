@@ -17,6 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -43,6 +44,12 @@ ROOT = Path(__file__).parents[2]
 HOSTS = ("127.0.0.11", "127.0.0.12")
 TASKS = 2
 KEYS = 50
+
+#: Milliseconds after the orders in which the output's silence is looked for.
+AROUND_MS = 1_500
+
+#: Hand-overs of each kind that are measured.
+ROUNDS = int(os.environ.get("STANDFAST_ROUNDS", "4"))
 
 #: Counts per key: what is emitted says exactly which records were taken in, and how often.
 MODULE = """
@@ -102,8 +109,19 @@ class Job:
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
 
+    def output_times(self, partition: int) -> list[int]:
+        """Return when each committed output of a partition was written, Unix milliseconds, in order."""
+        return [at for each, _, _, at in self._read() if each == partition]
+
     def outputs(self) -> dict[bytes, list[int]]:
         """Return every committed output, by key, in order."""
+        found: dict[bytes, list[int]] = {}
+        for _, key, value, _ in self._read():
+            found.setdefault(key, []).append(int(value))
+        return found
+
+    def _read(self) -> Iterator[tuple[int, bytes, bytes, int]]:
+        """Yield partition, key, value and time of every committed output."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -113,7 +131,6 @@ class Job:
                 "enable.partition.eof": True,
             }
         )
-        found: dict[bytes, list[int]] = {}
         consumer.assign([TopicPartition(self.output, each, 0) for each in range(TASKS)])
         at_end = 0
         while at_end < TASKS:
@@ -125,9 +142,8 @@ class Job:
             key, value = message.key(), message.value()
             assert isinstance(key, bytes)
             assert value is not None
-            found.setdefault(key, []).append(int(value))
+            yield message.partition() or 0, key, value, message.timestamp()[1]
         consumer.close()
-        return found
 
     def assert_exact(self) -> None:
         """Every record counted, none lost, none twice, in order."""
@@ -219,11 +235,12 @@ class Play:
             else:
                 self.zookeeper.create(path, data, makepath=True)
 
-    def order(self, copy: int, role: Role, epoch: int) -> None:
+    def order(self, copy: int, role: Role, epoch: int, *, is_next: bool = False) -> None:
         """Tell a container to hold every task in that role."""
         self.number += 1
         wanted = tuple(
-            Wanted(ReplicaId(TaskId("counting", "main", each), copy), role, epoch) for each in range(TASKS)
+            Wanted(ReplicaId(TaskId("counting", "main", each), copy), role, epoch, is_next)
+            for each in range(TASKS)
         )
         self.sessions[copy].assign(self.number, replicas=wanted, jobs=(self.job.definition,))
 
@@ -400,6 +417,78 @@ def java_of(container: Container) -> psutil.Process:
     found = [each for each in psutil.Process(container.popen.pid).children() if "java" in each.name()]
     assert len(found) == 1, found
     return found[0]
+
+
+class Flow:
+    """Input that keeps coming, a thousand records a second."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_ending.wait(0.05):
+            self._job.send(KEYS)
+
+
+def hand_over(play: Play, old: int, new: int, epoch: int, *, is_planned: bool) -> int:
+    """Make ``new`` active; return when the orders went out, Unix milliseconds."""
+    if is_planned:
+        play.order(new, Role.STANDBY, epoch - 1, is_next=True)
+        play.wait(new, lambda each: each.is_prepared and each.epoch == epoch - 1)
+    play.record(new, epoch, claimed=True)
+    ordered = time.time_ns() // 1_000_000
+    play.order(old, Role.STANDBY, epoch)
+    play.order(new, Role.ACTIVE, epoch)
+    play.wait(new, lambda each: each.epoch == epoch and each.first_commit_ms is not None)
+    play.wait(old, lambda each: each.epoch == epoch and each.phase is Phase.TAILING)
+    return ordered
+
+
+def gap_ms(times: list[int], around: int) -> int:
+    """Return the longest silence between two outputs not long after ``around``."""
+    return max(
+        later - earlier
+        for earlier, later in itertools.pairwise(times)
+        if later >= around and earlier <= around + AROUND_MS
+    )
+
+
+@pytest.mark.spark
+def test_a_planned_hand_over_pauses_the_output_for_less_than_an_unprepared_one(spark_play: Play) -> None:
+    play = spark_play
+    play.record(0, 1, claimed=False)
+    play.start(0)
+    play.order(0, Role.ACTIVE, 1)
+    play.start(1)
+    play.order(1, Role.STANDBY, 1)
+    play.job.send(2_000)
+    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    orders: dict[bool, list[int]] = {True: [], False: []}
+    with Flow(play.job):
+        for epoch in range(2, 2 + 2 * ROUNDS):
+            old, new = (0, 1) if epoch % 2 == 0 else (1, 0)
+            play.sessions[new].wait_for(Report, lambda each: each.warm, timeout=90)
+            # Each way both ways, so that the containers' own differences even out.
+            is_planned = epoch % 4 in (2, 3)
+            # Some output on either side, or the silences would run into each other.
+            time.sleep(2 * AROUND_MS / 1000)
+            orders[is_planned].append(hand_over(play, old, new, epoch, is_planned=is_planned))
+    play.processed(epoch % 2 == 0)
+    play.job.assert_exact()
+    times = [play.job.output_times(each) for each in range(TASKS)]
+    gaps = {way: [max(gap_ms(each, at) for each in times) for at in orders[way]] for way in orders}
+    for way, found in gaps.items():
+        print(f"output silent, {'planned' if way else 'unprepared'}: {found} ms, median {median(found)} ms")
+    assert median(gaps[True]) < median(gaps[False])
 
 
 def largest_gap_ms(session: Session) -> float:

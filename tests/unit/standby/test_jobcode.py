@@ -52,7 +52,8 @@ def found_by_children(module: str) -> bool:
 
 
 def test_without_a_bundle_the_localised_modules_are_found(place: Path) -> None:
-    code = JobCode(place, {}.__getitem__)
+    bundles_there: dict[str, bytes] = {}
+    code = JobCode(place, bundles_there.__getitem__)
     assert sys.path[0] == str(place / "code")
     code.load(definition(""))
     assert sys.path.count(str(place / "code")) == 1
