@@ -1,9 +1,10 @@
 """What one query reads on its way to the tasks, held back until it is known from where on it counts.
 
 A promotion spends most of its time on the start of a streaming query. A planned one is known beforehand, so
-its query is started ahead, at offsets that the present active is still moving on from; its first batch waits
-at the gate. Once the task is claimed the gate opens, and what lies below the claimed offsets is dropped: so
-what is delivered begins exactly at them, as the batch law asks (design 4.4).
+its query is started ahead, at offsets that the present active is still moving on from; a batch waits at the
+gate until all of it is known to be committed by that one, or the task is claimed here. Then the gate opens, and
+what lies below the claimed offsets is dropped: so what is delivered begins exactly at them, as the batch law
+asks (design 4.4).
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ class Reading:
     def __init__(self, positions: Mapping[TaskId, int], transform: str, judge: Judge) -> None:
         """``positions`` are where the query reads from; ``transform`` names the job's, for errors."""
         self.positions = dict(positions)
+        """Where the query reads from, or what it brings next begins, when that is nearer."""
         self._transform = transform
         self._judge = judge
         self._next = dict(positions)
         #: Partition → claimed offset, while the query may still bring rows below it.
         self._behind: dict[int, int] = {}
         self._deliver: Deliver | None = None
-        self._gate = threading.Event()
+        #: Partition → offset below which another has committed everything.
+        self._passed: dict[int, int] = {}
+        self._is_open = False
+        self._gate = threading.Condition()
         self._arrived = threading.Event()
         self._ended = threading.Event()
         self.failure: BaseException | None = None
@@ -67,25 +72,40 @@ class Reading:
 
     def open(self, positions: Mapping[TaskId, int], deliver: Deliver) -> None:
         """Let it count from ``positions`` on, none of which is below where its query began."""
-        self._next = dict(positions)
-        self._behind = {
-            task.partition: position
-            for task, position in positions.items()
-            if position > self.positions[task]
-        }
-        self._deliver = deliver
-        self._gate.set()
+        with self._gate:
+            self._next = dict(positions)
+            self._behind = {
+                task.partition: position
+                for task, position in positions.items()
+                if position > self.positions[task]
+            }
+            self._deliver = deliver
+            self._is_open = True
+            self._gate.notify_all()
 
     def drop(self) -> None:
         """Let nothing of it count, unless it was opened; whatever waits at the gate goes away."""
-        self._gate.set()
+        with self._gate:
+            self._is_open = True
+            self._gate.notify_all()
+
+    def pass_below(self, positions: Mapping[TaskId, int]) -> None:
+        """Let batches that are wholly below ``positions`` go, uncounted: it will not count from below them."""
+        with self._gate:
+            self._passed = {task.partition: position for task, position in positions.items()}
+            self._gate.notify_all()
 
     def receive(self, rows: pa.Table, ends: Mapping[int, int]) -> None:
         """Take a micro-batch: its rows, and the offset after its last record per partition."""
         self._arrived.set()
-        self._gate.wait()
-        if self._deliver is None:
-            return
+        with self._gate:
+            self._gate.wait_for(lambda: self._is_open or self._is_passed(ends))
+            if not self._is_open:
+                self.positions.update(
+                    (task, ends[task.partition]) for task in self.positions if task.partition in ends
+                )
+            if self._deliver is None:
+                return
         if self._behind:
             rows = from_offsets(rows, self._behind, self._transform)
             self._behind = {
@@ -98,6 +118,9 @@ class Reading:
         if batches:
             self._deliver(batches)
             self._next.update((batch.task, batch.end) for batch in batches)
+
+    def _is_passed(self, ends: Mapping[int, int]) -> bool:
+        return bool(self._passed) and all(end <= self._passed[each] for each, end in ends.items())
 
     def end(self, failure: BaseException | None) -> None:
         """Take note that the query has ended."""

@@ -85,6 +85,7 @@ class SparkFeed:
         if not self._running.has_ended:
             raise BrokenLaw("the feed was prepared while it runs")
         if self._prepared is not None and self._is_of_use(self._prepared, positions):
+            self._prepared.pass_below(positions)
             return
         self.stop()
         by_partition = _by_partition(positions)

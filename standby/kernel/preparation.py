@@ -15,8 +15,8 @@ from standby.replica.claim import Committed
 
 _log: Final = logging.getLogger(__name__)
 
-#: The present active moves on meanwhile: so often is looked whether what is prepared is still of use.
-_RENEW_SECONDS: Final = 2.0
+#: The present active moves on meanwhile: so often is looked how far, and what is prepared follows.
+_RENEW_SECONDS: Final = 0.1
 
 _RETRY_SECONDS: Final = 0.5
 

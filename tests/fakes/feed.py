@@ -74,6 +74,7 @@ class MemoryFeed:
         self.on_prepare()
         prepared = self._prepared
         if prepared is not None and prepared.records_below(positions) is not None:
+            prepared.pass_below(positions)
             return
         self.stop()
         self.prepares.append(dict(positions))

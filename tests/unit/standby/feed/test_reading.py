@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Mapping
 
@@ -95,6 +96,31 @@ def test_nothing_passes_before_the_gate_is_open() -> None:
     held.open({task(0): 1}, seen)
     assert passed.wait(10)
     assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
+
+
+def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> None:
+    held, seen = reading({task(0): 0, task(1): 5}), Seen()
+    passed: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def query() -> None:
+        held.receive(rows((0, 0), (0, 1), (1, 5)), {0: 2, 1: 6})
+        passed.put(1)
+        held.receive(rows((0, 2), (0, 3), (1, 6)), {0: 4, 1: 7})
+        passed.put(2)
+
+    threading.Thread(target=query, daemon=True).start()
+    held.pass_below({task(0): 2, task(1): 5})
+    with pytest.raises(queue.Empty):
+        passed.get(timeout=0.05)
+    held.pass_below({task(0): 3, task(1): 6})
+    assert passed.get(timeout=10) == 1
+    with pytest.raises(queue.Empty):
+        passed.get(timeout=0.05)
+    assert held.records_below({task(0): 1, task(1): 6}) is None, "that has gone"
+    assert held.records_below({task(0): 3, task(1): 6}) == 1
+    held.open({task(0): 3, task(1): 6}, seen)
+    assert passed.get(timeout=10) == 2
+    assert (seen.spans, seen.offsets) == ({0: [(3, 4)], 1: [(6, 7)]}, {0: [3], 1: [6]})
 
 
 def test_what_is_dropped_goes_away_and_an_opened_one_stays() -> None:

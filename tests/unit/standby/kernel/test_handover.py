@@ -164,7 +164,6 @@ def test_no_rehearsal_runs_once_a_warm_standby_is_next(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "_WARM_SECONDS", 0.01)
-    monkeypatch.setattr(preparation, "_RENEW_SECONDS", 0.1)
     _, standby = pair(lab, start)
     (feed,) = standby.feeds.made
     standby.eventually(lambda: feed.warms > 3)
