@@ -51,12 +51,17 @@ def _digest(container: Container, replicas: tuple[Wanted, ...]) -> str:
     return f"{container.incarnation} {replicas!r}"
 
 
+def is_told(view: ClusterView, container: Container) -> bool:
+    """Return whether the last orders that were sent to a container say what is wanted of it now."""
+    replicas = wanted(view, container)
+    return (
+        container.sent > 0 and replicas is not None and container.sent_digest == _digest(container, replicas)
+    )
+
+
 def is_up_to_date(view: ClusterView, container: Container) -> bool:
     """Return whether a container has reported that it obeys what is wanted of it now."""
-    if container.sent == 0 or container.obeyed < container.sent:
-        return False
-    replicas = wanted(view, container)
-    return replicas is not None and container.sent_digest == _digest(container, replicas)
+    return container.obeyed >= container.sent and is_told(view, container)
 
 
 def orders(view: ClusterView) -> Iterator[Action]:
@@ -81,7 +86,7 @@ def orders(view: ClusterView) -> Iterator[Action]:
                 yield SendExit(container.id, container.incarnation, reason, owner.purge)
             continue
         replicas = wanted(view, container)
-        if replicas is None or (not replicas and not container.sent):
+        if replicas is None or not (replicas or container.sent or container.statuses):
             continue
         digest = _digest(container, replicas)
         is_told = container.sent > 0 and container.sent_digest == digest

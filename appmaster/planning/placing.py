@@ -15,7 +15,7 @@ from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
 from appmaster.planning.turn import Cohort, Turn, activated
-from appmaster.planning.upgrade import is_current, is_restarting
+from appmaster.planning.upgrade import is_current, is_restarting, next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 
@@ -167,11 +167,14 @@ def _is_taken(turn: Turn, slot: SlotId) -> bool:
 
 
 def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether a container may take a copy: no other copy on its host, and the host is not to be empty."""
+    """Return whether a container may take a copy: no other copy on its host, and the host is not to be empty.
+
+    In a mixed job one of an older revision may, until it is its turn to be started anew.
+    """
     return (
         container.host not in turn.hosts_of_copies(cohort, copy)
         and container.host not in turn.view.excluded
-        and is_current(cohort.job, container)
+        and (cohort.job.model.is_mixed or is_current(cohort.job, container))
     )
 
 
@@ -224,14 +227,16 @@ def _mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Contain
 
 
 def mixed_containers(turn: Turn, job: Job) -> list[Container]:
-    """Return the live containers of a mixed job that run its present revision."""
+    """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
+    leaving = next_container(turn, job)
     return [
         each
         for each in turn.view.containers.values()
         if each.presence is Presence.LIVE
         and (found := turn.view.job_of(each)) is not None
         and found.name == job.name
-        and is_current(job, each)
+        and each.id != leaving
+        and (is_current(job, each) or turn.view.assigned.get(each.id))
         and each.host not in turn.view.excluded
     ]
 
@@ -293,11 +298,12 @@ def _move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecor
             if copy == record.active:
                 continue  # both would need the one directory: a standby takes over first
             return _binding(turn, cohort, copy, target, activates=False)
+        reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(
             cohort,
             Kind.MOVE,
-            f"copy {copy} is filled on {target.host}: {move_reason(turn, cohorts, cohort, copy, holder)}",
+            f"copy {copy} is filled on {target.host}: {reason}",
             lambda record, copy=copy, target=target: replace(  # type: ignore[misc]
                 record, moving={**record.moving, copy: target.id}
             ),
@@ -356,6 +362,8 @@ def _is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> 
     """Return whether another container of a mixed job that may take a copy holds two less, or fewer still."""
     loads = turn.loads()
     mine = loads.get(holder.id, [0, 0])[1]
+    if outdated(turn, cohort.job):
+        return False  # containers come and go anyhow: evened out when the upgrade is over
     return any(
         mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)
         for each in mixed_containers(turn, cohort.job)

@@ -21,6 +21,7 @@ from appmaster.planning.actions import (
 from appmaster.planning.detect import policy_of
 from appmaster.planning.failover import has_stopped, poison, reservation
 from appmaster.planning.model import BerthId, Place, job_of
+from appmaster.planning.orders import is_told
 from appmaster.planning.placing import move_reason
 from appmaster.planning.turn import Cohort, Turn
 from appmaster.planning.upgrade import is_current
@@ -51,6 +52,8 @@ class Need:
     is_active: bool
     """Nothing of its tasks is processed until it is there."""
     is_reservation: bool = False
+    is_met: bool = False
+    """Its container is there, and waits."""
     only_host: bool = False
     """Policy ``restart``: its own host is asked for, and no other yet."""
     preferred: str | None = None
@@ -72,7 +75,7 @@ def needs(turn: Turn) -> dict[Place, Need]:
             mixed.add(job.name)
             continue
         cohorts = turn.cohorts(job, processor)
-        if cohorts is not None:
+        if cohorts is not None and processor not in turn.touched:
             found += _of_processor(turn, job, processor, cohorts)
     # Containers that came or went show in the processors they serve; an empty one serves none.
     for job in turn.view.jobs.values():
@@ -105,9 +108,8 @@ def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: Sl
         if not is_active:
             return None
         host = record.hosts.get(copy, "")
-        if reservation(turn, cohort, host) is not None:
-            return None
-        return Need(slot, job, is_active=True, is_reservation=True, preferred=host)
+        is_met = reservation(turn, cohort, host) is not None
+        return Need(slot, job, is_active=True, is_reservation=True, is_met=is_met, preferred=host)
     home = turn.home(cohorts, slot)
     if holder is None:
         if home is not None or (is_active and poison(cohort, turn)):
@@ -207,14 +209,14 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
     number = view.decisions + turn.decided
     asked_on = _loads(turn)
     for place, need in needed.items():
-        if place in busy or (place in waiting and not need.is_reservation):
+        if need.is_met or place in busy or (place in waiting and not need.is_reservation):
             continue
         attempts = view.attempts.get(place, Attempts())
         if exhausted(view, need.job, attempts):
             continue
+        if view.now_ms < attempts.not_before_ms and not need.only_host:
+            continue
         if not need.is_reservation:
-            if view.now_ms < attempts.not_before_ms and not need.only_host:
-                continue
             # The place of a lost active is about to be a standby's, when another copy can take over.
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, place))
             if can_wait and _is_failing_over(view, need.job):
@@ -358,9 +360,9 @@ def _stuck(turn: Turn) -> Iterator[Action]:
             if displaced is None or has_stopped(turn, cohort, displaced):
                 continue
             holder = turn.holder(cohort, displaced)
-            if holder is None or not holder.sent:
+            if holder is None or not is_told(turn.view, holder):
                 continue
-            if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms and holder.obeyed < holder.sent:
+            if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
                 reason = f"did not stop its standby in {job.policy.stop_timeout_ms} ms"
                 yield ReleaseContainer(holder.id, holder.skein_id, Outcome.REPLACED, reason)
 
@@ -390,8 +392,9 @@ def _is_over(turn: Turn, request: Request, needed: Mapping[Place, Need]) -> tupl
 
 
 def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
-    """Return whether a processor's records are being written: judge when that is done."""
-    return processor in job.model.processors and turn.cohorts(job, processor) is None
+    """Return whether a processor's records are being written, or about to be: judge when that is done."""
+    is_known = processor in job.model.processors
+    return is_known and (processor in turn.touched or turn.cohorts(job, processor) is None)
 
 
 def _does_not_fit(

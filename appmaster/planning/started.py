@@ -144,6 +144,7 @@ def _miss_active(view: ClusterView, action: todo.MissActive, at_ms: int) -> Clus
 def _prepare_handover(view: ClusterView, action: todo.PrepareHandover, at_ms: int) -> ClusterView:
     handover = Handover(action.to_copy, action.container, at_ms, action.reason)
     view = replace(view, handovers=put(view.handovers, action.processor, handover))
+    view = unsettle(view, (action.processor,))
     return with_news(
         view,
         News(
@@ -159,7 +160,7 @@ def _prepare_handover(view: ClusterView, action: todo.PrepareHandover, at_ms: in
 
 
 def _forget_handover(view: ClusterView, action: todo.ForgetHandover, at_ms: int) -> ClusterView:
-    view = replace(view, handovers=without(view.handovers, action.processor))
+    view = unsettle(replace(view, handovers=without(view.handovers, action.processor)), (action.processor,))
     data = {"processor": action.processor.number}
     return with_news(
         view, News("handover_given_up", job=action.processor.job, reason=action.reason, data=data)

@@ -61,6 +61,10 @@ class Turn:
         #: Containers that a decision of this turn fills.
         self.taken: set[str] = set()
         self.decided = 0
+        #: Processors that a decision of this turn is about.
+        self.touched: set[ProcessorId] = set()
+        #: Job → the container that is started anew next (`appmaster.planning.upgrade`).
+        self.restarting: dict[str, str | None] = {}
         self.preparing = len(view.handovers)
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._free: list[Container] | None = None
@@ -225,6 +229,7 @@ class Turn:
         if not changes:
             return None
         self.decided += 1
+        self.touched.add(cohort.processor)
         if container is not None:
             self.take(container)
         return WriteRecords(

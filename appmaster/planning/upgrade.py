@@ -24,22 +24,33 @@ def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
     return len(cohort.copies) > 1 and not is_current(job, holder) and holder.id == next_container(turn, job)
 
 
+def outdated(turn: Turn, job: Job) -> list[Container]:
+    """Return the containers of a job that serve it with an older revision."""
+    return [
+        each
+        for each in turn.view.containers.values()
+        if each.presence is Presence.LIVE
+        and not is_current(job, each)
+        and turn.view.assigned.get(each.id)
+        and (found := turn.view.job_of(each)) is not None
+        and found.name == job.name
+    ]
+
+
 def next_container(turn: Turn, job: Job) -> str | None:
     """Return the outdated container to be started anew next; None when none may be at present.
 
     Standbys' containers come before actives' within a processor; none is taken while a copy anywhere in the
     job is missing or not in sync, but for those of that container itself.
     """
-    outdated = [
-        each
-        for each in turn.view.containers.values()
-        if each.presence is Presence.LIVE and not is_current(job, each) and turn.view.assigned.get(each.id)
-    ]
-    outdated = [each for each in outdated if (found := turn.view.job_of(each)) and found.name == job.name]
-    if not outdated:
-        return None
-    chosen = min(outdated, key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id))
-    return chosen.id if _rest_is_whole(turn, job, chosen) else None
+    if job.name not in turn.restarting:
+        found = outdated(turn, job)
+        chosen = min(
+            found, key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id), default=None
+        )
+        is_due = chosen is not None and _rest_is_whole(turn, job, chosen)
+        turn.restarting[job.name] = chosen.id if chosen is not None and is_due else None
+    return turn.restarting[job.name]
 
 
 def _first(turn: Turn, container: Container) -> object:

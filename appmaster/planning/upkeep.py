@@ -86,7 +86,11 @@ def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
     members = {record.active} if record.active is not None else set[int]()
     for copy in record.placed:
         holder = turn.holder(cohort, copy)
-        if copy == record.active or holder is None or copy == record.displaced:
+        if copy == record.displaced:
+            # It is being stopped as planned: what it was when that began is what counts.
+            members.update({copy} & set(record.in_sync))
+            continue
+        if copy == record.active or holder is None:
             continue
         status = holder.statuses.get(ReplicaId(record.task, copy))
         if status is not None and status.epoch != record.epoch:

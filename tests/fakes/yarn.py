@@ -86,7 +86,7 @@ class FakeCluster:
     def elect(self, epoch: int = 1) -> None:
         """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say."""
         self.view = ClusterView()
-        self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000 - self.now_ms))
+        self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
         self.load()
         self.tell(happened.HostsKnown(tuple(HostInfo(each) for each in self.hosts)))
         self.tell(happened.HostsExcluded(dict(self.excluded)))
