@@ -41,7 +41,12 @@ class Histogram:
     name: str
     help: str
     labels: Mapping[str, tuple[str, ...]]
+    """Label → its closed set of values; every series is there from the start."""
     buckets: tuple[float, ...]
+
+    def values(self) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of every series."""
+        yield from itertools.product(*self.labels.values())
 
 
 _JOB: Final[tuple[str, ...]] = ()

@@ -35,6 +35,10 @@ class Metrics:
             )
             for each in metrics.HISTOGRAMS
         }
+        for each in metrics.HISTOGRAMS:
+            for labels in each.values():
+                if labels:
+                    self._histograms[each.name].labels(*labels)
 
     def count(self, entry: Mapping[str, Any]) -> None:
         """Count one entry of the event log."""

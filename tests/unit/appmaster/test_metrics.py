@@ -176,7 +176,7 @@ def test_phase_without_a_time_counts_with_the_next() -> None:
     found = shown(told("failover_finished", job="j", data={"tasks": {"0": times}}))
     assert value(found, "standfast_failover_seconds_sum", phase="active") == pytest.approx(0.2)
     assert value(found, "standfast_failover_seconds_sum", phase="total") == pytest.approx(0.3)
-    assert value(found, "standfast_failover_seconds_count", phase="first_commit") == 0
+    assert found["standfast_failover_seconds_count"][frozenset({("phase", "first_commit")})] == 0
 
 
 def test_planned_handover_has_its_own_times() -> None:
