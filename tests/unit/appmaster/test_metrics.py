@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from appmaster import gauges
 from appmaster import metrics as known
 from appmaster.adapters.prometheus import Metrics
 from appmaster.counting import Count, counts
@@ -346,3 +348,13 @@ def test_view_of_a_whole_cluster() -> None:
     assert value(found, "standfast_containers", state="suspect") == 0
     assert value(found, "standfast_requests_waiting") == 0
     assert len(found["standfast_replica_lag_records"]) == 8, "each replica of four tasks"
+
+
+def test_leader_of_very_many_tasks_leaves_their_lags_to_the_containers() -> None:
+    cluster = FakeCluster()
+    cluster.run(5_000)
+    (some, *_) = cluster.view.records.values()
+    records = {replace(some.record.task, partition=each): some for each in range(gauges.MOST_LAGS + 1)}
+    found = shown(view=replace(cluster.view, records=records))
+    assert "standfast_replica_lag_records" not in found
+    assert len(found["standfast_in_sync_replicas"]) == len(records)
