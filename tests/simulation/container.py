@@ -1,0 +1,217 @@
+"""A container's process: the real control core, turned by virtual time, and the simulated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from standby import wire
+from standby.control import events as told
+from standby.control.core import step
+from standby.control.effects import (
+    CloseReplicas,
+    CloseStream,
+    Effect,
+    LookUpLeader,
+    Note,
+    Obey,
+    OpenStream,
+    Quit,
+    Register,
+    SendReport,
+)
+from standby.control.state import ControlState, Identity, Policy
+from standby.control.turn import due_in_ms
+from standby.errors import StandfastError
+from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
+from tests.simulation.kafka import Log
+from tests.simulation.kernel import Kernel
+from tests.simulation.network import Stream
+from tests.simulation.process import Host, Process
+from tests.simulation.replica import ZOOKEEPER_HOP
+from tests.simulation.zookeeper import Session
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+HEARTBEAT_MS = 500
+
+#: A quiet loop turns this often: news wakes it at once.
+TICK_MS = 400
+
+ORPHAN_MS = 6_000
+
+
+class Container(Process):
+    """One container, from its start to its end."""
+
+    def __init__(
+        self, world: World, host: Host, container: str, skein_id: str, logs: Mapping[TaskId, Log]
+    ) -> None:
+        super().__init__(world.clock, host, container)
+        self.world = world
+        self.skein_id = skein_id
+        self.exit_code: int | None = None
+        self.kernel = Kernel(
+            self,
+            logs,
+            world.run_id,
+            self._read_record,
+            lambda replica: world.laws.claiming(self, replica),
+            lambda step: world.passed(self, step),
+            lambda: self.post(told.ReplicasChanged()),
+        )
+        identity = Identity(container, skein_id, 0, host.name, 1, 2, 3)
+        self.state = ControlState(identity, Policy(orphan_timeout_ms=ORPHAN_MS))
+        self._inbox: list[told.Event] = []
+        self._turn_at_ms: int | None = None
+        self._stream: Stream | None = None
+        self._turns = 0
+        self._session = self._connect()
+        self.after(self.clock.between(5, 60), self._look_at_disks)
+        self._tick()
+
+    # ---- the loop ----
+
+    def post(self, event: told.Event) -> None:
+        """Put an event into the inbox, which wakes the loop."""
+        self._inbox.append(event)
+        self._wake(1)
+
+    def _wake(self, delay_ms: int) -> None:
+        at_ms = self.clock.now_ms + delay_ms
+        if self._turn_at_ms is None or self._turn_at_ms > at_ms:
+            self._turn_at_ms = at_ms
+            self._turns += 1
+            self.after(delay_ms, self._turn, self._turns)
+
+    def _tick(self) -> None:
+        due = due_in_ms(self.state, self.clock.now_ms)
+        self._wake(min(TICK_MS, due) if due else TICK_MS)
+
+    def _turn(self, number: int) -> None:
+        if number != self._turns:
+            return  # another turn came in between
+        self._turn_at_ms = None
+        waiting, self._inbox = self._inbox, []
+        for event in waiting:
+            self._apply(event)
+        kernel = self.kernel
+        self._apply(
+            told.Turned(
+                self.clock.now_ms,
+                self.clock.chance.random(),
+                kernel.statuses(),
+                kernel.is_warm,
+                kernel.broken,
+                kernel.revisions,
+            )
+        )
+        if self.is_alive:
+            self._tick()
+
+    def _apply(self, event: told.Event) -> None:
+        self.state, effects = step(self.state, event)
+        for effect in effects:
+            if self.is_alive:
+                self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        session, zookeeper = self._session, self.world.zookeeper
+        if isinstance(effect, Note) and effect.is_warning:
+            self.clock.tell("{}: {}", self.name, effect.text)
+        elif isinstance(effect, Register):
+            self.call(ZOOKEEPER_HOP, lambda: zookeeper.create_ephemeral(session), self._registered)
+        elif isinstance(effect, LookUpLeader):
+            self.call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session), self._looked_up)
+        elif isinstance(effect, OpenStream):
+            self._stream = Stream(self, effect.stream, effect.hello)
+            self.world.connect(self._stream, effect.leader)
+            self._heartbeat(self._stream)
+        elif isinstance(effect, CloseStream) and self._stream is not None:
+            self._stream.break_("dropped by the container")
+            self._stream = None
+        elif isinstance(effect, SendReport) and self._stream is not None:
+            self._stream.say(
+                wire.Report(effect.number, effect.replicas, effect.is_warm, revisions=effect.revisions)
+            )
+        elif isinstance(effect, Obey):
+            self.obey(effect.wanted, effect.jobs)
+        elif isinstance(effect, CloseReplicas):
+            self.kernel.close(lambda: self.post(told.ReplicasClosed(in_time=True)))
+        elif isinstance(effect, Quit):
+            self._quit(effect)
+
+    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, wire.JobDefinition]) -> None:
+        """Hand the wanted state to the kernel."""
+        self.world.laws.obeying(self, wanted)
+        self.kernel.obey(wanted, jobs)
+
+    def _quit(self, quit_: Quit) -> None:
+        self.clock.tell("{}: ends: {}", self.name, quit_.reason)
+        self.exit_code = quit_.code
+        self.world.zookeeper.expire(self._session)
+        self.kill()
+
+    def died(self) -> None:
+        """Close the sockets, as the kernel of the host does; nobody does when the host is gone too."""
+        self.clock.tell("{}: is dead", self.name)
+        if self._stream is not None and self.host.is_up:
+            self._stream.break_("its process ended", is_orderly=self.exit_code is not None)
+        self.world.yarn.process_ended(self.name, self.exit_code if self.exit_code is not None else 137)
+
+    # ---- ZooKeeper ----
+
+    def _connect(self) -> Session:
+        session = Session(self, self._session_lost, self._moved, self._connected)
+        self.world.zookeeper.connect(session)
+        if not self.world.zookeeper.is_away:
+            self.receive(self.clock.between(5, 80), self._connected, True)
+        return session
+
+    def _connected(self, is_up: bool) -> None:
+        if self._session.is_open:
+            self.post(told.SessionConnected() if is_up else told.SessionSuspended())
+
+    def _session_lost(self) -> None:
+        self.post(told.SessionLost())
+        self._session = self._connect()
+
+    def _moved(self) -> None:
+        self.post(told.LeaderMoved())
+
+    def _registered(self, czxid: int, error: StandfastError | None) -> None:
+        self.post(told.Registered(czxid) if error is None else told.RegistrationFailed(str(error)))
+
+    def _looked_up(self, leader: told.Leader | None, error: StandfastError | None) -> None:
+        self.post(told.LeaderChanged(leader) if error is None else told.LeaderUnknown(str(error)))
+
+    def _read_record(self, task: TaskId) -> TaskRecord | None:
+        found = self.world.zookeeper.read_tasks((task,))
+        return found[0].record if found else None
+
+    # ---- the rest ----
+
+    def _heartbeat(self, stream: Stream) -> None:
+        if stream is self._stream and not stream.is_broken:
+            stream.say(wire.Heartbeat(0))
+            self.after(HEARTBEAT_MS, self._heartbeat, stream)
+
+    def _look_at_disks(self) -> None:
+        found = tuple(
+            Leftover(task, self.world.run_id, position)
+            for task, (position, _) in sorted(self.host.disks.items())
+        )
+        self.post(told.LeftoversFound(found))
+
+    def holds(self, task: TaskId) -> bool:
+        """Return whether a store of ``task`` is open here."""
+        return any(each.task == task and held.store is not None for each, held in self.kernel.held.items())
+
+    def replica(self, replica: ReplicaId) -> object | None:
+        """Return the replica as it is held here."""
+        return self.kernel.held.get(replica)
+
+
+#: Starts a container's process.
+Launch = Callable[[Host, str, str], Container]

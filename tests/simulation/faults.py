@@ -1,0 +1,387 @@
+"""What goes wrong: each fault begins at its moment and ends by itself, so that after the last one all is well again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from standby.control.events import Terminated
+from tests.simulation.process import Host, Process
+from tests.simulation.world import World
+
+#: Faults begin within this time, milliseconds.
+WITHIN_MS = 12_000
+
+MOST_FAULTS = 6
+
+
+def suffer(world: World) -> None:
+    """Let faults of chance happen, until the last one has ended."""
+    clock = world.clock
+    for _ in range(clock.between(1, MOST_FAULTS)):
+        name = clock.chance.choice(tuple(FAULTS))
+        at, lasts = clock.between(0, WITHIN_MS), clock.between(*_LASTS.get(name, (0, 0)))
+        clock.after(at, _begin, world, name, lasts)
+        world.faults_until(at + lasts + 50)
+    while clock.now_ms < world.faults_until_ms:
+        world.run(world.faults_until_ms - clock.now_ms)
+
+
+def _begin(world: World, name: str, lasts_ms: int) -> None:
+    world.clock.tell("FAULT {} for {} ms", name, lasts_ms)
+    end = FAULTS[name](world)
+    if end is not None:
+        world.clock.after(lasts_ms, _end, world, name, end)
+
+
+def _end(world: World, name: str, end: Callable[[], None]) -> None:
+    world.clock.tell("fault {} is over", name)
+    end()
+
+
+End = Callable[[], None] | None
+
+
+def _containers(world: World) -> list[Process]:
+    return [each for each in world.containers.values() if each.is_alive]
+
+
+def _some_container(world: World) -> Process | None:
+    found = _containers(world)
+    return world.clock.chance.choice(found) if found else None
+
+
+def _some_host(world: World) -> Host:
+    return world.clock.chance.choice(list(world.hosts.values()))
+
+
+def _leader(world: World) -> Process | None:
+    leader: Process | None = world.leader()
+    return leader or (world.candidates[0] if world.candidates else None)
+
+
+def _kill_container(world: World) -> End:
+    process = _some_container(world)
+    if process is not None:
+        process.kill()
+    return None
+
+
+def _terminate_container(world: World) -> End:
+    process = _some_container(world)
+    if process is not None:
+        world.containers[process.name].post(Terminated("SIGTERM"))
+    return None
+
+
+def _break_kernel(world: World) -> End:
+    process = _some_container(world)
+    if process is not None:
+        world.containers[process.name].kernel.broken = "child process 7 is dead"
+    return None
+
+
+def _fail_store(world: World) -> End:
+    process = _some_container(world)
+    if process is not None:
+        world.containers[process.name].kernel.store_writes_fail = True
+    return None
+
+
+def _kill_leader(world: World) -> End:
+    leader = _leader(world)
+    if leader is not None:
+        leader.kill()
+    return None
+
+
+def _stop(process: Process | None) -> End:
+    if process is None:
+        return None
+    process.stop()
+    return process.resume
+
+
+def _stop_host(world: World) -> End:
+    """Stop everything on a host; it comes back, or dies after all."""
+    host = _some_host(world)
+    stopped = [each for each in _containers(world) if each.host is host]
+    for each in stopped:
+        each.stop()
+
+    def end() -> None:
+        dies = world.clock.happens(0.5)
+        for each in stopped:
+            if dies:
+                each.kill()
+            each.resume()
+
+    return end
+
+
+def _lose_host(world: World) -> End:
+    host = _some_host(world)
+    if not host.is_up:
+        return None
+    is_loud = world.clock.happens(0.5)
+    world.clock.tell("{} is lost, {}", host.name, "its sockets closed" if is_loud else "without a word")
+    host.is_up = is_loud
+    for each in _containers(world):
+        if each.host is host:
+            each.kill()
+    host.is_up = False
+    world.yarn.node_lost(host)
+
+    def end() -> None:
+        host.is_up = True
+        world.yarn.node_returned(host)
+
+    return end
+
+
+def _lose_node(world: World) -> End:
+    host = _some_host(world)
+    if not host.is_up or host.name not in world.yarn.nodes:
+        return None
+    world.clock.tell("the NodeManager of {} is lost", host.name)
+    world.yarn.node_lost(host)
+    return lambda: world.yarn.node_returned(host) if host.is_up else None
+
+
+def _cut(world: World, host: Host) -> End:
+    if host.is_cut:
+        return None
+    world.clock.tell("{} is cut off", host.name)
+    world.cut(host, is_cut=True)
+
+    def end() -> None:
+        breaks = world.clock.happens(0.5)
+        for each in [stream for candidate in world.candidates for stream in candidate.streams()]:
+            if breaks and each.container.host is host:
+                each.break_("connection reset")
+        world.cut(host, is_cut=False)
+
+    return end
+
+
+def _break_streams(world: World) -> End:
+    for candidate in world.candidates:
+        for each in candidate.streams():
+            if world.clock.happens(0.5):
+                each.break_("connection reset")
+    return None
+
+
+def _lose_zookeeper(world: World) -> End:
+    if world.zookeeper.is_away:
+        return None
+    world.zookeeper.go_away()
+    return world.zookeeper.return_
+
+
+def _shake_zookeeper(world: World) -> End:
+    world.zookeeper.flakiness = 0.4
+
+    def end() -> None:
+        world.zookeeper.flakiness = 0.0
+
+    return end
+
+
+def _expire_session(world: World) -> End:
+    sessions = world.zookeeper.sessions
+    if sessions:
+        world.zookeeper.expire(world.clock.chance.choice(sessions))
+    return None
+
+
+def _lose_kafka(world: World) -> End:
+    for log in world.logs.values():
+        log.is_away = True
+
+    def end() -> None:
+        for log in world.logs.values():
+            log.is_away = False
+
+    return end
+
+
+def _shake_kafka(world: World) -> End:
+    for log in world.logs.values():
+        log.is_flaky = True
+
+    def end() -> None:
+        for log in world.logs.values():
+            log.is_flaky = False
+
+    return end
+
+
+def _hang_transaction(world: World) -> End:
+    for log in world.logs.values():
+        log.hang(world.clock.between(300, 4_000))
+    return None
+
+
+def _fail_launches(world: World) -> End:
+    host = _some_host(world)
+    world.yarn.launches_fail_on.add(host.name)
+    return lambda: world.yarn.launches_fail_on.discard(host.name)
+
+
+def _fill_host(world: World) -> End:
+    host = _some_host(world)
+    capacity, host.capacity = host.capacity, 0
+
+    def end() -> None:
+        host.capacity = max(capacity, host.capacity)
+
+    return end
+
+
+def _slow_disk(world: World) -> End:
+    host = _some_host(world)
+    host.slowness = world.clock.between(5, 40)
+
+    def end() -> None:
+        host.slowness = 1
+
+    return end
+
+
+#: Steps of replicas and leaders at which a fault may wait.
+STEPS: Final = (
+    "record read",
+    "writer initialised",
+    "offsets read",
+    "drained",
+    "claimed",
+    "before commit",
+    "after commit",
+    "before a write",
+    "after a write",
+    "elected",
+)
+
+
+def _at_a_step(world: World) -> End:
+    """Stop or kill the next process that comes to a step; a leader's write may wait in the network meanwhile."""
+    clock = world.clock
+    step, kind, lasts = clock.chance.choice(STEPS), clock.between(0, 3), clock.between(500, 7_000)
+
+    def happen(process: Process) -> None:
+        # One that waited for its step may outlast the time in which it waited.
+        world.faults_until(clock.now_ms + lasts + 50)
+        if kind == 0:
+            process.kill()
+        elif kind == 1 and not process.host.is_cut:
+            world.cut(process.host, is_cut=True)
+            clock.after(lasts, lambda: world.cut(process.host, is_cut=False))
+        else:
+            process.stop()
+            clock.after(lasts, process.resume)
+
+    world.traps[step] = happen
+
+    def end() -> None:
+        if world.traps.get(step) is happen:
+            del world.traps[step]
+
+    return end
+
+
+# ---- what people do meanwhile ----
+
+
+def _drain(world: World) -> End:
+    host = _some_host(world)
+    world.clock.tell("{} is to be empty", host.name)
+    world.job.excluded[host.name] = "drained"
+    world.job_changed()
+
+    def end() -> None:
+        world.job.excluded.pop(host.name, None)
+        world.job_changed()
+
+    return end
+
+
+def _fail_over(world: World) -> End:
+    leader = world.leader()
+    if leader is not None:
+        world.job.fail_over(leader, world.clock)
+    return None
+
+
+def _resize(world: World) -> End:
+    job, clock = world.job, world.clock
+    if clock.happens(0.5):
+        job.standbys = clock.between(0, min(2, len(world.hosts) - 1))
+    least = 1 + job.standbys if job.is_mixed else 1
+    job.containers = clock.between(least, max(least, 4))
+    clock.tell("the job is to have {} containers, {} standbys", job.containers, job.standbys)
+    world.job_changed()
+    return None
+
+
+def _upgrade(world: World) -> End:
+    world.job.revision += 1
+    world.clock.tell("the job is to run revision {}", world.job.revision)
+    world.job_changed()
+    return None
+
+
+FAULTS: Final[dict[str, Callable[[World], End]]] = {
+    "kill a container": _kill_container,
+    "fault at a step": _at_a_step,
+    "fault at another step": _at_a_step,
+    "fault at a third step": _at_a_step,
+    "terminate a container": _terminate_container,
+    "break a kernel": _break_kernel,
+    "fail a store": _fail_store,
+    "kill the leader": _kill_leader,
+    "stop a container": lambda world: _stop(_some_container(world)),
+    "stop the leader": lambda world: _stop(_leader(world)),
+    "stop the leader for long": lambda world: _stop(_leader(world)),
+    "stop a host": _stop_host,
+    "lose a host": _lose_host,
+    "lose a NodeManager": _lose_node,
+    "cut a host off": lambda world: _cut(world, _some_host(world)),
+    "cut the leader off": lambda world: _cut(world, leader.host) if (leader := _leader(world)) else None,
+    "break streams": _break_streams,
+    "lose ZooKeeper": _lose_zookeeper,
+    "lose answers of ZooKeeper": _shake_zookeeper,
+    "expire a session": _expire_session,
+    "lose Kafka": _lose_kafka,
+    "lose answers of Kafka": _shake_kafka,
+    "hang a transaction": _hang_transaction,
+    "fail launches": _fail_launches,
+    "fill a host": _fill_host,
+    "slow a disk": _slow_disk,
+    "drain a host": _drain,
+    "fail over": _fail_over,
+    "fail over again": _fail_over,
+    "resize the job": _resize,
+    "resize the job again": _resize,
+    "upgrade": _upgrade,
+}
+
+_LASTS: Final = {
+    **{f"fault at {each} step": (1_000, 8_000) for each in ("a", "another", "a third")},
+    "stop a container": (100, 8_000),
+    "stop the leader": (400, 3_000),
+    "stop the leader for long": (3_000, 8_000),
+    "stop a host": (500, 8_000),
+    "lose a host": (1_500, 8_000),
+    "lose a NodeManager": (1_000, 9_000),
+    "cut a host off": (200, 6_000),
+    "cut the leader off": (200, 6_000),
+    "lose ZooKeeper": (200, 6_000),
+    "lose answers of ZooKeeper": (500, 5_000),
+    "lose Kafka": (200, 5_000),
+    "lose answers of Kafka": (500, 4_000),
+    "fail launches": (500, 6_000),
+    "fill a host": (1_000, 8_000),
+    "slow a disk": (1_000, 8_000),
+    "drain a host": (1_000, 8_000),
+}

@@ -1,0 +1,99 @@
+"""The job that the simulated cluster runs, and what its people ask of it: all that knows the planner's interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from appmaster.planning import actions as todo
+from appmaster.planning import events as happened
+from appmaster.planning.events import Event
+from appmaster.planning.model import JobSpec
+from appmaster.planning.view import Command, Operation, Policy
+from locality.hosts import HostInfo
+from standby.model import ProcessorId, TaskId
+from standby.wire import JobDefinition
+from tests.simulation.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from tests.simulation.clock import Clock
+    from tests.simulation.leader import Candidate
+
+NAME, STAGE, RUN = "job", "main", "run1"
+
+#: The times of a job in a hurry: a story of half a minute has room for every deadline.
+POLICY = Policy(
+    samehost_timeout_ms=1_500,
+    suspect_grace_ms=1_500,
+    restore_delay_ms=1_000,
+    prepare_timeout_ms=3_000,
+    takeover_grace_ms=3_000,
+    launch_timeout_ms=5_000,
+    request_timeout_ms=1_500,
+    stop_timeout_ms=2_000,
+    retry_count=-1,
+    retry_backoff_ms=200,
+    retry_backoff_max_ms=2_000,
+    avoid_host_ms=2_000,
+    exit_timeout_ms=2_000,
+    quiet_ms=500,
+)
+
+#: A valid configuration; only the lag bound in it matters to a container.
+CONFIG = {
+    "job.name": NAME,
+    "task.inputs": "in",
+    "task.transform": "module:function",
+    "task.step": "module:function",
+    "zookeeper.connect": "zk:2181",
+    "kafka.bootstrap.servers": "kafka:9092",
+}
+
+
+@dataclass
+class Job:
+    """What is asked of the cluster now."""
+
+    tasks: int
+    containers: int
+    standbys: int
+    is_mixed: bool = False
+    restarts: bool = False
+    revision: int = 1
+    excluded: dict[str, str] = field(default_factory=dict)
+    commands: int = 0
+
+    def task_ids(self) -> tuple[TaskId, ...]:
+        """Return every task."""
+        return tuple(TaskId(NAME, STAGE, each) for each in range(self.tasks))
+
+    def load(self, hosts: tuple[str, ...], zookeeper: ZooKeeper, *, has_records: bool) -> list[Event]:
+        """Return what a leader reads of the job; a new one has no records yet."""
+        zookeeper.answer()
+        spec = JobSpec(STAGE, self.tasks, self.containers, self.standbys, self.is_mixed)
+        policy = replace(POLICY, restarts=self.restarts)
+        events: list[Event] = [
+            happened.HostsKnown(tuple(HostInfo(each) for each in hosts)),
+            happened.HostsExcluded(dict(self.excluded)),
+            happened.JobLoaded(NAME, RUN, spec, zookeeper.model, policy, self.revision),
+        ]
+        if not has_records:
+            records = tuple(zookeeper.records[each] for each in sorted(zookeeper.records))
+            events.append(happened.RecordsLoaded(records))
+        return events
+
+    def definitions(self, action: todo.SendAssign) -> tuple[JobDefinition, ...]:
+        """Return the definitions that go with orders."""
+        return tuple(
+            JobDefinition(name, RUN, CONFIG, "changelog", "group", self.tasks, revision)
+            for name, revision in action.jobs
+        )
+
+    def fail_over(self, leader: Candidate, clock: Clock) -> None:
+        """Ask the leader for a planned change of active."""
+        model = leader.view.jobs[NAME].model if NAME in leader.view.jobs else None
+        if model is None or not model.processors:
+            return
+        self.commands += 1
+        processor: ProcessorId = clock.chance.choice(sorted(model.processors))
+        leader.post(happened.Commanded(Command(self.commands, Operation.FAIL_OVER, processor)))

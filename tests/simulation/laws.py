@@ -1,0 +1,194 @@
+"""The laws of the whole system, checked where reality is known; the planner's own are in `appmaster.planning.laws`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from appmaster.planning import actions as todo
+from appmaster.planning.view import ClusterView, News
+from standby.model import ReplicaId, Role, TaskId, TaskRecord, Wanted
+from standby.replica.lifecycle import ENDED as LIFE_ENDED
+from tests.simulation.yarn import RUNNING
+
+if TYPE_CHECKING:
+    from tests.simulation.container import Container
+    from tests.simulation.leader import Candidate
+    from tests.simulation.world import World
+
+#: How long a container must have been running and within reach before its loss for silence is a mistake.
+AUDIBLE_MS = 2_600
+
+
+@dataclass
+class Laws:
+    """Watches a world; raises `BrokenLaw` at the event that breaks a law."""
+
+    world: World
+    ordered: dict[tuple[TaskId, int], list[TaskRecord]] = field(default_factory=dict)
+    """Task and epoch → every version of its record that was ever durable."""
+    actives: dict[tuple[TaskId, int], int] = field(default_factory=dict)
+
+    # ---- records ----
+
+    def written(self, old: TaskRecord | None, new: TaskRecord) -> None:
+        """Check a record that is becoming durable."""
+        check = self.world.clock.check
+        self.world.clock.tell(
+            "record: {} active {} epoch {} placed {} in sync {}",
+            *(new.task, new.active, new.epoch, dict(new.placed), new.in_sync),
+        )
+        if old is not None:
+            check(new.epoch >= old.epoch, "epochs_never_fall", "{}: {} to {}", new.task, old.epoch, new.epoch)
+        if new.active is not None:
+            active = self.actives.setdefault((new.task, new.epoch), new.active)
+            check(
+                active == new.active,
+                "one_active_of_an_epoch",
+                "{} at {}: {} and {}",
+                *(new.task, new.epoch, active, new.active),
+            )
+        self.ordered.setdefault((new.task, new.epoch), []).append(new)
+        # Only what this write adds is judged: one decision may write the records of a processor one by one.
+        before = set(_places(old)) if old is not None else set()
+        places = _places(new)
+        for copy, where in places:
+            for other, there in places:
+                # Policy restart: the copy that makes way may still be there, stopped.
+                if other != copy and (copy, where) not in before and new.displaced not in (copy, other):
+                    check(
+                        not self._share_a_host(where, there),
+                        "copies_on_different_hosts",
+                        "{}: copies {} and {} in {} and {}",
+                        *(new.task, copy, other, where, there),
+                    )
+
+    def _share_a_host(self, one: str, other: str) -> bool:
+        """Return whether two containers that both count are on one host."""
+        a, b = self.world.containers.get(one), self.world.containers.get(other)
+        return (
+            a is not None
+            and b is not None
+            and a is not b
+            and a.host is b.host
+            and all(self._counts(each) for each in (a, b))
+        )
+
+    def _counts(self, container: Container) -> bool:
+        """Return whether a container lives as YARN has it: reality's orphans are not the planner's to place."""
+        listed = self.world.yarn.listed.get(container.skein_id)
+        return (
+            container.is_alive
+            and listed is not None
+            and listed.state == RUNNING
+            and container.name not in self.world.dismissed
+        )
+
+    # ---- orders ----
+
+    def ordering(self, leader: Candidate, action: todo.SendAssign) -> None:
+        """Check that orders say what some durable record says."""
+        for each in action.replicas:
+            self.world.clock.check(
+                self._is_recorded(each, action.container),
+                "orders_only_from_acknowledged_records",
+                "{} tells {} to hold {} as {} at {}",
+                *(leader.name, action.container, each.replica, each.role.value, each.epoch),
+            )
+
+    def _is_recorded(self, wanted: Wanted, container: str) -> bool:
+        copy = wanted.replica.copy
+        return any(
+            container in (record.placed.get(copy), record.moving.get(copy))
+            and (record.active == copy and record.placed.get(copy) == container)
+            == (wanted.role is Role.ACTIVE)
+            for record in self.ordered.get((wanted.replica.task, wanted.epoch), ())
+        )
+
+    def obeying(self, container: Container, wanted: tuple[Wanted, ...]) -> None:
+        """Take note of what a container begins to carry out."""
+        self.world.clock.tell(
+            "{}: obeys {}",
+            container.name,
+            _Listed(tuple(f"{each.replica} {each.role.value} at {each.epoch}" for each in wanted)),
+        )
+
+    # ---- claims ----
+
+    def claiming(self, container: Container, replica: ReplicaId) -> None:
+        """Check that nobody else on the host runs a copy of the task when one claims it."""
+        for other in self.world.containers.values():
+            if other is container or other.host is not container.host or not self._counts(other):
+                continue
+            for each, held in other.kernel.held.items():
+                self.world.clock.check(
+                    each.task != replica.task or held.replica.phase in LIFE_ENDED,
+                    "an_active_starts_after_the_standby_there_has_stopped",
+                    "{} claims in {}, {} is {} in {}",
+                    *(replica, container.name, each, held.replica.phase.value, other.name),
+                )
+
+    # ---- judgements ----
+
+    def declaring_lost(self, leader: Candidate, action: todo.DeclareLost) -> None:
+        """Check that nobody is taken for silent who was there to be heard."""
+        container = self.world.containers.get(action.container)
+        if container is None or not action.reason.startswith("silent") or not leader.hears(action.container):
+            return
+        self.world.clock.check(
+            not container.is_within_reach
+            or not leader.is_within_reach
+            or self.world.clock.now_ms - container.running_since_ms < AUDIBLE_MS
+            or self.world.now_cut_ms(container, leader) < AUDIBLE_MS,
+            "silence_is_the_others_fault",
+            "{} declares {} lost: {}",
+            *(leader.name, action.container, action.reason),
+        )
+
+    def told(self, leader: Candidate, news: News) -> None:
+        """Check what the leader says that happened."""
+        if news.kind == "container_lost" and news.container is not None:
+            self.world.clock.check(
+                news.container not in leader.dismissed,
+                "planned_stops_are_no_failures",
+                "{} counts {} as lost: {}",
+                *(leader.name, news.container, news.reason),
+            )
+            leader.lost.add(news.container)
+        is_failure = news.kind in _FAILURES or (
+            news.kind == "container_gone" and news.container in leader.lost
+        )
+        leader.failures += is_failure
+
+    def turned(self, leader: Candidate, before: ClusterView) -> None:
+        """Check that no budget was spent on what was not a failure."""
+        failures, leader.failures = leader.failures, 0
+        spent = _spent(leader.view) - _spent(before)
+        self.world.clock.check(
+            spent <= failures,
+            "planned_stops_are_no_failures",
+            "{} spent {} of the budgets on {} failures",
+            *(leader.name, spent, failures),
+        )
+
+
+def _places(record: TaskRecord) -> tuple[tuple[int, str], ...]:
+    return (*record.placed.items(), *record.moving.items())
+
+
+#: News of failures that spend a budget.
+_FAILURES: Final = ("launch_failed", "request_cancelled")
+
+
+def _spent(view: ClusterView) -> int:
+    return sum(len(each.failures_ms) for each in view.attempts.values())
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Joined only when somebody reads the story."""
+
+    items: tuple[str, ...]
+
+    def __format__(self, spec: str) -> str:
+        return ", ".join(self.items) or "nothing"

@@ -1,0 +1,174 @@
+"""Planted bugs: each swaps something for the worse while its context lasts, to show that a law catches it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from appmaster import driver
+from appmaster.planning import actions as todo
+from appmaster.planning import events as happened
+from appmaster.planning.actions import Action
+from appmaster.planning.apply import apply
+from appmaster.planning.events import Event
+from appmaster.planning.plan import plan
+from appmaster.planning.view import ClusterView, Presence, Recorded
+from locality import samehost
+from standby import wire
+from standby.replica import claim
+from tests.simulation import replica as replicas
+from tests.simulation.kafka import Log
+from tests.simulation.leader import Candidate
+from tests.simulation.replica import Active, HeldReplica
+from tests.simulation.zookeeper import ZooKeeper
+
+Mutation = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def swapped(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Have ``owner.name`` be ``value`` for a while."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def swapped_everywhere(original: object, name: str, value: object) -> Iterator[None]:
+    """Have ``value`` in place of ``original`` in every module that imported it by ``name``."""
+    owners = [each for each in list(sys.modules.values()) if getattr(each, name, None) is original]
+    with ExitStack() as stack:
+        for each in owners:
+            stack.enter_context(swapped(each, name, value))
+        yield
+
+
+def _no_epoch_check() -> AbstractContextManager[None]:
+    return swapped(ZooKeeper, "is_current", lambda self, epoch: True)
+
+
+def _order_before_record() -> AbstractContextManager[None]:
+    original = Candidate._carry_out
+
+    def carry_out(self: Candidate, action: Action, view: ClusterView) -> None:
+        if isinstance(action, todo.WriteRecords):
+            written = tuple(
+                Recorded(each.record, 0 if each.expected_version is None else each.expected_version + 1)
+                for each in action.changes
+            )
+            self.post(happened.RecordsWritten(action.decision, written, self._now()))
+        original(self, action, view)
+
+    return swapped(Candidate, "_carry_out", carry_out)
+
+
+def _own_pause_is_their_silence() -> AbstractContextManager[None]:
+    return swapped(driver, "STALL_MS", 1 << 60)
+
+
+def _planned_stop_is_a_failure() -> AbstractContextManager[None]:
+    original = apply
+
+    def mutated(view: ClusterView, event: Event) -> ClusterView:
+        if isinstance(event, happened.ContainerCompleted):
+            for each in view.containers.values():
+                if each.skein_id == event.skein_id and each.presence is Presence.LEAVING:
+                    alive = replace(each, presence=Presence.LIVE)
+                    view = replace(view, containers={**view.containers, each.id: alive})
+        return original(view, event)
+
+    return swapped(driver, "apply", mutated)
+
+
+def _no_check_of_committed_epoch() -> AbstractContextManager[None]:
+    return swapped(claim, "check_committed", lambda committed, task, epoch: None)
+
+
+def _drain_to_stable_end() -> AbstractContextManager[None]:
+    return swapped(replicas, "drain_target", lambda ends: ends[1])
+
+
+def _no_same_host_check() -> AbstractContextManager[None]:
+    return swapped_everywhere(samehost.siblings_on, "siblings_on", lambda slot, host, placements: ())
+
+
+def _no_resend() -> AbstractContextManager[None]:
+    original = Candidate._send
+
+    def send(self: Candidate, container: str, incarnation: int, message: wire.Down) -> None:
+        if isinstance(message, wire.Assign):
+            said: dict[str, object] = self.__dict__.setdefault("_said", {})
+            if said.get(container) == message.replicas:
+                return
+            said[container] = message.replicas
+        original(self, container, incarnation, message)
+
+    return swapped(Candidate, "_send", send)
+
+
+def _promotion_keeps_epoch() -> AbstractContextManager[None]:
+    original = plan
+
+    def mutated(view: ClusterView) -> tuple[Action, ...]:
+        return tuple(
+            replace(action, changes=tuple(_with_old_epoch(view, each) for each in action.changes))
+            if isinstance(action, todo.WriteRecords)
+            else action
+            for action in original(view)
+        )
+
+    return swapped(driver, "plan", mutated)
+
+
+def _with_old_epoch(view: ClusterView, change: todo.Change) -> todo.Change:
+    old = view.records.get(change.record.task)
+    if old is None or old.record.active is None or change.record.active is None:
+        return change
+    return replace(change, record=replace(change.record, epoch=old.record.epoch))
+
+
+def _store_before_commit() -> AbstractContextManager[None]:
+    original = HeldReplica._produce
+
+    def produce(self: HeldReplica, active: Active, changes: list[int]) -> object:
+        if self.store is not None:
+            self.store.value = changes[-1]
+        return original(self, active, changes)
+
+    return swapped(HeldReplica, "_produce", produce)
+
+
+def _no_fence() -> AbstractContextManager[None]:
+    return swapped(Log, "_check_producer", lambda self, producer: None)
+
+
+def _input_from_memory() -> AbstractContextManager[None]:
+    """The input goes on where this process left it, not where the committed offset says."""
+
+    def first_offset(committed: claim.Committed | None, *_: object) -> int:
+        return max(0, committed.offset - 1) if committed is not None else 0
+
+    return swapped(claim, "first_offset", first_offset)
+
+
+#: Every planted bug by its name.
+MUTATIONS: Final[dict[str, Mutation]] = {
+    "no-epoch-check": _no_epoch_check,
+    "order-before-record": _order_before_record,
+    "own-pause-is-their-silence": _own_pause_is_their_silence,
+    "planned-stop-is-a-failure": _planned_stop_is_a_failure,
+    "no-check-of-committed-epoch": _no_check_of_committed_epoch,
+    "drain-to-stable-end": _drain_to_stable_end,
+    "no-same-host-check": _no_same_host_check,
+    "no-resend": _no_resend,
+    "promotion-keeps-epoch": _promotion_keeps_epoch,
+    "store-before-commit": _store_before_commit,
+    "no-fence": _no_fence,
+    "input-from-memory": _input_from_memory,
+}

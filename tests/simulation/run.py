@@ -1,0 +1,130 @@
+"""Runs stories: one seed, many, or the command behind ``make simulate``."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.simulation.faults import suffer
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.world import World
+
+#: Lines of a failed story that are shown.
+LINES = 60
+
+#: Seeds that a process takes at a time.
+CHUNK = 20
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A story that broke a law."""
+
+    seed: int
+    law: str
+    story: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} broke a law: {self.law}\n{self.story}"
+
+
+def run_seed(seed: int, lines: int = LINES) -> Failure | None:
+    """Return what broke in the story of ``seed``; None when every law held and the job was whole at the end."""
+    world = World(seed)
+    try:
+        suffer(world)
+        world.settle()
+    except Exception as error:  # noqa: BLE001 - whatever a story ends with is a finding
+        return Failure(seed, _first_line(error), world.clock.story(lines))
+    return None
+
+
+def story_of(seed: int, lines: int) -> str:
+    """Return the last lines of a seed's story, however it ends."""
+    world = World(seed)
+    try:
+        suffer(world)
+        world.settle()
+    except Exception as error:  # noqa: BLE001 - as above
+        world.clock.tell("{}", _first_line(error))
+    return world.clock.story(lines)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).split("; the story:")[0].strip()
+    if type(error).__name__ == "BrokenLaw":
+        return text
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {text} ({where.name}, line {where.lineno} of {where.filename.rsplit('/', 1)[-1]})"
+
+
+def _run_chunk(seeds: Sequence[int]) -> tuple[int, list[Failure]]:
+    return len(seeds), [failure for seed in seeds if (failure := run_seed(seed)) is not None]
+
+
+def run_seeds(seeds: Sequence[int], jobs: int = 1) -> Iterator[tuple[int, list[Failure]]]:
+    """Yield, chunk by chunk, how many stories ran and which of them failed."""
+    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
+    if jobs == 1:
+        yield from map(_run_chunk, chunks)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_run_chunk, chunks)
+
+
+def parse_seeds(text: str) -> range:
+    """Return the seeds that ``text`` names: how many (from 0), or a range such as 5000-6000."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(first))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; return 1 when a law was broken."""
+    parser = argparse.ArgumentParser(
+        prog="simulate", description="Random faults in virtual time, under every law."
+    )
+    parser.add_argument("seeds", help="how many, or a range such as 5000-6000")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a failing seed")
+    parser.add_argument("--mutate", choices=sorted(MUTATIONS), help="plant this bug")
+    parser.add_argument(
+        "--story", type=int, metavar="LINES", help="print the end of each story, broken or not"
+    )
+    options = parser.parse_args(arguments)
+    seeds = parse_seeds(options.seeds)
+    with ExitStack() as planted:
+        if options.mutate:
+            planted.enter_context(MUTATIONS[options.mutate]())
+        if options.story:
+            for seed in seeds:
+                print(story_of(seed, options.story))
+            return 0
+        return _report(seeds, options.jobs, keep_going=options.keep_going)
+
+
+def _report(seeds: range, jobs: int, *, keep_going: bool) -> int:
+    begun = shown = time.monotonic()
+    done = failed = 0
+    for count, failures in run_seeds(seeds, jobs):
+        done += count
+        failed += len(failures)
+        for each in failures:
+            print(each, flush=True)
+        now = time.monotonic()
+        if now - shown > 5 or done == len(seeds) or failures:
+            shown = now
+            rate = done / max(now - begun, 0.001)
+            print(f"{done} of {len(seeds)} stories, {failed} broke a law, {rate:.1f} a second", flush=True)
+        if failures and not keep_going:
+            return 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

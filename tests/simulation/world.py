@@ -1,0 +1,247 @@
+"""The whole cluster in one seeded scheduler: hosts, YARN, ZooKeeper, Kafka, candidates, containers, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from appmaster.planning.plan import plan
+from standby.control.events import Leader
+from standby.errors import BrokenLaw
+from standby.model import Phase, ReplicaId, TaskRecord
+from tests.simulation.clock import Clock
+from tests.simulation.container import Container
+from tests.simulation.job import NAME, RUN, Job
+from tests.simulation.kafka import Log
+from tests.simulation.laws import Laws
+from tests.simulation.leader import RESTART_MS, Candidate
+from tests.simulation.network import Stream
+from tests.simulation.process import Host, Process
+from tests.simulation.yarn import Listed, Yarn
+from tests.simulation.zookeeper import ZooKeeper
+
+#: How long the system may take to be whole and quiet once nothing fails any more.
+SETTLE_MS = 45_000
+
+#: Looked at this often then, and so many times in a row it must be whole.
+LOOK_MS: Final = 500
+LOOKS: Final = 3
+
+
+class World:
+    """One story's cluster."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = Clock(seed)
+        chance = self.clock.chance
+        self.run_id = RUN
+        standbys = chance.choice((1, 1, 1, 2))
+        kind = chance.choice(("promote", "promote", "restart", "mixed"))
+        self.job = Job(
+            tasks=chance.randint(2, 5),
+            containers=chance.randint(1, 3) if kind != "mixed" else chance.randint(1 + standbys, 4),
+            standbys=standbys,
+            is_mixed=kind == "mixed",
+            restarts=kind == "restart",
+        )
+        count = self.job.standbys + 1 + chance.choice((0, 1, 1, 2))
+        self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, min(count, 5) + 1)}
+        self.master_hosts = [Host("m1"), Host("m2")]
+        self.laws = Laws(self)
+        self.zookeeper = ZooKeeper(self.clock, self.laws.written)
+        self.logs = {task: Log(self.clock, task) for task in self.job.task_ids()}
+        self.yarn = Yarn(self.clock, self.hosts, self._launch, self._list_changed)
+        self.containers: dict[str, Container] = {}
+        self.dismissed: set[str] = set()
+        self.candidates: list[Candidate] = []
+        self.traps: dict[str, Callable[[Process], None]] = {}
+        """Step → what happens to the next process that passes it."""
+        self.faults_until_ms = 2_000
+        self.is_flowing = True
+        self._ports = 7_000
+        self._serial = 0
+        self._cut_ms: dict[str, int] = {}
+        for log in self.logs.values():
+            log.grow(chance.choice((0, 10, 100)))
+            self._flow(log)
+        for host in self.master_hosts[: chance.randint(1, 2)]:
+            self.start_candidate(host)
+
+    # ---- running ----
+
+    def run(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.clock.run(self.clock.now_ms + milliseconds)
+
+    def settle(self) -> None:
+        """Let time pass until the job is whole and its leader quiet; raises `BrokenLaw` when that does not come."""
+        self.is_flowing = False
+        deadline, whole = self.clock.now_ms + SETTLE_MS, 0
+        while whole < LOOKS:
+            self.run(LOOK_MS)
+            missing = self.missing()
+            whole = 0 if missing else whole + 1
+            if self.clock.now_ms > deadline:
+                raise BrokenLaw(f"whole_at_the_end: {missing}")
+
+    def missing(self) -> str:
+        """Return what keeps the job from being whole and its leader from being quiet; empty: nothing."""
+        leader = self.leader()
+        if leader is None:
+            return "nobody leads"
+        view, model = leader.view, self.zookeeper.model
+        if model is None or not model.processors:
+            return "there is no model"
+        wanted = 1 + self.job.standbys
+        if len(model.processors) != self.processors() or model.copies != wanted:
+            return f"the model has {len(model.processors)} processors of {model.copies} copies"
+        for task, log in self.logs.items():
+            recorded = self.zookeeper.records.get(task)
+            if recorded is None:
+                return f"{task} has no record"
+            missing = self._missing_of(recorded.record, wanted)
+            if missing:
+                return missing
+            if log.done != log.input_end:
+                return f"{task}: {log.done} of {log.input_end} input records are processed"
+        actions = plan(view)
+        if actions:
+            return f"the leader wants {actions}"
+        if view.writing or view.requests:
+            return f"the leader waits: {view.writing} {view.requests}"
+        return ""
+
+    def processors(self) -> int:
+        """Return how many processors the job is to have."""
+        return self.job.tasks if self.job.is_mixed else min(self.job.containers, self.job.tasks)
+
+    def _missing_of(self, record: TaskRecord, wanted: int) -> str:
+        """Return what keeps a task from being whole; empty: nothing."""
+        if len(record.placed) != wanted or len(record.in_sync) != wanted or record.moving or record.displaced:
+            return f"{record} is not whole"
+        for copy, name in record.placed.items():
+            container = self.containers.get(name)
+            held = container.kernel.held.get(ReplicaId(record.task, copy)) if container is not None else None
+            if container is None or held is None or not container.is_alive:
+                return f"{record.task}#{copy} is not in {name}"
+            phase = Phase.ACTIVE if copy == record.active else Phase.TAILING
+            if held.replica.phase is not phase or held.replica.epoch != record.epoch:
+                return f"{held.replica} is not {phase.value} at {record.epoch}"
+            if container.host.name in self.job.excluded:
+                return f"{name} is on {container.host.name}, which is to be empty"
+            if container.kernel.revisions.get(NAME) != self.job.revision:
+                return f"{name} runs revision {container.kernel.revisions}"
+        return ""
+
+    def passed(self, process: Process, step: str) -> None:
+        """Have the fault happen that waits for this step, if one does."""
+        trap = self.traps.pop(step, None)
+        if trap is not None:
+            self.clock.tell("FAULT at the step {!r} of {}", step, process.name)
+            trap(process)
+
+    def faults_until(self, at_ms: int) -> None:
+        """Take note that a fault lasts until then."""
+        self.faults_until_ms = max(self.faults_until_ms, at_ms)
+
+    def _flow(self, log: Log) -> None:
+        if self.is_flowing:
+            log.grow(self.clock.between(0, 4))
+            self.clock.after(self.clock.between(60, 300), self._flow, log)
+
+    # ---- candidates ----
+
+    def leader(self) -> Candidate | None:
+        """Return the candidate that ZooKeeper names."""
+        named = self.zookeeper.leader
+        return next(
+            (
+                each
+                for each in self.candidates
+                if named is not None and each.name == named.candidate and each.is_leading and each.is_alive
+            ),
+            None,
+        )
+
+    def start_candidate(self, host: Host) -> None:
+        """Start a candidate, as a cell's supervisor does."""
+        self._serial += 1
+        self.candidates.append(Candidate(self, host, f"candidate-{self._serial}"))
+
+    def candidate_died(self, candidate: Candidate) -> None:
+        """Have the supervisor start another one."""
+        self.candidates.remove(candidate)
+        self.clock.after(self.clock.between(*RESTART_MS), self._restart, candidate.host)
+
+    def _restart(self, host: Host) -> None:
+        if host.is_up:
+            self.start_candidate(host)
+        else:
+            self.clock.after(500, self._restart, host)
+
+    def next_port(self) -> int:
+        """Return a port of its own for a candidate."""
+        self._ports += 1
+        return self._ports
+
+    def refuses(self, port: int) -> bool:
+        """Return whether nobody listens at a candidate's port any more; a host that is away does not answer."""
+        return all(each.port != port for each in self.candidates) and not any(
+            each.is_cut or not each.is_up for each in self.master_hosts
+        )
+
+    def _list_changed(self) -> None:
+        for each in self.candidates:
+            each.look_soon()
+
+    def job_changed(self) -> None:
+        """Have the candidates read the job again, as their watches tell them."""
+        for each in self.candidates:
+            each.job_changed()
+
+    # ---- containers ----
+
+    def _launch(self, listed: Listed) -> Process:
+        assert listed.host is not None
+        container = Container(self, listed.host, listed.container, listed.skein_id, self.logs)
+        self.containers[container.name] = container
+        return container
+
+    def container_of(self, skein_id: str) -> str | None:
+        """Return the container that a line of Skein's list became."""
+        listed = self.yarn.listed.get(skein_id)
+        return listed.container if listed is not None else None
+
+    def accepts(self, container: str) -> bool:
+        """Return whether a container's own port accepts; only a live host refuses."""
+        process = self.containers.get(container)
+        return process is None or process.is_alive or not process.host.is_up
+
+    def connect(self, stream: Stream, leader: Leader) -> None:
+        """Connect a container's stream to the leader that it names."""
+        stream.container.send(self.clock.between(2, 15), self._connect, stream, leader)
+
+    def _connect(self, stream: Stream, leader: Leader) -> None:
+        candidate = next((each for each in self.candidates if each.port == leader.port), None)
+        if candidate is None:
+            stream.break_("connection refused")
+        else:
+            candidate.receive(self.clock.between(1, 5), stream.accepted, candidate)
+
+    # ---- cuts ----
+
+    def cut(self, host: Host, *, is_cut: bool) -> None:
+        """Cut a host off, or connect it again: what was under way arrives late."""
+        host.is_cut = is_cut
+        self._cut_ms[host.name] = self.clock.now_ms
+        if not is_cut:
+            held, host.held_up = host.held_up, []
+            for act, args in held:
+                self.clock.after(self.clock.between(0, 20), act, *args)
+        for each in [*self.containers.values(), *self.candidates]:
+            if each.host is host and each.is_alive:
+                each.contact_changed()
+
+    def now_cut_ms(self, *processes: Process) -> int:
+        """Return for how long none of the processes' hosts has been cut off or connected again."""
+        return self.clock.now_ms - max(self._cut_ms.get(each.host.name, -1_000_000) for each in processes)

@@ -1,0 +1,210 @@
+"""ZooKeeper: sessions that expire, versioned records, multis with the check of the controller epoch, late watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from appmaster.planning.actions import Change
+from appmaster.planning.model import JobModel
+from appmaster.planning.view import Recorded
+from standby.control.events import Leader
+from standby.errors import Fenced, Transient
+from standby.model import TaskId, TaskRecord
+from tests.simulation.clock import Clock
+from tests.simulation.process import Process
+
+SESSION_MS = 3_000
+
+
+@dataclass
+class Session:
+    """A process's session, as the servers see it."""
+
+    process: Process
+    lost: Callable[[], None]
+    """Called in the process once it hears that the session has expired."""
+    moved: Callable[[], None]
+    """Called in the process when a watch on the leader's record fires."""
+    connected: Callable[[bool], None] = lambda is_up: None
+    is_open: bool = True
+    is_told: bool = False
+    """Its process knows that it has expired."""
+    watches: bool = False
+    silent_since_ms: int | None = None
+
+
+@dataclass
+class ZooKeeper:
+    """The ensemble."""
+
+    clock: Clock
+    written: Callable[[TaskRecord | None, TaskRecord], None]
+    """Called with the record before and after each write: where the laws of records are checked."""
+    records: dict[TaskId, Recorded] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=list)
+    leader: Leader | None = None
+    leader_session: Session | None = None
+    epoch: int = 0
+    zxid: int = 100
+    _untold: list[Session] = field(default_factory=list)
+    """Expired sessions whose processes cannot be told now."""
+    is_away: bool = False
+    flakiness: float = 0.0
+    """How often an answer is lost, so that the outcome of a write stays unknown."""
+    model: JobModel | None = None
+    """Of the job; its ``znode`` is the version of its node."""
+
+    # ---- sessions ----
+
+    def connect(self, session: Session) -> Session:
+        """Open a session; it lasts as long as its process gives signs of life."""
+        self.sessions.append(session)
+        session.process.on_contact.append(lambda _: self.contact_changed(session))
+        return session
+
+    def contact_changed(self, session: Session) -> None:
+        """Begin or end to count a session's silence."""
+        if self.is_away and not session.is_open and not session.is_told:
+            self._untold.append(session)
+            return
+        if session.process.is_within_reach and not self.is_away:
+            session.silent_since_ms = None
+            if not session.is_open and not session.is_told:
+                session.is_told = True
+                session.process.receive(self.clock.between(1, 30), session.lost)
+        elif session.silent_since_ms is None:
+            session.silent_since_ms = self.clock.now_ms
+            self.clock.after(SESSION_MS, self._expire_if_silent, session, self.clock.now_ms)
+
+    def _expire_if_silent(self, session: Session, since_ms: int) -> None:
+        if session.silent_since_ms == since_ms and not self.is_away:
+            self.expire(session)
+
+    def expire(self, session: Session) -> None:
+        """End a session; what is ephemeral of it goes."""
+        if not session.is_open:
+            return
+        session.is_open = False
+        self.sessions.remove(session)
+        self.clock.tell("zookeeper: the session of {} has expired", session.process.name)
+        if self.leader_session is session:
+            self._set_leader(None, None)
+        if session.process.is_within_reach:
+            session.is_told = True
+            session.process.receive(self.clock.between(1, 30), session.lost)
+
+    def go_away(self) -> None:
+        """Stop to answer. No session expires meanwhile: nobody counts."""
+        self.is_away = True
+        for each in self.sessions:
+            each.process.receive(self.clock.between(1, 30), each.connected, False)
+            each.watches = False
+
+    def return_(self) -> None:
+        """Answer again; every session has its whole time-out before it."""
+        self.is_away = False
+        expired, self._untold = self._untold, []
+        for each in expired:
+            self.contact_changed(each)
+        for each in list(self.sessions):
+            each.silent_since_ms = None
+            self.contact_changed(each)
+            each.process.receive(self.clock.between(20, 300), each.connected, True)
+
+    # ---- who leads ----
+
+    def lead(
+        self, session: Session, candidate: str, host: str, port: int, depose: Leader | None
+    ) -> int | None:
+        """Return the new epoch, or None when somebody else was quicker."""
+        self._own(session)
+        if self.leader is not None and self.leader != depose:
+            return None
+        self.epoch += 1
+        self._set_leader(Leader(candidate, host, port, self.epoch), session)
+        self.clock.tell("zookeeper: {} leads, epoch {}", candidate, self.epoch)
+        return self.epoch
+
+    def read_leader(self, session: Session) -> Leader | None:
+        """Return who leads and leave a watch."""
+        self.answer()
+        session.watches = True
+        return self.leader
+
+    def _set_leader(self, leader: Leader | None, session: Session | None) -> None:
+        self.leader, self.leader_session = leader, session
+        for each in self.sessions:
+            if each.watches:
+                each.watches = False
+                each.process.receive(self.clock.between(1, 60), each.moved)
+
+    # ---- records ----
+
+    def answer(self) -> None:
+        """Raise `Transient` when the ensemble is away. A client whose session has expired goes on in a new one."""
+        if self.is_away:
+            raise Transient("ZooKeeper does not answer")
+
+    def _own(self, session: Session) -> None:
+        """Raise `Transient` when nothing ephemeral can be made in the session."""
+        self.answer()
+        if not session.is_open:
+            raise Transient("the session has expired")
+
+    def create_ephemeral(self, session: Session) -> int:
+        """Return the creation transaction id of a new node."""
+        self._own(session)
+        self.zxid += 1
+        return self.zxid
+
+    def is_current(self, epoch: int) -> bool:
+        """Return whether nobody was elected after ``epoch``: the check in every multi."""
+        return epoch == self.epoch
+
+    def write_tasks(self, epoch: int, changes: tuple[Change, ...]) -> tuple[Recorded, ...] | None:
+        """Write all of ``changes`` or none (None); raises as the adapter does."""
+        self.answer()
+        loses_answer = self.flakiness and self.clock.happens(self.flakiness)
+        if loses_answer and self.clock.happens(0.5):
+            raise Transient("lost on the way there")
+        if not self.is_current(epoch):
+            raise Fenced("another leader has taken over")
+        for each in changes:
+            present = self.records.get(each.record.task)
+            if (present.version if present is not None else None) != each.expected_version:
+                return None
+        self.clock.check(
+            epoch == self.epoch, "no_write_of_a_deposed_leader", "epoch {} writes under {}", epoch, self.epoch
+        )
+        results = []
+        for each in changes:
+            present = self.records.get(each.record.task)
+            self.written(present.record if present is not None else None, each.record)
+            recorded = Recorded(each.record, present.version + 1 if present is not None else 0)
+            self.records[each.record.task] = recorded
+            results.append(recorded)
+        if loses_answer:
+            raise Transient("lost on the way back")
+        return tuple(results)
+
+    def write_model(self, epoch: int, model: JobModel) -> JobModel | None:
+        """Write the job's model in place of its version ``znode``; None when that is another by now."""
+        self.answer()
+        if not self.is_current(epoch):
+            raise Fenced("another leader has taken over")
+        present = self.model.znode if self.model is not None else -1
+        if model.znode != present:
+            return None
+        self.model = replace(model, znode=model.znode + 1)
+        self.clock.tell("model: version {}", model.version)
+        if self.flakiness and self.clock.happens(self.flakiness):
+            raise Transient("lost on the way back")
+        return self.model
+
+    def read_tasks(self, tasks: tuple[TaskId, ...]) -> tuple[Recorded, ...]:
+        """Return the records of ``tasks`` that exist."""
+        self.answer()
+        if self.flakiness and self.clock.happens(self.flakiness):
+            raise Transient("no answer in time")
+        return tuple(self.records[each] for each in tasks if each in self.records)
