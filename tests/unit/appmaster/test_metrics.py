@@ -14,8 +14,9 @@ from appmaster.adapters.prometheus import Metrics
 from appmaster.counting import Count, counts
 from appmaster.driver import Driver
 from appmaster.inbox import Inbox
+from appmaster.planning.actions import Kind, Outcome
 from appmaster.planning.events import Elected, Event
-from appmaster.planning.view import ClusterView, News
+from appmaster.planning.view import ClusterView, News, OnExhausted, Policy, RequestKind
 from appmaster.telling import entry
 from tests.fakes.yarn import FakeCluster
 
@@ -260,6 +261,13 @@ def test_every_counted_label_is_declared() -> None:
             )
 
 
+def test_closed_sets_hold_every_word_that_the_planner_has() -> None:
+    assert {each.value for each in RequestKind} == set(known.REQUEST_KINDS)
+    assert {each.value for each in Outcome} <= set(known.REQUEST_OUTCOMES)
+    assert {each.value for each in Outcome} <= set(known.RELEASE_REASONS)
+    assert {each.value.replace("-", "_") for each in Kind} == set(known.DECISIONS) - {known.OTHER}
+
+
 def test_names_and_help_texts_follow_prometheus_conventions() -> None:
     for counter in known.COUNTERS:
         assert counter.name.startswith("standfast_")
@@ -358,3 +366,65 @@ def test_leader_of_very_many_tasks_leaves_their_lags_to_the_containers() -> None
     found = shown(view=replace(cluster.view, records=records))
     assert "standfast_replica_lag_records" not in found
     assert len(found["standfast_in_sync_replicas"]) == len(records)
+
+
+def test_planner_s_own_story_of_a_drain_is_of_moves_and_hand_overs_and_no_failure() -> None:
+    cluster = FakeCluster(hosts=("h1", "h2", "h3", "h4"))
+    metrics = Metrics(lambda: cluster.view)
+    cluster.run(5_000)
+    host = cluster.active_process(0).host
+    counted(cluster, metrics)
+    cluster.exclude(host)
+    cluster.run(30_000)
+    found = counted(cluster, metrics)
+    assert all(each.host != host for each in cluster.processes.values())
+    assert value(found, "standfast_excluded_hosts") == 1
+    assert value(found, "standfast_hosts_excluded_total") == 1
+    handovers = value(found, "standfast_handovers_total", job="job")
+    assert handovers >= 1
+    assert value(found, "standfast_handover_seconds_count", phase="total") == 2 * handovers
+    assert value(found, "standfast_handovers_under_way") == 0
+    assert above_zero(found, "standfast_container_failures_total") == {}
+    assert above_zero(found, "standfast_failovers_total") == {}
+    assert above_zero(found, "standfast_failovers_without_standby_total") == {}
+    cluster.exclude()
+    cluster.run(5_000)
+    assert value(counted(cluster, metrics), "standfast_hosts_admitted_total") == 1
+
+
+def test_planner_s_own_story_of_an_active_without_standbys() -> None:
+    cluster = FakeCluster(standbys=0)
+    metrics = Metrics(lambda: cluster.view)
+    cluster.run(5_000)
+    counted(cluster, metrics)
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(10_000)
+    assert cluster.is_whole()
+    found = counted(cluster, metrics)
+    assert above_zero(found, "standfast_failovers_without_standby_total") == {
+        frozenset({("job", "job"), ("reason", "no-other-copy-lives")}): 1
+    }
+    assert above_zero(found, "standfast_failovers_total") == {}
+    assert value(found, "standfast_preferred_host_requests_total", job="job") == 1
+    assert value(found, "standfast_preferred_host_matches_total", job="job") == 1
+    assert value(found, "standfast_container_requests_total", kind="preferred", outcome="granted") == 1
+
+
+def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
+    policy = Policy(retry_count=2, on_exhausted=OnExhausted.PARK)
+    cluster = FakeCluster(policy=policy)
+    metrics = Metrics(lambda: cluster.view)
+    cluster.run(5_000)
+    cluster.fails_at_launch = lambda _: True
+    cluster.kill(cluster.active_process(0).skein_id)
+    most = 0.0
+    for _ in range(120):
+        cluster.run(500)
+        found = counted(cluster, metrics)
+        most = max((most, *found.get("standfast_retry_failures", {}).values()))
+    assert value(found, "standfast_retry_allowed", job="job") == 2
+    assert most == 3, "one more than is allowed"
+    assert value(found, "standfast_parked_processors", job="job") == 1
+    assert value(found, "standfast_processors_parked_total", job="job") == 1
+    failed = above_zero(found, "standfast_container_requests_total")
+    assert sum(number for labels, number in failed.items() if ("outcome", "failed") in labels) >= 2
