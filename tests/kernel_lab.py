@@ -32,7 +32,7 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.naming import state_path
-from standby.ports import RecordReader
+from standby.ports import MakeFeed, RecordReader
 from standby.replica.failing import Headers
 from standby.replica.keys import prefix, split
 from standby.replica.origin import DATABASE
@@ -231,6 +231,7 @@ class Lab:
         probe: Probe = no_probe,
         records: RecordReader | None = None,
         clock: Callable[[], int] | None = None,
+        make_feed: MakeFeed = PlainFeed,
     ) -> Container:
         """Return a container in this process."""
         more: dict[str, Any] = {} if clock is None else {"clock": clock}
@@ -238,7 +239,7 @@ class Lab:
             CLUSTER,
             host,
             records or self.records,
-            PlainFeed,
+            make_feed,
             lambda: None,
             connect=connect,
             open_database=open_database,

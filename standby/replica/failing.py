@@ -77,8 +77,17 @@ class CodeError:
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
+#: What Spark's own exception says of one in a Python worker ends with that one's traceback.
+_TRACEBACK: Final = "Traceback (most recent call last):"
+
+
 def code_error(error: BaseException) -> CodeError:
-    """Return what is kept of an exception."""
+    """Return what is kept of an exception; of one that another process has told of, the original's."""
+    _, _, frames = str(error).partition(_TRACEBACK)
+    for line in frames.splitlines():
+        if line and not line[0].isspace():
+            kind, _, message = line.partition(": ")
+            return CodeError(kind, message[:_MESSAGE_CHARACTERS])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return CodeError(type(error).__name__, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
 

@@ -286,6 +286,13 @@ def test_the_back_off_doubles_and_ends() -> None:
         (KeyError(), "KeyError"),
         (RuntimeError("\n\n  late "), "RuntimeError: late"),
         (SystemExit(3), "SystemExit: 3"),
+        (
+            RuntimeError(
+                "An exception was thrown:\nTraceback (most recent call last):\n"
+                '  File "job.py", line 3, in f\n    raise LookupError(x)\nLookupError: no: plane\nmore'
+            ),
+            "LookupError: no: plane",
+        ),
     ],
 )
 def test_an_error_is_its_type_and_first_line(error: BaseException, text: str) -> None:
