@@ -136,8 +136,8 @@ class MemoryContainer:
             load_code=load_code,
         )
 
-    def want(self, copy: int, role: Role, epoch: int) -> None:
-        wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.lab.tasks)
+    def want(self, copy: int, role: Role, epoch: int, *, is_next: bool = False) -> None:
+        wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch, is_next) for task in self.lab.tasks)
         self.replicas.obey(wanted, {JOB: self.lab.definition})
 
     def statuses(self) -> list[ReplicaStatus]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,9 +28,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
+from appmaster.adapters.kazoo import ZooKeeper
 from embedded.cluster import LocalCluster
 from embedded.jars import classpath
-from standby import naming
+from standby import bundles, naming
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
@@ -156,12 +158,14 @@ class Job:
 class Container:
     """One container's process."""
 
-    def __init__(self, job: Job, cluster: LocalCluster, host: str, copy: int, directory: Path) -> None:
+    def __init__(
+        self, job: Job, cluster: LocalCluster, host: str, copy: int, directory: Path, localised: str = MODULE
+    ) -> None:
         self.id = f"container_1_0001_01_00000{copy + 2}"
         self.copy = copy
         directory.mkdir()
         (directory / "code").mkdir()
-        (directory / "code" / "counting.py").write_text(MODULE)
+        (directory / "code" / "counting.py").write_text(localised)
         if job.definition.config["task.feed"] == "spark":
             (directory / "jars").mkdir()
             for jar in classpath("spark-kafka"):
@@ -214,10 +218,10 @@ class Play:
         self.sessions: dict[int, Session] = {}
         self.number = 0
 
-    def start(self, copy: int) -> Session:
-        """Start the container of a copy; return its stream."""
+    def start(self, copy: int, localised: str = MODULE) -> Session:
+        """Start the container of a copy, with that as its localised module; return its stream."""
         place = self.directory / f"container-{copy}-{len(self.containers)}"
-        self.containers.append(Container(self.job, self.embedded, HOSTS[copy % 2], copy, place))
+        self.containers.append(Container(self.job, self.embedded, HOSTS[copy % 2], copy, place, localised))
         return self.follow(copy)
 
     def follow(self, copy: int, timeout: float = 20.0) -> Session:
@@ -420,6 +424,77 @@ def java_of(container: Container) -> psutil.Process:
     found = [each for each in psutil.Process(container.popen.pid).children() if "java" in each.name()]
     assert len(found) == 1, found
     return found[0]
+
+
+#: A job whose transform calls, in Spark's Python workers, what lies in a module of its own.
+BUNDLED = {
+    "counting.py": MODULE
+    + """
+def wanted(rows):
+    from choosing import choose
+    from pyspark.sql.functions import udf
+    return rows.where(udf(choose, "boolean")("key"))
+""",
+    "choosing.py": "def choose(key):\n    return key.startswith(b'key-')\n",
+}
+
+
+def roll_out(play: Play, files: dict[str, str], **config: str) -> None:
+    """Make the job's next revision run from a bundle; what containers have localised is of no use."""
+    source = play.directory / "source"
+    source.mkdir()
+    for name, text in files.items():
+        (source / name).write_text(text)
+    bundle = bundles.pack(source)
+    with ZooKeeper(play.embedded.zookeeper_connect, play.job.cluster) as master:
+        master.put_code(bundle.digest, bundle.data)
+    first = play.job.definition
+    play.job.definition = msgspec.structs.replace(
+        first, revision=2, code=bundle.digest, config={**first.config, **config}
+    )
+
+
+def test_a_new_revision_runs_from_its_bundle_and_goes_on_where_the_old_one_was(play: Play) -> None:
+    play.record(0, 1, claimed=False)
+    play.start(0)
+    play.order(0, Role.ACTIVE, 1)
+    play.job.send(500)
+    play.processed(0)
+    old = play.sessions[0].wait_for(Report, lambda each: bool(each.revisions))
+    assert old.revisions == {"counting": 1}
+    again = MODULE.replace('b"%d" % number', 'b"%d" % (number + 0)')
+    assert again != MODULE
+    roll_out(play, {"counting.py": again})
+    # What is not known any more must not be found: a job of this name as YARN localised it is wrong here.
+    session = play.start(1, localised="raise RuntimeError('the old revision')")
+    assert session.hello.revisions == {}
+    play.order(1, Role.STANDBY, 1)
+    play.wait(1, lambda each: each.phase is Phase.TAILING)
+    assert session.wait_for(Report, lambda each: bool(each.revisions)).revisions == {"counting": 2}
+    # The old container is told of the new revision, too, by a leader that should know better.
+    play.order(0, Role.ACTIVE, 1)
+    play.job.send(500)
+    play.processed(0)
+    play.record(1, 2, claimed=True)
+    play.order(0, Role.STANDBY, 2)
+    play.order(1, Role.ACTIVE, 2)
+    play.job.send(500)
+    play.processed(1)
+    assert play.sessions[0].wait_for(Report, lambda each: bool(each.replicas)).revisions == {"counting": 1}
+    play.job.assert_exact()
+
+
+@pytest.mark.spark
+def test_sparks_python_workers_find_the_bundles_modules(spark_play: Play) -> None:
+    play = spark_play
+    roll_out(play, BUNDLED, **{"task.transform": "counting:wanted"})
+    play.record(0, 1, claimed=False)
+    play.start(0, localised="raise RuntimeError('the old revision')")
+    play.job.send(500)
+    play.order(0, Role.ACTIVE, 1)
+    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    play.processed(0)
+    play.job.assert_exact()
 
 
 class Flow:

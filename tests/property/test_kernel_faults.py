@@ -17,6 +17,7 @@ from tests.memory_lab import MemoryContainer, MemoryLab
 FAULTS = (
     "hand over",
     "hand over untold",
+    "prepare a hand-over",
     "claim again",
     "lose an answer",
     "fail a commit",
@@ -67,6 +68,8 @@ class Play:
             case "hand over" | "hand over untold":
                 self.epoch, self.copy = self.epoch + 1, 1 - self.copy
                 self.tell(both=fault == "hand over")
+            case "prepare a hand-over":
+                self.standby.want(1 - self.copy, Role.STANDBY, self.epoch, is_next=True)
             case "claim again":
                 self.epoch += 1
                 self.tell()

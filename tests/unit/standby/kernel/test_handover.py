@@ -39,9 +39,7 @@ def start(lab: MemoryLab) -> Iterator[Make]:
 
 def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
     """Tell a container that its standbys are about to be made active."""
-    lab = container.lab
-    wanted = tuple(Wanted(ReplicaId(task, copy), Role.STANDBY, epoch, is_next=True) for task in lab.tasks)
-    container.replicas.obey(wanted, {JOB: lab.definition})
+    container.want(copy, Role.STANDBY, epoch, is_next=True)
 
 
 def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
