@@ -285,6 +285,15 @@ def is_users(error: BaseException) -> bool:
     return False
 
 
+def is_worker_lost(error: BaseException) -> bool:
+    """Whether a Python worker of Spark has ended amid the user's function: a crash, or it was killed."""
+    try:
+        # Spark has no class of its own for it.
+        return isinstance(error, FAILURES) and "Python worker exited unexpectedly" in str(error)
+    except FAILURES:
+        return False  # the JVM is gone, and with it the error's text
+
+
 def first_line(error: BaseException) -> str:
     """Return what ``error`` says first."""
     text = str(error).strip()

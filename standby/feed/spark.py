@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from standby.adapters.kafka_input import InputBounds
-from standby.adapters.pyspark import FAILURES, Spark, first_line, is_users, operators, types
+from standby.adapters.pyspark import (
+    FAILURES,
+    Spark,
+    first_line,
+    is_users,
+    is_worker_lost,
+    operators,
+    types,
+)
 from standby.adapters.pyspark_bounded import BoundedRead, Piece, pieces_of
 from standby.adapters.pyspark_query import Ended, Query, Receive, begin
 from standby.config import JobConfig, kafka_settings
@@ -32,6 +40,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: Spark's names of the types that the reserved columns have and must keep.
 _RESERVED: Final = {"_task": "int", "_offset": "bigint"}
+
+
+class PythonWorkerLost(Exception):
+    """The user's function has ended the process of Spark that ran it: a crash in a library, or too much memory."""
 
 
 class SparkFeed:
@@ -239,6 +251,10 @@ class SparkFeed:
         not say reliably whether a position was outside its partition (the error path can even end in a
         StackOverflowError), but the partition does.
         """
+        if is_worker_lost(failure):
+            lost = PythonWorkerLost("a Python worker of Spark ended while it ran the job's transform")
+            lost.__cause__ = failure
+            return lost
         if not isinstance(failure, FAILURES) or is_users(failure):
             return failure
         if self._spark is None or self._spark.has_died(failure):

@@ -1,0 +1,110 @@
+"""Records on which a Spark plan fails: its error names neither task nor record, and they are found all the same."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from embedded.jars import classpath
+from standby.config import JobConfig
+from standby.feed.make import make_feed
+from standby.model import Phase, Role
+from standby.ports import Feed
+from standby.wire import JobDefinition
+from tests.kernel_lab import Lab
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker that runs already, or the session's cluster."""
+    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
+
+
+@pytest.fixture
+def start_lab(bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
+    def start(transform: str, on_error: str) -> tuple[Lab, str]:
+        dead = f"dead-{uuid.uuid4().hex[:10]}"
+        lab = Lab(
+            bootstrap,
+            tmp_path,
+            3,
+            **{
+                "task.feed": "spark",
+                "task.transform": f"tests.integration.spark_failing_job:{transform}",
+                "task.batch.max.records": "1000",
+                "task.on.error": on_error,
+                **({"task.dead.letter": dead} if on_error == "dead-letter" else {}),
+                # The workers find the transform's module where this process does.
+                "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+            },
+        )
+        for future in lab.admin.create_topics([NewTopic(dead, 3, 1)]).values():
+            future.result(20)
+        return lab, dead
+
+    return start
+
+
+def spark(config: JobConfig, definition: JobDefinition) -> Feed:
+    return make_feed(config, definition, classpath("spark-kafka"), Path("no-code"))
+
+
+@pytest.mark.parametrize("transform", ["refuses_a_value", "raises_in_worker", "kills_its_worker"])
+def test_what_a_plan_fails_on_is_found_by_halves_and_left_out(
+    start_lab: Callable[..., tuple[Lab, str]], transform: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab, dead = start_lab(transform, "dead-letter")
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(300)
+        container.await_processed(120)
+        began = time.monotonic()
+        lab.produce(90)
+        lab.poison(b"poison")
+        lab.produce(90)
+        lab.poison(b"poison")
+        lab.produce(90)
+        container.await_processed(90)
+        seconds = time.monotonic() - began
+        container.await_all(lambda each: each.skipped == (2 if each.replica.task.partition == 0 else 0))
+        assert all(each.failures is None for each in container.statuses().values())
+    assert lab.committed_records(dead) == [(b"0/poison", b"poison")] * 2
+    lab.assert_exact()
+    with capsys.disabled():
+        print(f"\n  {transform}: two records found among 272 of three tasks and given up in {seconds:.1f} s")
+
+
+def test_a_plan_that_fails_ends_its_task_alone(start_lab: Callable[..., tuple[Lab, str]]) -> None:
+    lab, _ = start_lab("raises_in_worker", "fail")
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(60)
+        container.await_processed(120)
+        lab.poison(b"poison")
+        container.await_all(
+            lambda each: each.phase is (Phase.FAILED if each.replica.task.partition == 0 else Phase.ACTIVE),
+            60,
+        )
+        (detail,) = (each.detail for each in container.statuses().values() if each.phase is Phase.FAILED)
+        assert detail.startswith(
+            f"poison: input {lab.definition.config['task.inputs']}[0], offsets [20, 21): "
+        )
+        assert "no such plane: poison" in detail
+        lab.produce(60)
+        ends = [records[-1][0] + 1 for records in lab.input]
+        container.await_all(
+            lambda each: (
+                each.replica.task.partition == 0 or each.input_committed == ends[each.replica.task.partition]
+            ),
+            60,
+        )
