@@ -325,8 +325,27 @@ def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> C
 
 
 def _heartbeat(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    if event.container not in view.containers:
+        return _stranger(view, event)
     known = _heard(view, event.container, event.incarnation, event.at_ms)
     return view if known is None else _spoken(view, known)
+
+
+def _stranger(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    """Return the view with one who speaks although YARN has ended it, or it was given back: it is told to exit.
+
+    The NodeManager that should have ended its process was lost, as a rule. As long as its stream stands it takes
+    itself for led, and its open stores keep every later copy of its tasks from that host (design 4.10).
+    """
+    orphan = Container(
+        event.container,
+        "",
+        Presence.ORPHAN,
+        event.at_ms,
+        incarnation=event.incarnation,
+        heard_ms=event.at_ms,
+    )
+    return replace(view, containers=put(view.containers, orphan.id, orphan))
 
 
 def _spoken(view: ClusterView, container: Container) -> ClusterView:
@@ -388,7 +407,11 @@ def _gist(view: ClusterView, container: Container) -> object:
 
 def _stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
     known = view.containers.get(event.container)
-    if known is None or known.incarnation != event.incarnation or known.presence is not Presence.LIVE:
+    if known is None or known.incarnation != event.incarnation:
+        return view
+    if not known.skein_id:
+        return gone(view, known.id, event.at_ms)  # a stranger: nobody else will tell of its end
+    if known.presence is not Presence.LIVE:
         return view
     broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
     view = replace(view, containers=put(view.containers, known.id, broken))

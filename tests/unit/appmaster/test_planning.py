@@ -369,3 +369,19 @@ def test_failover_that_does_not_end_holds_lost_copies_up_for_a_bounded_time(clus
     cluster.run(5_000)
     assert "failover_finished" not in cluster.kinds()
     assert "container_requested" in cluster.kinds()
+
+
+def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster: FakeCluster) -> None:
+    # Its NodeManager was lost: it runs on, its stream stands, and its stores are open.
+    orphan = cluster.active_process(0)
+    spoke = happened.HeartbeatReceived(orphan.container, orphan.incarnation, cluster.now_ms)
+    cluster.tell(
+        happened.ContainerCompleted(orphan.skein_id, "Container released on a *lost* node", cluster.now_ms)
+    )
+    assert orphan.container not in cluster.view.containers
+    cluster.tell(spoke)
+    cluster.turn()
+    told = [each.container for each in cluster.actions if isinstance(each, todo.SendExit)]
+    assert told == [orphan.container]
+    cluster.tell(happened.StreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
+    assert orphan.container not in cluster.view.containers
