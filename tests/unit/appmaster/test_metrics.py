@@ -417,6 +417,7 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     cluster.run(5_000)
     cluster.fails_at_launch = lambda _: True
     cluster.kill(cluster.active_process(0).skein_id)
+    found: Scrape = {}
     most = 0.0
     for _ in range(120):
         cluster.run(500)
