@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from standby.errors import BadConfiguration, CorruptState, StandfastError, Transient
+from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
+from standby.kernel.batch import BatchRunner, TaskFailed
 from standby.kernel.lane import settle
+from standby.kernel.members import Members, Running
 from standby.kernel.preparation import Preparation
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
 from standby.ports import Feed, TaskBatch
-from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -45,30 +45,8 @@ _WARM_SECONDS: Final = 2.0
 #: One that has to restore first takes longer, and had better find the pipeline warm.
 _QUIET_SECONDS: Final = 2.0
 
-#: Kafka forgets offsets that are not committed for days; an idle active commits them again.
-_RECLAIM_MS: Final = 3_600_000
-
 #: A commit under way when a task leaves may end; then it is given up, and the next drain finds it.
 _LEAVE_SECONDS: Final = 1.0
-
-#: Failures of the feed itself in a row, with no commit in between, after which its tasks have failed.
-_FEED_FAILURES: Final = 5
-
-
-@dataclass(slots=True)
-class _Running:
-    """A feed that was started, and for whom."""
-
-    actives: dict[TaskId, ActiveTask]
-    commits: int
-    """The runner's count when it started: whether there was progress."""
-    apart: ActiveTask | None = None
-    """The suspected task, when it is run alone."""
-    start: int = 0
-    until: int = 0
-    """Its range, then."""
-    raised: BaseException | None = None
-    """What a delivery raised, which is no failure of the feed."""
 
 
 @dataclass(slots=True)
@@ -94,18 +72,14 @@ class Pipeline:
         self._runner = runner
         self._suspects = suspects
         self._preparation = preparation
-        self._input_bounds = input_bounds
-        self._clock = clock
+        self._members = Members(runner, suspects, input_bounds, clock)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._feed: Feed | None = None
-        self._joined: dict[TaskId, ActiveTask] = {}
-        self._running: _Running | None = None
+        self._running: Running | None = None
         #: Tasks that have joined or will: a moment's patience before a start.
         self._expected: frozenset[TaskId] = frozenset()
         self._quiet_until = 0.0
         self._gather_until = 0.0
-        self._retry_at = 0.0
-        self._failures = 0
         #: Since when suspects are run while others wait; and until when those are run instead.
         self._apart_since: float | None = None
         self._rest_until = 0.0
@@ -153,7 +127,7 @@ class Pipeline:
         Where others run, that is nothing: the feed has to start anew with all of them.
         """
         feed = self._feed
-        return feed is not None and (bool(self._joined) or self._preparation.has(task, feed))
+        return feed is not None and (bool(self._members.joined) or self._preparation.has(task, feed))
 
     def join(self, active: ActiveTask) -> None:
         """Feed this task from its committed offset on."""
@@ -194,9 +168,9 @@ class Pipeline:
 
     def _refuse_everything(self) -> None:
         """Answer those who leave, so that stores can be closed, until the pipeline is closed."""
-        for active in self._joined.values():
+        for active in self._members.joined.values():
             active.tell(Signal.FAILED, self.broken or "")
-        self._joined.clear()
+        self._members.joined.clear()
         self._running = None
         while not self._is_closed:
             self._inbox.get()()
@@ -218,12 +192,12 @@ class Pipeline:
         elif self._is_start_due():
             self._stop()
             self._apart_since = None
-            self._start(self._feed, _Running(self._members(), self._runner.commits))
-        elif not self._joined and self._running is None:
+            self._start(self._feed, Running(self._members.together(), self._runner.commits))
+        elif not self._members.joined and self._running is None:
             self._preparation.attend(self._feed, self._expected)
             if time.monotonic() >= self._warm_at and self._may_warm():
                 self._warm(self._feed)
-        self._reclaim_idle()
+        self._members.reclaim_idle()
 
     def _patience(self) -> float:
         """Return for how long nothing but a command can be due."""
@@ -231,7 +205,7 @@ class Pipeline:
             return 0
         if self._running is not None and self._running.apart is not None:
             return _LOOK_APART_SECONDS
-        if self._running is not None or self._joined:
+        if self._running is not None or self._members.joined:
             return min(_LOOK_SECONDS, max(0.0, self._start_at() - time.monotonic()) or _LOOK_SECONDS)
         idle = max(0.0, max(self._warm_at, self._quiet_until) - time.monotonic())
         return min(idle, self._preparation.patience(self._feed))
@@ -248,11 +222,10 @@ class Pipeline:
     def _join(self, active: ActiveTask) -> None:
         if not self._joined_but_not_running():
             self._gather_until = time.monotonic() + _GATHER_SECONDS
-        self._joined[active.task] = active
-        self._suspects.join(active)
+        self._members.join(active)
 
     def _leave(self, leaving: _Leaving) -> None:
-        active = self._drop(leaving.task)
+        active = self._members.drop(leaving.task)
         if self._running is not None and leaving.task in self._running.actives:
             self._stop()
         if active is not None:
@@ -268,30 +241,21 @@ class Pipeline:
         finally:
             settle(done)
 
-    def _drop(self, task: TaskId) -> ActiveTask | None:
-        """Feed the task no longer, from the next start on; return it if it was fed."""
-        self._suspects.forget(task)
-        return self._joined.pop(task, None)
-
-    def _members(self) -> dict[TaskId, ActiveTask]:
-        """Return the tasks that are fed together: all that are not suspected."""
-        return {task: active for task, active in self._joined.items() if task not in self._suspects}
-
     def _joined_but_not_running(self) -> bool:
         running = self._running.actives if self._running is not None else {}
-        return any(running.get(task) is not active for task, active in self._members().items())
+        return any(running.get(task) is not active for task, active in self._members.together().items())
 
     def _start_at(self) -> float:
         """Return when a start that is due may be made, on the monotonic clock."""
-        waiting = self._expected - self._joined.keys()
-        return max(self._retry_at, self._gather_until if waiting else 0.0)
+        waiting = self._expected - self._members.joined.keys()
+        return max(self._members.retry_at, self._gather_until if waiting else 0.0)
 
     def _is_start_due(self) -> bool:
         return self._joined_but_not_running() and time.monotonic() >= self._start_at()
 
     # ---- the feed ----
 
-    def _start(self, feed: Feed, running: _Running) -> None:
+    def _start(self, feed: Feed, running: Running) -> None:
         self._running = running
         self._preparation.spend()
         try:
@@ -300,9 +264,9 @@ class Pipeline:
             feed.start(positions, partial(self._deliver, running), until)
         except StandfastError as error:
             self._running = None
-            self._feed_failed(running.actives, error)
+            self._members.feed_failed(running.actives, error)
 
-    def _deliver(self, running: _Running, batches: tuple[TaskBatch, ...]) -> None:
+    def _deliver(self, running: Running, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return when every batch is committed, raise when one is not (batch law)."""
         try:
             self._runner.run(batches, running.actives)
@@ -316,7 +280,7 @@ class Pipeline:
         running, self._running = self._running, None
         if running is not None and self._feed is not None:
             self._feed.stop()
-            self._drop_failed(running)
+            self._members.drop_failed(running)
 
     def _end_feed_quietly(self) -> None:
         feed, self._feed = self._feed, None
@@ -326,67 +290,18 @@ class Pipeline:
             except Exception:  # noqa: BLE001 - it is given up already
                 _log.exception("closing the feed")
 
-    def _after_end(self, running: _Running) -> None:
-        """Look why the feed ended; the tasks that did not fail are fed again."""
+    def _after_end(self, running: Running) -> None:
         assert self._feed is not None
         failure = self._feed.failure
         self._feed.stop()
         self._running = None
-        if running.commits != self._runner.commits:
-            self._failures = 0
-        if self._drop_failed(running):
-            self._retry_at = 0.0
-        elif running.apart is not None and failure is None and running.apart.committed > running.start:
-            self._suspects.note_progress(running.apart)
-        elif failure is None or failure is running.raised or not _is_codes(failure):
-            self._feed_failed(running.actives, failure)
-        else:
-            self._code_failed(running, failure)
-
-    def _code_failed(self, running: _Running, failure: BaseException) -> None:
-        """Find out on whose input the transform fails: its error names neither task nor record."""
-        error = code_error(failure)
-        if running.apart is not None:
-            self._suspects.note_failure(running.apart, running.until, error)
-            return
-        _log.warning("the job's transform failed: %s", error)
-        self._failures += 1
-        if self._failures >= _FEED_FAILURES:
-            # Alone each of them was well, again and again.
-            self._feed_failed(running.actives, failure)
-        elif len(running.actives) == 1:
-            (active,) = running.actives.values()
-            self._suspects.note_failure(active, None, error)
-        else:
-            self._suspects.accuse(running.actives)
-
-    def _drop_failed(self, running: _Running) -> bool:
-        """Take the tasks whose batch failed out of the feed; return whether there were any.
-
-        Where the job's code failed, the task is run apart from now on; otherwise it has ended here.
-        """
-        failed = self._runner.take_failures()
-        for each in failed:
-            active = running.actives.get(each.task)
-            if active is None or self._joined.get(each.task) is not active:
-                continue
-            if isinstance(each, CodeFailed):
-                self._suspects.note_failure(active, each.end, each.error)
-            else:
-                self._end_task(active, each)
-        return bool(failed)
-
-    def _end_task(self, active: ActiveTask, failure: TaskFailed) -> None:
-        self._drop(active.task)
-        active.abandon()
-        _log.warning("%s: %s", active.task, failure)
-        active.tell(failure.signal, str(failure))
+        self._members.ended(running, failure)
 
     # ---- suspects ----
 
     def _due_suspect(self) -> ActiveTask | None:
         now = time.monotonic()
-        if now < self._retry_at or (now < self._rest_until and self._members()):
+        if now < self._members.retry_at or (now < self._rest_until and self._members.together()):
             return None
         return self._suspects.due()
 
@@ -395,7 +310,7 @@ class Pipeline:
         try:
             until = self._suspects.attend(active)
         except TaskFailed as failure:
-            self._end_task(active, failure)
+            self._members.end_task(active, failure)
             return
         if until is not None:
             self._stop()
@@ -405,40 +320,9 @@ class Pipeline:
                 # One more, and then it is the others' turn.
                 self._apart_since, self._rest_until = None, now + _APART_SECONDS
             actives = {active.task: active}
-            self._start(feed, _Running(actives, self._runner.commits, active, active.committed, until))
+            self._start(feed, Running(actives, self._runner.commits, active, active.committed, until))
         # There may be more to do, now.
         self._inbox.put(_nothing)
-
-    def _feed_failed(self, actives: dict[TaskId, ActiveTask], failure: BaseException | None) -> None:
-        """Decide on a failure that is no task's own: try again, later and later, or give up."""
-        self._failures += 1
-        _log.warning("the feed ended (%d. time in a row): %r", self._failures, failure)
-        self._retry_at = time.monotonic() + min(0.1 * 2**self._failures, 5.0)
-        if isinstance(failure, CorruptState) and self._drop_outside(actives):
-            return
-        if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:
-            for task, active in actives.items():
-                if self._drop(task) is not None:
-                    active.abandon()
-                    active.tell(Signal.FAILED, f"the feed failed {self._failures} times in a row: {failure}")
-            self._failures = 0
-
-    def _drop_outside(self, actives: dict[TaskId, ActiveTask]) -> bool:
-        """Fail the tasks whose committed offset is outside of their input; return whether there are any."""
-        found = False
-        for task, active in actives.items():
-            try:
-                first, end = self._input_bounds(task.partition)
-            except StandfastError:
-                continue
-            if not first <= active.committed <= end and self._drop(task) is not None:
-                found = True
-                active.abandon()
-                active.tell(
-                    Signal.FAILED,
-                    f"the committed input offset {active.committed} is outside of the partition [{first}, {end}]",
-                )
-        return found
 
     def _may_warm(self) -> bool:
         """Return whether nobody waits for the pipeline: no task that is about to come, no command."""
@@ -456,26 +340,6 @@ class Pipeline:
         finally:
             self._is_warming = False
             self._warm_at = time.monotonic() + _WARM_SECONDS
-
-    def _reclaim_idle(self) -> None:
-        """Commit the offsets of idle tasks again (design 4.7); the commit's own thread keeps the order."""
-        now_ms = self._clock()
-        for active in self._joined.values():
-            if now_ms - active.last_commit_ms > _RECLAIM_MS:
-                # Once, not at each look: what comes of it is seen at the next batch, or an hour later.
-                active.last_commit_ms = now_ms
-                active.claim().add_done_callback(partial(_after_reclaim, active))
-
-
-def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
-    error = claim.exception()
-    if error is not None:
-        active.tell(Signal.WRITER_LOST, f"committing an idle task's offset again: {error}")
-
-
-def _is_codes(failure: BaseException) -> bool:
-    """Return whether what ended a feed is an error of the job's transform on some row, not of Kafka or Spark."""
-    return not isinstance(failure, StandfastError) or isinstance(failure, BadConfiguration)
 
 
 def _nothing() -> None:

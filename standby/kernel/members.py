@@ -1,0 +1,181 @@
+"""The active tasks that a pipeline feeds, and what becomes of them when their feed ends (design 4.4)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from standby.errors import BadConfiguration, CorruptState, StandfastError, Transient
+from standby.kernel.active import ActiveTask
+from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
+from standby.kernel.suspects import Suspects
+from standby.model import TaskId
+from standby.replica.failing import code_error
+from standby.replica.lifecycle import Signal
+
+_log: Final = logging.getLogger(__name__)
+
+#: Kafka forgets offsets that are not committed for days; an idle active commits them again.
+_RECLAIM_MS: Final = 3_600_000
+
+#: Failures of the feed itself in a row, with no commit in between, after which its tasks have failed.
+_FEED_FAILURES: Final = 5
+
+
+@dataclass(slots=True)
+class Running:
+    """A feed that was started, and for whom."""
+
+    actives: dict[TaskId, ActiveTask]
+    commits: int
+    """The runner's count when it started: whether there was progress."""
+    apart: ActiveTask | None = None
+    """The suspected task, when it is run alone."""
+    start: int = 0
+    until: int = 0
+    """Its range, then."""
+    raised: BaseException | None = None
+    """What a delivery raised, which is no failure of the feed."""
+
+
+class Members:
+    """Used on the pipeline's thread only."""
+
+    def __init__(
+        self,
+        runner: BatchRunner,
+        suspects: Suspects,
+        input_bounds: Callable[[int], tuple[int, int]],
+        clock: Callable[[], int],
+    ) -> None:
+        self.joined: dict[TaskId, ActiveTask] = {}
+        self.retry_at = 0.0
+        """Before this monotonic time the feed is not started again."""
+        self._runner = runner
+        self._suspects = suspects
+        self._input_bounds = input_bounds
+        self._clock = clock
+        self._failures = 0
+
+    def join(self, active: ActiveTask) -> None:
+        """Take a new active."""
+        self.joined[active.task] = active
+        self._suspects.join(active)
+
+    def drop(self, task: TaskId) -> ActiveTask | None:
+        """Feed the task no longer, from the next start on; return it if it was fed."""
+        self._suspects.forget(task)
+        return self.joined.pop(task, None)
+
+    def together(self) -> dict[TaskId, ActiveTask]:
+        """Return the tasks that are fed together: all that are not suspected."""
+        return {task: active for task, active in self.joined.items() if task not in self._suspects}
+
+    def ended(self, running: Running, failure: BaseException | None) -> None:
+        """Judge why the feed ended by itself; the tasks that did not fail are to be fed again."""
+        if running.commits != self._runner.commits:
+            self._failures = 0
+        if self.drop_failed(running):
+            self.retry_at = 0.0
+        elif running.apart is not None and failure is None and running.apart.committed > running.start:
+            self._suspects.note_progress(running.apart)
+        elif failure is None or failure is running.raised or not _is_codes(failure):
+            self.feed_failed(running.actives, failure)
+        else:
+            self._code_failed(running, failure)
+
+    def _code_failed(self, running: Running, failure: BaseException) -> None:
+        """Find out on whose input the transform fails: its error names neither task nor record."""
+        error = code_error(failure)
+        if running.apart is not None:
+            self._suspects.note_failure(running.apart, running.until, error)
+            return
+        _log.warning("the job's transform failed: %s", error)
+        self._failures += 1
+        if self._failures >= _FEED_FAILURES:
+            # Alone each of them was well, again and again.
+            self.feed_failed(running.actives, failure)
+        elif len(running.actives) == 1:
+            (active,) = running.actives.values()
+            self._suspects.note_failure(active, None, error)
+        else:
+            self._suspects.accuse(running.actives)
+
+    def drop_failed(self, running: Running) -> bool:
+        """Take the tasks whose batch failed out of the feed; return whether there were any.
+
+        Where the job's code failed, the task is run apart from now on; otherwise it has ended here.
+        """
+        failed = self._runner.take_failures()
+        for each in failed:
+            active = running.actives.get(each.task)
+            if active is None or self.joined.get(each.task) is not active:
+                continue
+            if isinstance(each, CodeFailed):
+                self._suspects.note_failure(active, each.end, each.error)
+            else:
+                self.end_task(active, each)
+        return bool(failed)
+
+    def end_task(self, active: ActiveTask, failure: TaskFailed) -> None:
+        """Feed the task no longer, and tell why: it goes on from there as its life's table says."""
+        self.drop(active.task)
+        active.abandon()
+        _log.warning("%s: %s", active.task, failure)
+        active.tell(failure.signal, str(failure))
+
+    def feed_failed(self, actives: Mapping[TaskId, ActiveTask], failure: BaseException | None) -> None:
+        """Decide on a failure that is no task's own: try again, later and later, or give up."""
+        self._failures += 1
+        _log.warning("the feed ended (%d. time in a row): %r", self._failures, failure)
+        self.retry_at = time.monotonic() + min(0.1 * 2**self._failures, 5.0)
+        if isinstance(failure, CorruptState) and self._drop_outside(actives):
+            return
+        if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:
+            for task, active in actives.items():
+                if self.drop(task) is not None:
+                    active.abandon()
+                    active.tell(Signal.FAILED, f"the feed failed {self._failures} times in a row: {failure}")
+            self._failures = 0
+
+    def _drop_outside(self, actives: Mapping[TaskId, ActiveTask]) -> bool:
+        """Fail the tasks whose committed offset is outside of their input; return whether there are any."""
+        found = False
+        for task, active in actives.items():
+            try:
+                first, end = self._input_bounds(task.partition)
+            except StandfastError:
+                continue
+            if not first <= active.committed <= end and self.drop(task) is not None:
+                found = True
+                active.abandon()
+                active.tell(
+                    Signal.FAILED,
+                    f"the committed input offset {active.committed} is outside of the partition [{first}, {end}]",
+                )
+        return found
+
+    def reclaim_idle(self) -> None:
+        """Commit the offsets of idle tasks again (design 4.7); the commit's own thread keeps the order."""
+        now_ms = self._clock()
+        for active in self.joined.values():
+            if now_ms - active.last_commit_ms > _RECLAIM_MS:
+                # Once, not at each look: what comes of it is seen at the next batch, or an hour later.
+                active.last_commit_ms = now_ms
+                active.claim().add_done_callback(partial(_after_reclaim, active))
+
+
+def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
+    error = claim.exception()
+    if error is not None:
+        active.tell(Signal.WRITER_LOST, f"committing an idle task's offset again: {error}")
+
+
+def _is_codes(failure: BaseException) -> bool:
+    """Return whether what ended a feed is an error of the job's transform on some row, not of Kafka or Spark."""
+    return not isinstance(failure, StandfastError) or isinstance(failure, BadConfiguration)
