@@ -93,16 +93,18 @@ class Members:
         """Find out on whose input the transform fails: its error names neither task nor record."""
         error = code_error(failure)
         if running.apart is not None:
+            self._failures = 0
             self._suspects.note_failure(running.apart, running.until, error)
             return
         _log.warning("the job's transform failed: %s", error)
+        if len(running.actives) == 1:
+            (active,) = running.actives.values()
+            self._suspects.note_failure(active, None, error)
+            return
         self._failures += 1
         if self._failures >= _FEED_FAILURES:
             # Alone each of them was well, again and again.
             self.feed_failed(running.actives, failure)
-        elif len(running.actives) == 1:
-            (active,) = running.actives.values()
-            self._suspects.note_failure(active, None, error)
         else:
             self._suspects.accuse(running.actives)
 

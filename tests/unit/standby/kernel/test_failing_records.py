@@ -347,6 +347,30 @@ def test_a_record_on_which_the_transform_fails_is_found_among_all_tasks(start: S
     assert [dict(each.headers)["standfast-error-type"] for each in letters] == [b"Poisoned"] * 2
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_any_number_of_rounds_of_failing_input_is_gone_through(start: Start, tasks: int) -> None:
+    lab, active = start("skip", tasks=tasks, script=with_transform, attempts=1)
+    for number in range(7):
+        lab.poison(0)
+        active.eventually(lambda end=number + 1: status_of(active, 0).input_committed == end)  # type: ignore[misc]
+    await_skipped(active, {0: 7, **dict.fromkeys(range(1, tasks), 0)})
+
+
+def test_a_transform_that_fails_on_all_but_never_on_one_alone_is_no_loop(start: Start) -> None:
+    """Nothing is committed by any of the runs of one task: it fails on there being several."""
+
+    def together(feed: MemoryFeed) -> None:
+        def look() -> None:
+            if len(feed.runs[-1][0]) > 1:
+                raise Poisoned("more than one task")
+
+        feed.on_look = look
+
+    _, active = start("skip", script=together)
+    active.await_phase(Phase.FAILED)
+    assert all("failed 6 times in a row: more than one task" in each.detail for each in active.statuses())
+
+
 def test_a_transform_that_fails_ends_only_its_task(start: Start) -> None:
     lab, active = start("fail", script=with_transform)
     lab.produce(20)
