@@ -86,7 +86,7 @@ def orders(view: ClusterView) -> Iterator[Action]:
                 yield SendExit(container.id, container.incarnation, reason, owner.purge)
             continue
         replicas = wanted(view, container)
-        if replicas is None or not (replicas or container.sent or container.statuses):
+        if replicas is None or not (held or container.sent or container.statuses):
             continue
         digest = _digest(container, replicas)
         is_told = container.sent > 0 and container.sent_digest == digest

@@ -15,7 +15,7 @@ from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
 from appmaster.planning.turn import Cohort, Turn, activated
-from appmaster.planning.upgrade import is_current, is_restarting, next_container, outdated
+from appmaster.planning.upgrade import crowding, is_current, is_restarting, next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 
@@ -49,6 +49,8 @@ def _drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
             continue
         if is_restarting(turn, cohort, holder):
             reason = f"its container is started anew with revision {cohort.job.revision}"
+            if is_current(cohort.job, holder):
+                reason = f"its container makes way: {holder.host} holds another one of the job"
             return _dropping(turn, cohort, copy, reason)
         is_stuck = holder.host in turn.view.excluded and copy not in cohort.record.moving
         if is_stuck and not can_move(turn, cohort, copy, holder.host):
@@ -132,8 +134,10 @@ def _container_for(
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None:
-        fits = home.presence is Presence.LIVE and not home.binding and fits_host(turn, cohort, copy, home)
-        return home if fits and home.id not in turn.taken else None
+        # Of whatever revision: the rest of its slot's tasks are there, and follow it when it is started anew.
+        fits = home.presence is Presence.LIVE and not home.binding and home.id not in turn.taken
+        is_staying = home.id != next_container(turn, cohort.job)
+        return home if fits and is_staying and is_apart(turn, cohort, copy, home) else None
     return free_for(turn, cohorts, slot)
 
 
@@ -167,14 +171,18 @@ def _is_taken(turn: Turn, slot: SlotId) -> bool:
 
 
 def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether a container may take a copy: no other copy on its host, and the host is not to be empty.
+    """Return whether a container may take a copy: it keeps the copies apart, and runs the present revision.
 
     In a mixed job one of an older revision may, until it is its turn to be started anew.
     """
+    is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
+    return is_fresh and is_apart(turn, cohort, copy, container)
+
+
+def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
+    """Return whether no other copy is on a container's host, and the host is not to be empty."""
     return (
-        container.host not in turn.hosts_of_copies(cohort, copy)
-        and container.host not in turn.view.excluded
-        and (cohort.job.model.is_mixed or is_current(cohort.job, container))
+        container.host not in turn.hosts_of_copies(cohort, copy) and container.host not in turn.view.excluded
     )
 
 
@@ -229,6 +237,7 @@ def _mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Contain
 def mixed_containers(turn: Turn, job: Job) -> list[Container]:
     """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
     leaving = next_container(turn, job)
+    crowded = {each.id for each in crowding(turn, job)}
     return [
         each
         for each in turn.view.containers.values()
@@ -236,7 +245,7 @@ def mixed_containers(turn: Turn, job: Job) -> list[Container]:
         and (found := turn.view.job_of(each)) is not None
         and found.name == job.name
         and each.id != leaving
-        and (is_current(job, each) or turn.view.assigned.get(each.id))
+        and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
         and each.host not in turn.view.excluded
     ]
 

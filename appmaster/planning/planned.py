@@ -89,11 +89,12 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> str:
         return "model: the active's copy is not in the job model any more"
     if holder.host in turn.view.excluded:
         return f"drained: {holder.host} is to be empty"
-    is_outdated = not is_current(cohort.job, holder) and len(cohort.copies) > 1
     # Its processor's standbys are started anew before.
-    if is_outdated and holder.id == next_container(turn, cohort.job):
-        return f"upgrade: revision {cohort.job.revision} is to run"
-    return ""
+    if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
+        return ""
+    if is_current(cohort.job, holder):
+        return f"crowded: {holder.host} holds another container of the job"
+    return f"upgrade: revision {cohort.job.revision} is to run"
 
 
 def best_standby(

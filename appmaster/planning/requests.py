@@ -24,7 +24,7 @@ from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.orders import is_told
 from appmaster.planning.placing import move_reason
 from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.upgrade import is_current
+from appmaster.planning.upgrade import crowding, is_current
 from appmaster.planning.view import (
     Attempts,
     ClusterView,
@@ -177,7 +177,12 @@ def _berths(turn: Turn, job: Job) -> Iterator[Need]:
     numbers = [
         each for each in range(job.model.containers + len(held)) if BerthId(job.name, each) not in used
     ]
-    siblings = tuple(Sibling(f"a container of {job.name}", turn.host(each.host)) for each in held)
+    hosts = {each.host for each in held if each.host}
+    # As many hosts as a task has copies come first; after that containers may share one.
+    is_scarce = len(hosts) < job.model.copies
+    siblings = tuple(
+        Sibling(f"a container of {job.name}", turn.host(each)) for each in sorted(hosts) if is_scarce
+    )
     is_begun = any(each.id in view.assigned for each in held)
     for place in asked:
         yield Need(place, job, is_active=not is_begun, siblings=siblings)
@@ -283,10 +288,8 @@ def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
 def question(turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]]) -> Question:
     """Return what the rules of placement are asked about a need."""
     view = turn.view
-    is_berth = isinstance(need.place, BerthId)
     return Question(
-        # Mixed containers may share a host where there are too few; the copies in them may not.
-        siblings=() if is_berth else need.siblings,
+        siblings=need.siblings,
         histories=need.histories,
         preferred=need.preferred,
         excluded=view.excluded,
@@ -414,22 +417,24 @@ def _does_not_fit(
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
         return None  # a decision is being written: judge when that is done
     if job is not None and job.model.is_mixed:
-        return _surplus_of_mixed(turn, job)
+        return _surplus_of_mixed(turn, job, container)
     mine = [each for each in needed.values() if job is None or each.job.name == job.name]
     if any(isinstance(each.place, BerthId) for each in mine):
         return None
     return _unwanted(container, needed, mine)
 
 
-def _surplus_of_mixed(turn: Turn, job: Job) -> tuple[Outcome, str] | None:
+def _surplus_of_mixed(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
     serving = [
         each
         for each in turn.view.containers.values()
         if (owner := turn.view.job_of(each)) is not None and owner.name == job.name
     ]
-    if len(serving) <= job.model.containers:
-        return None
-    return Outcome.SURPLUS, "surplus: the job has containers enough"
+    if len(serving) > job.model.containers:
+        return Outcome.SURPLUS, "surplus: the job has containers enough"
+    if any(each.id == container.id for each in crowding(turn, job)):
+        return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"
+    return None
 
 
 def _unwanted(

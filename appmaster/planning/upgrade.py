@@ -20,8 +20,7 @@ def is_current(job: Job, container: Container) -> bool:
 
 def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
     """Return whether a standby's container is the one to be started anew now."""
-    job = cohort.job
-    return len(cohort.copies) > 1 and not is_current(job, holder) and holder.id == next_container(turn, job)
+    return len(cohort.copies) > 1 and holder.id == next_container(turn, cohort.job)
 
 
 def outdated(turn: Turn, job: Job) -> list[Container]:
@@ -49,8 +48,46 @@ def next_container(turn: Turn, job: Job) -> str | None:
             found, key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id), default=None
         )
         is_due = chosen is not None and _rest_is_whole(turn, job, chosen)
+        if not found:
+            chosen, is_due = in_the_way(turn, job), True
         turn.restarting[job.name] = chosen.id if chosen is not None and is_due else None
     return turn.restarting[job.name]
+
+
+def in_the_way(turn: Turn, job: Job) -> Container | None:
+    """Return the container of a mixed job that should be on another host, or the job's copies cannot be kept apart.
+
+    None when its containers are on as many hosts as a task has copies, or no other host could be had.
+    """
+    crowded = crowding(turn, job)
+    held = {each.host for each in _serving(turn, job)}
+    spare = [host for host in turn.view.hosts if host not in held and host not in turn.view.excluded]
+    if not spare:
+        return None
+    return min(crowded, key=lambda each: (len(turn.view.assigned.get(each.id, ())), each.id), default=None)
+
+
+def crowding(turn: Turn, job: Job) -> list[Container]:
+    """Return the live containers of a mixed job that share a host while there are fewer hosts than copies."""
+    if not job.model.is_mixed:
+        return []
+    serving = _serving(turn, job)
+    by_host: dict[str, list[Container]] = {}
+    for each in serving:
+        by_host.setdefault(each.host, []).append(each)
+    if len(by_host) >= job.model.copies:
+        return []
+    return [each for shared in by_host.values() if len(shared) > 1 for each in shared]
+
+
+def _serving(turn: Turn, job: Job) -> list[Container]:
+    return [
+        each
+        for each in turn.view.containers.values()
+        if each.presence is Presence.LIVE
+        and (found := turn.view.job_of(each)) is not None
+        and found.name == job.name
+    ]
 
 
 def _first(turn: Turn, container: Container) -> object:

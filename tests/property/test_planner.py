@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
+from appmaster.planning.view import Operation, Policy
 from tests.fakes.yarn import FakeCluster
 
 FAULTS = st.sampled_from(
@@ -20,10 +21,41 @@ FAULTS = st.sampled_from(
         "refuse",
         "launch",
         "launch-ok",
+        "fail-over",
+        "drain",
+        "admit",
+        "upgrade",
+        "more-standbys",
+        "fewer-standbys",
+        "more-containers",
+        "fewer-containers",
+        "more-tasks",
         "wait",
         "wait-long",
     ]
 )
+
+
+def change(cluster: FakeCluster, what: str, which: int) -> None:
+    """Ask for something that is no fault."""
+    if what == "fail-over":
+        cluster.command(Operation.FAIL_OVER, which % cluster.containers)
+    elif what == "drain":
+        cluster.exclude(cluster.hosts[which % len(cluster.hosts)])
+    elif what == "admit":
+        cluster.exclude()
+    elif what == "upgrade":
+        cluster.load(revision=cluster.revision + 1)
+    elif what == "more-standbys":
+        cluster.load(standbys=min(2, cluster.standbys + 1))
+    elif what == "fewer-standbys":
+        cluster.load(standbys=max(0, cluster.standbys - 1))
+    elif what == "more-containers":
+        cluster.load(containers=min(4, cluster.containers + 1))
+    elif what == "fewer-containers":
+        cluster.load(containers=max(3 if cluster.is_mixed else 1, cluster.containers - 1))
+    elif what == "more-tasks":
+        cluster.load(tasks=min(6, cluster.tasks + 1))
 
 
 def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
@@ -51,6 +83,8 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
         cluster.fails_at_launch = lambda each: each == host
     elif fault == "launch-ok":
         cluster.fails_at_launch = lambda each: False
+    else:
+        change(cluster, fault, which)
     cluster.run(6_000 if fault == "wait-long" else 700 if fault == "wait" else 100)
 
 
@@ -58,26 +92,38 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
 @given(
     faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
+    kind=st.sampled_from(["promote", "restart", "mixed"]),
 )
 # A new leader has not heard of a frozen container yet, and must know all the same on which host it is.
-@example([("kill", 0), ("kill", 0), ("freeze", 0), ("elect", 0), ("freeze", 1), ("wait-long", 0)], (1, 1, 1))
+@example(
+    [("kill", 0), ("kill", 0), ("freeze", 0), ("elect", 0), ("freeze", 1), ("wait-long", 0)],
+    (1, 1, 1),
+    "promote",
+)
 def test_every_task_is_whole_again_after_any_faults(
-    faults: list[tuple[str, int]], shape: tuple[int, int, int]
+    faults: list[tuple[str, int]], shape: tuple[int, int, int], kind: str
 ) -> None:
     tasks, containers, standbys = shape
-    cluster = FakeCluster(tasks=tasks, containers=containers, standbys=standbys)
+    is_mixed = kind == "mixed"
     # The budget is a subject of its own; here it must not end the story.
-    cluster.policy = type(cluster.policy)(retry_count=-1)
-    cluster.elect(2)
+    policy = Policy(retry_count=-1, restarts=kind == "restart")
+    cluster = FakeCluster(
+        tasks=tasks,
+        containers=max(containers, 3) if is_mixed else containers,
+        standbys=standbys,
+        is_mixed=is_mixed,
+        policy=policy,
+    )
     for fault, which in faults:
         suffer(cluster, fault, which)
     cluster.fails_at_launch = lambda host: False
     cluster.refuses_writes = 0
+    cluster.exclude()
     for process in cluster.processes.values():
         process.is_frozen = False
     for host in cluster.hosts:
         cluster.return_host(host)
-    cluster.run(45_000)
+    cluster.run(90_000)
     assert cluster.is_whole(), cluster.view
     assert cluster.view.jobs["job"].state.value == "deployed", cluster.view.jobs["job"]
     assert plan(cluster.view) == ()  # a settled cluster is left alone
