@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from standby.config import parse
 from standby.errors import CorruptState, Transient
+from standby.kernel import probes
+from standby.kernel.active import ActiveTask
 from standby.kernel.ports import WriterLost
-from standby.model import InputFailures, Phase, ReplicaStatus, Role
+from standby.kernel.store import TaskStore
+from standby.kernel.suspects import Suspects
+from standby.model import InputFailures, Phase, ReplicaStatus, Role, TaskId
+from standby.replica.claim import claim_text
+from standby.replica.failing import error_policy
+from standby.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.fakes.kafka import Entry
+from tests.fakes.kafka import Entry, MemoryKafka
 from tests.memory_lab import MemoryContainer, MemoryLab
 
 Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
@@ -463,3 +471,84 @@ def test_a_gap_in_the_input_is_passed_and_not_counted(start: Start) -> None:
     active.await_processed()
     await_skipped(active, {0: 0})
     assert lab.kafka.committed_records("dead", 0) == []
+
+
+def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) -> None:
+    runs: list[tuple[bytes, int]] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        runs.append((rows["key"].to_pylist()[0][:1], rows["_offset"].to_pylist()[0]))
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.poison(0)
+        lab.produce(20)
+
+    lab, active = start("skip", fill=fill, step=step)
+    active.await_processed()
+    assert runs.count((b"0", 0)) > 3
+    assert runs.count((b"1", 0)) == 1, "it had to be run again"
+    lab.assert_exact([(0, 0)])
+
+
+def test_each_failure_is_news_for_the_leader(start: Start) -> None:
+    lab, active = start("skip", attempts=1000)
+    lab.poison(0)
+    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
+    active.changed.clear()
+    assert active.changed.wait(10), "no phase changes any more: only a further failure can tell"
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_a_bug_of_ours_gives_no_record_up(start: Start) -> None:
+    def probe(point: str) -> None:
+        if point == probes.STEPPED:
+            raise RuntimeError("a bug")
+
+    lab, active = start("skip", fill=lambda lab: lab.produce(10), probe=probe, attempts=1)
+    active.await_phase(Phase.FAILED)
+    assert all("the feed failed 5 times in a row: a bug" in each.detail for each in active.statuses())
+    assert {each.offset for each in lab.kafka.offsets.values()} == {0}
+
+
+def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None:
+    kafka = MemoryKafka()
+    flat = {
+        "job.name": "j",
+        "task.inputs": "in",
+        "task.step": "m:f",
+        "task.on.error": "skip",
+        "kafka.bootstrap.servers": "b:1",
+        "zookeeper.connect": "z:1",
+    }
+    config = parse(flat)
+    broker = kafka.connect("c", config, JobDefinition("j", "run", flat, "changelog", "group", 1))
+    active = ActiveTask(
+        TaskId("j", "main", 0),
+        broker.open_writer(0),
+        cast("TaskStore", None),
+        0,
+        claim_text(1, "run"),
+        tell=lambda *_: None,
+        clock=lambda: 0,
+        probe=probes.no_probe,
+        failures=InputFailures(0, 3),
+    )
+    suspects = Suspects(error_policy(config), broker, lambda: 0, 1.0)
+    for _ in range(30):
+        kafka.append("in", 0, b"k", b"v")
+    suspects.join(active)
+    assert active.task in suspects
+    assert suspects.due() is None
+    active.is_reported = True
+    assert suspects.due() is active
+    assert suspects.attend(active) == 30, "not beyond the input's end"
+    # Whoever goes on behind what went well is told of first, as well.
+    active.committed = 30
+    suspects.note_progress(active)
+    assert suspects.due() is None
+    active.is_reported = True
+    assert suspects.due() is active
+    assert suspects.attend(active) is None
+    assert active.task not in suspects, "there is no more input to be careful with"
+    active.abandon()
