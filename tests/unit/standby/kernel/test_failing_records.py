@@ -481,14 +481,15 @@ def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) 
         ledger_job.step(rows, state, out)
 
     def fill(lab: MemoryLab) -> None:
-        lab.poison(0)
+        lab.poison(1)
         lab.produce(20)
 
     lab, active = start("skip", fill=fill, step=step)
     active.await_processed()
-    assert runs.count((b"0", 0)) > 3
-    assert runs.count((b"1", 0)) == 1, "it had to be run again"
-    lab.assert_exact([(0, 0)])
+    assert runs.count((b"1", 0)) >= 3
+    # Computed before the other one failed.
+    assert runs.count((b"0", 0)) == 1, "it had to be run again"
+    lab.assert_exact([(1, 0)])
 
 
 def test_each_failure_is_news_for_the_leader(start: Start) -> None:
