@@ -14,8 +14,7 @@ from appmaster.planning.failover import missed, replace_lost
 from appmaster.planning.orders import is_up_to_date
 from appmaster.planning.placing import move_reason, place
 from appmaster.planning.planned import balance, carry_on, prepare
-from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.upgrade import is_current
+from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upkeep import follow
 from appmaster.planning.view import Job, Presence
 from standby.model import Phase, ProcessorId, Role, SlotId, TaskRecord

@@ -14,8 +14,8 @@ from dataclasses import replace
 from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
-from appmaster.planning.turn import Cohort, Turn, activated
-from appmaster.planning.upgrade import crowding, is_current, is_restarting, next_container, outdated
+from appmaster.planning.turn import Cohort, Turn, activated, is_current
+from appmaster.planning.upgrade import crowding, is_restarting, next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 

@@ -12,8 +12,8 @@ from typing import Final
 from appmaster.planning.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.failover import fitness, is_in_sync
 from appmaster.planning.placing import hand_over, mixed_containers
-from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.upgrade import is_current, next_container, outdated
+from appmaster.planning.turn import Cohort, Turn, is_current
+from appmaster.planning.upgrade import next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import ProcessorId
 

@@ -23,8 +23,8 @@ from appmaster.planning.failover import has_stopped, poison, reservation
 from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.orders import is_told
 from appmaster.planning.placing import move_reason
-from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.upgrade import crowding, is_current
+from appmaster.planning.turn import Cohort, Turn, is_current
+from appmaster.planning.upgrade import crowding
 from appmaster.planning.view import (
     Attempts,
     ClusterView,

@@ -43,6 +43,11 @@ class Cohort:
         return tuple(each.record.task for each in self.recorded)
 
 
+def is_current(job: Job, container: Container) -> bool:
+    """Return whether a container runs the job's present revision, or none of it yet."""
+    return container.revisions.get(job.name, job.revision) == job.revision
+
+
 def placement(record: TaskRecord) -> tuple[object, ...]:
     """Return what the tasks of a cohort have in common."""
     return (
@@ -67,6 +72,7 @@ class Turn:
         self.restarting: dict[str, str | None] = {}
         self.preparing = len(view.handovers)
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
+        self._homes: dict[ProcessorId, dict[int, Container]] = {}
         self._free: list[Container] | None = None
         self._loads: dict[str, list[int]] | None = None
 
@@ -124,16 +130,34 @@ class Turn:
 
     def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
         """Return the container that a slot's tasks belong in; None when there is none yet."""
-        best: tuple[int, str] | None = None
+        if slot.processor not in self._homes:
+            self._homes[slot.processor] = self._all_homes(tuple(cohorts))
+        return self._homes[slot.processor].get(slot.copy)
+
+    def _all_homes(self, cohorts: tuple[Cohort, ...]) -> dict[int, Container]:
+        """Return the home of each copy of a processor: the container with most of its tasks.
+
+        Those of the present revision come first. Two homes never share a host: the tasks that come together
+        there would.
+        """
+        found: dict[str, tuple[int, Container]] = {}
         for cohort in cohorts:
-            for holder in (
-                self.holder(cohort, slot.copy),
-                self.view.holder(cohort.record.moving.get(slot.copy)),
-            ):
-                if holder is not None and self.view.home(holder.id) == slot:
-                    rank = (-len(self.view.assigned.get(holder.id, ())), holder.id)
-                    best = rank if best is None else min(best, rank)
-        return self.view.containers[best[1]] if best is not None else None
+            for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
+                holder = self.view.holder(container)
+                if holder is not None and self.view.home(container) == SlotId(cohort.processor, copy):
+                    found[container] = (copy, holder)
+        homes: dict[int, Container] = {}
+        for copy, holder in sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1])):
+            if copy not in homes and holder.host not in {each.host for each in homes.values()}:
+                homes[copy] = holder
+        return homes
+
+    def _rank(self, job: Job, container: Container) -> tuple[object, ...]:
+        return (
+            not is_current(job, container),
+            -len(self.view.assigned.get(container.id, ())),
+            container.id,
+        )
 
     def hosts_of_copies(self, cohort: Cohort, but: int) -> dict[str, str]:
         """Return host → copy there, for every other copy of the tasks: placed, being moved, or kept for a suspect.

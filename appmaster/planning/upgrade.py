@@ -9,13 +9,8 @@ definition. Ids, offsets and fences stay.
 
 from __future__ import annotations
 
-from appmaster.planning.turn import Cohort, Turn
+from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import Container, Job, Presence
-
-
-def is_current(job: Job, container: Container) -> bool:
-    """Return whether a container runs the job's present revision, or none of it yet."""
-    return container.revisions.get(job.name, job.revision) == job.revision
 
 
 def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
