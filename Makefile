@@ -6,6 +6,7 @@
 #   make test          everything that CI does: lint, types, imports, then all tests
 #   make unit          only the tests that need no server
 #   make integration   only those that do
+#   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
 #   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
 #   make lock          pin the newest allowed versions of the Python packages (needs uv on the PATH)
 #
@@ -15,7 +16,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration lock clean check-python check-java
+.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration simulate lock clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +41,12 @@ unit: venv
 
 integration: jars archive prometheus
 	$(BIN)/python -m pytest -m integration $(PYTEST_OPTIONS)
+
+SEEDS ?= 1000
+JOBS ?= 2
+
+simulate: venv
+	@$(BIN)/python -m tests.simulation.run $(SEEDS) --jobs $(JOBS)
 
 lint: venv
 	$(BIN)/ruff check .

@@ -192,6 +192,11 @@ class Container(Process):
 
     # ---- the rest ----
 
+    def break_stream(self, reason: str) -> None:
+        """Break the stream to the leader, if there is one."""
+        if self._stream is not None:
+            self._stream.break_(reason)
+
     def _heartbeat(self, stream: Stream) -> None:
         if stream is self._stream and not stream.is_broken:
             stream.say(wire.Heartbeat(0))

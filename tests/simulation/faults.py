@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.control.events import Terminated
@@ -15,11 +15,11 @@ WITHIN_MS = 12_000
 MOST_FAULTS = 6
 
 
-def suffer(world: World) -> None:
-    """Let faults of chance happen, until the last one has ended."""
+def suffer(world: World, only: Sequence[str] = ()) -> None:
+    """Let faults of chance happen, until the last one has ended; ``only`` some kinds of them, if any are named."""
     clock = world.clock
     for _ in range(clock.between(1, MOST_FAULTS)):
-        name = clock.chance.choice(tuple(FAULTS))
+        name = clock.chance.choice(only or tuple(FAULTS))
         at, lasts = clock.between(0, WITHIN_MS), clock.between(*_LASTS.get(name, (0, 0)))
         clock.after(at, _begin, world, name, lasts)
         world.faults_until(at + lasts + 50)
@@ -331,6 +331,29 @@ def _upgrade(world: World) -> End:
     return None
 
 
+def _stop_at(step: str) -> Callable[[World], End]:
+    """Return the fault that stops the next process at ``step`` for longer than its absence goes unnoticed.
+
+    A container that wakes then has no leader for a while: nobody tells it what happened meanwhile.
+    """
+
+    def fault(world: World) -> End:
+        lasts = world.clock.between(3_100, 9_000)
+
+        def happen(process: Process) -> None:
+            world.faults_until(world.clock.now_ms + lasts + 50)
+            process.stop()
+            world.clock.after(lasts, process.resume)
+            if process.name in world.containers:
+                world.deaf_until_ms[process.name] = world.clock.now_ms + lasts + 2_000
+                world.containers[process.name].break_stream("connection reset")
+
+        world.traps[step] = happen
+        return None
+
+    return fault
+
+
 FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "kill a container": _kill_container,
     "fault at a step": _at_a_step,
@@ -358,6 +381,9 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "fail launches": _fail_launches,
     "fill a host": _fill_host,
     "slow a disk": _slow_disk,
+    "stop before a write": _stop_at("before a write"),
+    "stop before the fence": _stop_at("record read"),
+    "stop before closing": _stop_at("closing"),
     "drain a host": _drain,
     "fail over": _fail_over,
     "fail over again": _fail_over,

@@ -113,10 +113,14 @@ class Laws:
             _Listed(tuple(f"{each.replica} {each.role.value} at {each.epoch}" for each in wanted)),
         )
 
+        for each in wanted:
+            if each.role is Role.ACTIVE:
+                self.claiming(container, each.replica)
+
     # ---- claims ----
 
     def claiming(self, container: Container, replica: ReplicaId) -> None:
-        """Check that nobody else on the host runs a copy of the task when one claims it."""
+        """Check that nobody else on the host runs a copy of the task when one is told to claim it, or does."""
         for other in self.world.containers.values():
             if other is container or other.host is not container.host or not self._counts(other):
                 continue

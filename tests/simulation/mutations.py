@@ -11,12 +11,13 @@ from typing import Any, Final
 from appmaster import driver
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
+from appmaster.planning import failover
 from appmaster.planning.actions import Action
 from appmaster.planning.apply import apply
 from appmaster.planning.events import Event
 from appmaster.planning.plan import plan
+from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Presence, Recorded
-from locality import samehost
 from standby import wire
 from standby.replica import claim
 from tests.simulation import replica as replicas
@@ -95,7 +96,12 @@ def _drain_to_stable_end() -> AbstractContextManager[None]:
 
 
 def _no_same_host_check() -> AbstractContextManager[None]:
-    return swapped_everywhere(samehost.siblings_on, "siblings_on", lambda slot, host, placements: ())
+    return swapped(Turn, "hosts_of_copies", lambda self, cohort, but: {})
+
+
+def _start_before_stop() -> AbstractContextManager[None]:
+    """Policy ``restart``: the active is started although the standby there has not said that it stopped."""
+    return swapped_everywhere(failover.has_stopped, "has_stopped", lambda *_: True)
 
 
 def _no_resend() -> AbstractContextManager[None]:
@@ -165,6 +171,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "planned-stop-is-a-failure": _planned_stop_is_a_failure,
     "no-check-of-committed-epoch": _no_check_of_committed_epoch,
     "drain-to-stable-end": _drain_to_stable_end,
+    "start-before-stop": _start_before_stop,
     "no-same-host-check": _no_same_host_check,
     "no-resend": _no_resend,
     "promotion-keeps-epoch": _promotion_keeps_epoch,

@@ -257,6 +257,7 @@ class HeldReplica:
         yield self._disk(2, 20)
 
     def _close(self, run: Run) -> Course:
+        self.kernel.passed("closing")
         yield self._disk(2, 30)
         self.flush()
         self._give_store_back()

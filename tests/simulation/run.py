@@ -34,11 +34,11 @@ class Failure:
         return f"seed {self.seed} broke a law: {self.law}\n{self.story}"
 
 
-def run_seed(seed: int, lines: int = LINES) -> Failure | None:
+def run_seed(seed: int, lines: int = LINES, only: Sequence[str] = ()) -> Failure | None:
     """Return what broke in the story of ``seed``; None when every law held and the job was whole at the end."""
     world = World(seed)
     try:
-        suffer(world)
+        suffer(world, only)
         world.settle()
     except Exception as error:  # noqa: BLE001 - whatever a story ends with is a finding
         return Failure(seed, _first_line(error), world.clock.story(lines))

@@ -57,6 +57,8 @@ class World:
         self.traps: dict[str, Callable[[Process], None]] = {}
         """Step → what happens to the next process that passes it."""
         self.faults_until_ms = 2_000
+        self.deaf_until_ms: dict[str, int] = {}
+        """Container → until when no leader can be reached from there, while everything else can."""
         self.is_flowing = True
         self._ports = 7_000
         self._serial = 0
@@ -222,6 +224,8 @@ class World:
         stream.container.send(self.clock.between(2, 15), self._connect, stream, leader)
 
     def _connect(self, stream: Stream, leader: Leader) -> None:
+        if self.deaf_until_ms.get(stream.container.name, 0) > self.clock.now_ms:
+            return
         candidate = next((each for each in self.candidates if each.port == leader.port), None)
         if candidate is None:
             stream.break_("connection refused")
