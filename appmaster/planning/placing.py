@@ -134,10 +134,8 @@ def _container_for(
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None:
-        # Of whatever revision: the rest of its slot's tasks are there, and follow it when it is started anew.
-        fits = home.presence is Presence.LIVE and not home.binding and home.id not in turn.taken
-        is_staying = home.id != next_container(turn, cohort.job)
-        return home if fits and is_staying and is_apart(turn, cohort, copy, home) else None
+        fits = home.presence is Presence.LIVE and not home.binding and fits_host(turn, cohort, copy, home)
+        return home if fits and home.id not in turn.taken else None
     return free_for(turn, cohorts, slot)
 
 

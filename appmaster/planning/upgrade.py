@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import Container, Job, Presence
+from standby.model import SlotId
 
 
 def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
@@ -38,14 +39,13 @@ def next_container(turn: Turn, job: Job) -> str | None:
     job is missing or not in sync, but for those of that container itself.
     """
     if job.name not in turn.restarting:
-        found = outdated(turn, job)
-        chosen = min(
-            found, key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id), default=None
+        found = sorted(
+            outdated(turn, job), key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id)
         )
-        is_due = chosen is not None and _rest_is_whole(turn, job, chosen)
+        chosen = next((each for each in found if _rest_is_whole(turn, job, each)), None)
         if not found:
-            chosen, is_due = in_the_way(turn, job), True
-        turn.restarting[job.name] = chosen.id if chosen is not None and is_due else None
+            chosen = in_the_way(turn, job)
+        turn.restarting[job.name] = chosen.id if chosen is not None else None
     return turn.restarting[job.name]
 
 
@@ -98,22 +98,28 @@ def _actives(turn: Turn, container: Container) -> int:
 
 
 def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
-    """Return whether every copy of the job is in place and in sync, those in ``chosen`` aside."""
+    """Return whether every copy of the job is in place and in sync, those that are ``chosen``'s aside."""
     for processor in turn.view.unsettled:
         if processor.job != job.name or processor not in job.model.processors:
             continue
         if job.model.processors[processor].parked:
             continue
-        for cohort in turn.cohorts(job, processor) or ():
-            for copy in cohort.copies:
-                holder = turn.holder(cohort, copy)
-                if holder is not None and holder.id == chosen.id:
-                    continue
-                if holder is None or any(copy not in each.record.in_sync for each in cohort.recorded):
-                    # In a mixed job the chosen one's own copies are given up one after the other.
-                    if holder is None and job.model.is_mixed and chosen.host == cohort.record.hosts.get(copy):
-                        continue
-                    return False
-        if turn.cohorts(job, processor) is None:
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None:
             return False
+        for cohort in cohorts:
+            if not all(_is_well(turn, cohorts, cohort, copy, chosen) for copy in cohort.copies):
+                return False
     return True
+
+
+def _is_well(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, chosen: Container) -> bool:
+    """Return whether a copy is in sync, or is ``chosen``'s: there, given up by it, or waiting for it."""
+    holder = turn.holder(cohort, copy)
+    if holder is None:
+        if cohort.job.model.is_mixed:
+            # The chosen one's own copies are given up one after the other.
+            return chosen.host == cohort.record.hosts.get(copy)
+        home = turn.home(cohorts, SlotId(cohort.processor, copy))
+        return home is not None and home.id == chosen.id
+    return holder.id == chosen.id or all(copy in each.record.in_sync for each in cohort.recorded)
