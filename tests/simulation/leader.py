@@ -142,10 +142,10 @@ class Candidate(Process):
         yield self.clock.between(2, 60)
         while not self.is_leading:
             yield 50
-        while True:
+        events: list[Event] | None = None
+        while events is None:
             try:
                 events = yield Call((3, 15), lambda: self._read_job(has_records=True))
-                break
             except Transient:
                 yield self.clock.between(200, 1_000)
         for each in events:
@@ -319,12 +319,14 @@ class Candidate(Process):
         yield self.clock.between(2, 10)
 
     def _write_model(self, action: todo.WriteModel) -> Course:
-        while True:
+        written: JobModel | None = None
+        is_answered = False
+        while not is_answered:
             try:
-                written: JobModel | None = yield Call(
+                written = yield Call(
                     ZOOKEEPER_HOP, lambda: self.world.zookeeper.write_model(self.epoch, action.model)
                 )
-                break
+                is_answered = True
             except Transient:
                 yield self.clock.between(100, 300)
         if written is not None:
