@@ -1,4 +1,4 @@
-"""Decisions that change task records, processor by processor, in the order of their urgency. Pure.
+"""Decisions that change task records, processor by processor, as the rules of `appmaster.planning.cases` say. Pure.
 
 A processor whose records are being written is left alone until the write is acknowledged; so is one with nothing
 left to do, until something happens to it (design 3: a quiet turn costs nothing).
@@ -7,17 +7,16 @@ left to do, until something happens to it (design 3: a quiet turn costs nothing)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from appmaster.planning.actions import Action, Kind, Settle, WriteRecords
-from appmaster.planning.failover import missed, replace_lost
+from appmaster.planning.actions import Action, Settle
+from appmaster.planning.cases import first
+from appmaster.planning.failover import missed
 from appmaster.planning.orders import is_up_to_date
-from appmaster.planning.placing import move_reason, place
-from appmaster.planning.planned import balance, carry_on, prepare
+from appmaster.planning.placing import move_reason
+from appmaster.planning.planned import balance
 from appmaster.planning.turn import Cohort, Turn, is_current
-from appmaster.planning.upkeep import follow
 from appmaster.planning.view import Job, Presence
-from standby.model import Phase, ProcessorId, Role, SlotId, TaskRecord
+from standby.model import Phase, ProcessorId, Role, SlotId
 
 
 def writes(turn: Turn) -> Iterator[Action]:
@@ -30,7 +29,7 @@ def writes(turn: Turn) -> Iterator[Action]:
         if cohorts is None:
             jobs.discard(job.name)
             continue
-        action = _next(turn, job, processor, cohorts)
+        action = first(turn, cohorts)
         if action is not None:
             yield action
         elif is_settled(turn, job, processor, cohorts):
@@ -41,48 +40,6 @@ def writes(turn: Turn) -> Iterator[Action]:
         yield Settle(tuple(settled))
     for name in sorted(jobs):
         yield from balance(turn, turn.view.jobs[name])
-
-
-def _next(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Cohort, ...]) -> Action | None:
-    parked = job.model.processors[processor].parked
-    if not job.is_led or parked:
-        for cohort in cohorts:
-            action = _withdraw(turn, cohort, parked)
-            if action is not None:
-                return action
-        return None
-    for cohort in cohorts:
-        action = replace_lost(turn, cohort)
-        if action is not None:
-            return action
-    found = carry_on(turn, cohorts) or place(turn, cohorts) or prepare(turn, cohorts)
-    if found is not None:
-        return found
-    for cohort in cohorts:
-        action = follow(turn, cohort)
-        if action is not None:
-            return action
-    return None
-
-
-def _withdraw(turn: Turn, cohort: Cohort, parked: str) -> WriteRecords | None:
-    """Return the record that takes the active away: first step of a kill (design 4.6), and of parking.
-
-    The epoch rises, so no container can claim the task after this, whatever it was about to do.
-    """
-    if cohort.record.active is None and not cohort.record.placed:
-        return None
-
-    def edit(record: TaskRecord) -> TaskRecord:
-        for copy in record.placed:
-            record = turn.remembered(cohort, record, copy)
-        epoch = record.epoch + (record.active is not None)
-        return replace(
-            record, active=None, epoch=epoch, placed={}, moving={}, displaced=None, in_sync=(), failures=None
-        )
-
-    kind = Kind.PARK if parked and cohort.job.is_led else Kind.UNDEPLOY
-    return turn.decide(cohort, kind, parked or cohort.job.failure or "the job is being undeployed", edit)
 
 
 def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Cohort, ...]) -> bool:

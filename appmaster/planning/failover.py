@@ -54,14 +54,10 @@ def poison(cohort: Cohort, turn: Turn) -> str:
     return ""
 
 
-def replace_lost(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the next step of replacing a lost active, if the policy has one that is due."""
-    record = cohort.record
-    if record.active is None or turn.holder(cohort, record.active) is not None or poison(cohort, turn):
-        return None
-    if record.displaced is not None:
-        return _go_on(turn, cohort, record.displaced)
-    return _displace(turn, cohort) if cohort.job.policy.restarts else _promote(turn, cohort)
+def is_lost(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether a cohort has an active that is to be replaced, and would not only fail again."""
+    active = cohort.record.active
+    return active is not None and turn.holder(cohort, active) is None and not poison(cohort, turn)
 
 
 def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
@@ -76,10 +72,10 @@ def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
     ]
 
 
-def _promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the promotion of the best live copy, in place."""
     candidates = _candidates(turn, cohort)
-    if not candidates:
+    if cohort.record.displaced is not None or not candidates:
         return None
     lost = cohort.record.active
     copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
@@ -133,14 +129,14 @@ def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tupl
 # ---- policy restart ----
 
 
-def _displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the steps 2 to 4: when the active's own host was not to be had in time, a standby makes way."""
     view, record, policy = turn.view, cohort.record, cohort.job.policy
     active = record.active
     assert active is not None
     slot = SlotId(cohort.processor, active)
     lost = view.lost_actives.get(cohort.processor)
-    if lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
+    if record.displaced is not None or lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
         return None
     if view.now_ms < view.no_displacing.get(cohort.processor, 0):
         return None
@@ -175,48 +171,59 @@ def _displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     )
 
 
-def _go_on(turn: Turn, cohort: Cohort, displaced: int) -> WriteRecords | None:
-    """Return the steps after a standby began to make way: the active's start, or the standby's return."""
-    view, record = turn.view, cohort.record
-    active = record.active
-    assert active is not None
+def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the steps 6 and 7: the active's start, once the displaced standby's stop and the host are confirmed."""
+    record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
+    if active is None or displaced is None:
+        return None
     host = record.hosts.get(active, "")
     reserved = reservation(turn, cohort, host)
-    if reserved is not None and has_stopped(turn, cohort, displaced):
-        in_sync = is_in_sync(cohort, displaced)
+    if reserved is None or not has_stopped(turn, cohort, displaced):
+        return None
+    in_sync = is_in_sync(cohort, displaced)
 
-        def start(record: TaskRecord) -> TaskRecord:
-            record = turn.dropped(cohort, record, displaced)
-            record = replace(record, displaced=None, history=forget(record.history, host))
-            return turn.placed(cohort, record, active, reserved, activates=True)
+    def start(record: TaskRecord) -> TaskRecord:
+        record = turn.dropped(cohort, record, displaced)
+        record = replace(record, displaced=None, history=forget(record.history, host))
+        return turn.placed(cohort, record, active, reserved, activates=True)
 
-        return turn.decide(
-            cohort,
-            Kind.FAILOVER,
-            f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there",
-            start,
-            container=reserved,
-            copy=active,
-            from_copy=active,
-            to_copy=active,
-            in_sync=in_sync,
-            without="restoring: the standby that made way was not in sync",
-            policy="restart",
-        )
-    if reserved is None and view.now_ms < view.no_displacing.get(cohort.processor, 0):
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there",
+        start,
+        container=reserved,
+        copy=active,
+        from_copy=active,
+        to_copy=active,
+        in_sync=in_sync,
+        without="restoring: the standby that made way was not in sync",
+        policy="restart",
+    )
 
-        def stay(record: TaskRecord) -> TaskRecord:
-            hosts = {each: where for each, where in record.hosts.items() if each != active}
-            return replace(record, displaced=None, hosts={**hosts, displaced: host})
 
-        return turn.decide(
-            cohort,
-            Kind.RESTORE,
-            f"{host} could not be reserved: copy {displaced} is restored in place",
-            stay,
-            copy=displaced,
-        )
-    return None
+def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the return of a standby that made way in vain: its host could not be reserved."""
+    record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
+    if active is None or displaced is None:
+        return None
+    if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
+        return None
+    host = record.hosts.get(active, "")
+    if reservation(turn, cohort, host) is not None:
+        return None
+
+    def stay(record: TaskRecord) -> TaskRecord:
+        hosts = {each: where for each, where in record.hosts.items() if each != active}
+        return replace(record, displaced=None, hosts={**hosts, displaced: host})
+
+    return turn.decide(
+        cohort,
+        Kind.RESTORE,
+        f"{host} could not be reserved: copy {displaced} is restored in place",
+        stay,
+        copy=displaced,
+    )
 
 
 def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:

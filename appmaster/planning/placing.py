@@ -23,19 +23,10 @@ from standby.model import SlotId, TaskRecord
 _IN_VAIN = 2
 
 
-def place(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | None:
-    """Return the next change of place for a processor's tasks, if one is due: one decision at a time."""
-    for cohort in cohorts:
-        action = _drop(turn, cohort) or _bind(turn, cohorts, cohort) or _move(turn, cohorts, cohort)
-        if action is not None:
-            return action
-    return None
-
-
 # ---- copies that are not wanted (where they are) ----
 
 
-def _drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the end of a standby that the model has no place for, or whose process is started anew as planned."""
     for copy, container in sorted(cohort.record.placed.items()):
         if copy in (cohort.record.active, cohort.record.displaced):
@@ -74,14 +65,27 @@ def can_move(turn: Turn, cohort: Cohort, copy: int, host: str) -> bool:
 # ---- empty places ----
 
 
-def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the placing of a cohort's empty copy in a container that is there for it, if one is."""
+def start(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
+    """Return the placing of a copy that becomes active with it, if a container is there for one."""
+    return _bind(turn, cohorts, cohort, activates=True)
+
+
+def fill(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
+    """Return the placing of a standby, if a container is there for one."""
+    return _bind(turn, cohorts, cohort, activates=False)
+
+
+def _bind(
+    turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates: bool
+) -> WriteRecords | None:
     record = cohort.record
     alive = [copy for copy in record.placed if turn.holder(cohort, copy) is not None]
     kept = [copy for copy in record.placed if turn.is_kept(cohort, copy)]
     empty = [copy for copy in cohort.copies if copy not in alive and copy not in kept]
     for copy in empty:
         is_active = copy == record.active
+        if activates != (record.active is None or is_active or not alive):
+            continue
         if record.displaced is not None and (is_active or copy == record.displaced):
             continue  # the steps of policy restart decide
         if record.active is None and copy != cohort.copies[0] and cohort.copies[0] in empty:
@@ -90,7 +94,6 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecor
             continue  # a live copy is about to be promoted; this place is a standby's then
         if is_active and poison(cohort, turn):
             continue
-        activates = record.active is None or is_active or not alive
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
         if container is not None:
             return _binding(turn, cohort, copy, container, activates=activates)
@@ -134,8 +137,10 @@ def _container_for(
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None:
-        fits = home.presence is Presence.LIVE and not home.binding and fits_host(turn, cohort, copy, home)
-        return home if fits and home.id not in turn.taken else None
+        # Of whatever revision, unless it is about to be started anew: the rest of its slot's tasks are there.
+        is_staying = home.presence is Presence.LIVE and home.id != next_container(turn, cohort.job)
+        is_open = not home.binding and home.id not in turn.taken
+        return home if is_staying and is_open and is_apart(turn, cohort, copy, home) else None
     return free_for(turn, cohorts, slot)
 
 
@@ -273,8 +278,8 @@ def _in_vain(turn: Turn, job: Job) -> bool:
 # ---- moves ----
 
 
-def _move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the next step of moving a copy: begun, given up, or done. Actives arrive by a planned hand-over."""
+def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the end of moving a copy: given up, or done. Actives arrive by a planned hand-over."""
     record = cohort.record
     for copy, container in sorted(record.moving.items()):
         target = turn.view.holder(container)
@@ -290,6 +295,12 @@ def _move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecor
             )
         if copy != record.active and turn.is_tailing(cohort, copy, target):
             return _moved(turn, cohort, copy, target)
+    return None
+
+
+def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
+    """Return the first step of moving a copy that should be in another container than it is."""
+    record = cohort.record
     if record.displaced is not None or record.moving or record.active is None:
         return None
     for copy in cohort.copies:

@@ -1,0 +1,367 @@
+"""What is decided about a processor's tasks, as one ordered table: the first rule with something to decide wins. Pure.
+
+`appmaster.planning.deploy` walks `STAGES` for every processor that is not settled. A rule whose step is not due yet
+(what it waits for has not come, and its deadline is not over) decides nothing, and those below it have their turn.
+docs/failover.md shows this table; a test keeps it so, and gives every row of `appmaster.planning.scenarios` its story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from appmaster import metrics as m
+from appmaster.metrics import Counter
+from appmaster.planning import failover, placing, planned, upkeep
+from appmaster.planning.actions import Action, ForgetHandover, Kind, PrepareHandover
+from appmaster.planning.turn import Cohort, Turn
+from appmaster.planning.withdrawal import withdraw
+
+#: Returns the decision about a cohort, one of all that its processor has; None while it is not due.
+Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], Action | None]
+
+#: What a decision is, for the page: that of a record, or one that changes the view alone.
+Decided = Kind | type[PrepareHandover] | type[ForgetHandover]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One situation, what is decided in it, and what comes after."""
+
+    name: str
+    when: Callable[[Turn, Cohort], bool]
+    situation: str
+    """What ``when`` and ``decide`` look for; for the page."""
+    decide: Decide
+    decides: tuple[Decided, ...]
+    deadline: str
+    """The field of `Policy` that bounds the wait for what follows; empty: nothing is waited for."""
+    comes: str
+    """What follows when it comes in time."""
+    otherwise: str
+    """What follows when it does not."""
+    events: tuple[str, ...] = ()
+    """Entries of the event log besides that of the decision itself."""
+    counted: tuple[Counter, ...] = ()
+    """What it adds to, besides the count of decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rules that are looked at together: all of them for one cohort, then all of them for the next."""
+
+    name: str
+    when: Callable[[Turn, Cohort], bool]
+    rules: tuple[Rule, ...]
+    is_last: bool = False
+    """Whether nothing below is looked at for a processor of which this stage's ``when`` holds."""
+    is_of_processor: bool = False
+    """Whether its rules are about a processor as a whole, and asked once."""
+
+
+def _always(turn: Turn, cohort: Cohort) -> bool:
+    return True
+
+
+def _is_withdrawn(turn: Turn, cohort: Cohort) -> bool:
+    return not cohort.job.is_led or _is_parked(turn, cohort)
+
+
+def _is_parked(turn: Turn, cohort: Cohort) -> bool:
+    return bool(cohort.job.model.processors[cohort.processor].parked)
+
+
+def _is_ending(turn: Turn, cohort: Cohort) -> bool:
+    return not cohort.job.is_led
+
+
+def _makes_way(turn: Turn, cohort: Cohort) -> bool:
+    return cohort.record.displaced is not None
+
+
+def _promotes(turn: Turn, cohort: Cohort) -> bool:
+    return not cohort.job.policy.restarts
+
+
+def _restarts(turn: Turn, cohort: Cohort) -> bool:
+    return cohort.job.policy.restarts
+
+
+def _is_new(turn: Turn, cohort: Cohort) -> bool:
+    return cohort.record.active is None
+
+
+def _is_headless(turn: Turn, cohort: Cohort) -> bool:
+    active = cohort.record.active
+    return active is not None and turn.holder(cohort, active) is None
+
+
+def _restarts_headless(turn: Turn, cohort: Cohort) -> bool:
+    return cohort.job.policy.restarts and _is_headless(turn, cohort)
+
+
+def _promotes_headless(turn: Turn, cohort: Cohort) -> bool:
+    return not cohort.job.policy.restarts and _is_headless(turn, cohort)
+
+
+def _is_moving(turn: Turn, cohort: Cohort) -> bool:
+    return bool(cohort.record.moving)
+
+
+def _is_prepared_for(turn: Turn, cohort: Cohort) -> bool:
+    return cohort.processor in turn.view.handovers
+
+
+def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
+    """Return the decision about one cohort as one that could look at its processor's others."""
+    return lambda turn, _, cohort: decide(turn, cohort)
+
+
+def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> Decide:
+    """Return the decision about a processor as one that is asked for one of its cohorts."""
+    return lambda turn, cohorts, _: decide(turn, cohorts)
+
+
+#: Every rule, in the order in which they are asked.
+STAGES: Final[tuple[Stage, ...]] = (
+    Stage(
+        "withdrawn",
+        _is_withdrawn,
+        (
+            Rule(
+                "undeploy",
+                _is_ending,
+                "the job is not wanted any more, or was given up",
+                _alone(withdraw),
+                (Kind.UNDEPLOY,),
+                deadline="exit_timeout_ms",
+                comes="no record has an active: every task is fenced, then containers are told to exit",
+                otherwise="a container that does not leave by itself is released",
+                events=("fencing_tasks", "tasks_fenced", "container_dismissed"),
+            ),
+            Rule(
+                "park",
+                _is_parked,
+                "the processor failed more often than the job allows, or only fails",
+                _alone(withdraw),
+                (Kind.PARK,),
+                deadline="",
+                comes="its containers are given back; a command lets it run again",
+                otherwise="",
+                events=("processor_parked",),
+                counted=(m.PARKED,),
+            ),
+        ),
+        is_last=True,
+    ),
+    Stage(
+        "active lost",
+        failover.is_lost,
+        (
+            Rule(
+                "start where the standby was",
+                _makes_way,
+                "a standby makes way, its host is reserved, and its stop is confirmed (steps 6 and 7)",
+                _alone(failover.start_reserved),
+                (Kind.FAILOVER,),
+                deadline="heartbeat_timeout_ms",
+                comes="the new active claims its epoch; the displaced standby is asked for anywhere",
+                otherwise="it is lost like any active",
+                events=("failover_started", "failover_finished"),
+                counted=(m.FAILOVERS,),
+            ),
+            Rule(
+                "restore the standby",
+                _makes_way,
+                "a standby makes way, and its host could not be reserved",
+                _alone(failover.restore_displaced),
+                (Kind.RESTORE,),
+                deadline="samehost_timeout_ms",
+                comes="the standby is in sync again; the active is asked for anywhere",
+                otherwise="after four times that time a standby may make way again",
+            ),
+            Rule(
+                "promote",
+                _promotes,
+                "policy `promote`: another copy lives; the best in sync, else the least behind",
+                _alone(failover.promote),
+                (Kind.FAILOVER,),
+                deadline="restore_delay_ms",
+                comes="the new active claims its epoch; the lost copy is created again as a standby",
+                otherwise="the lost copy is created again meanwhile; a new active that dies is lost like any",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.FAILOVERS, m.WITHOUT_STANDBY),
+            ),
+            Rule(
+                "displace",
+                _restarts,
+                "policy `restart`: its own host was not to be had in time, and a standby lives (steps 2 to 4)",
+                _alone(failover.displace),
+                (Kind.DISPLACE,),
+                deadline="stop_timeout_ms",
+                comes="the standby stops (5) while its host is reserved (6): *start where the standby was*",
+                otherwise="a standby that does not stop is released, and its death confirms the stop; a "
+                "reservation that does not come: *restore the standby*",
+            ),
+        ),
+    ),
+    Stage(
+        "hand-over",
+        _is_prepared_for,
+        (
+            Rule(
+                "hand over",
+                _always,
+                "a planned hand-over was begun",
+                _together(planned.carry_on),
+                (Kind.HANDOVER, ForgetHandover),
+                deadline="prepare_timeout_ms",
+                comes="the prepared copy becomes active, the former one goes on as a standby",
+                otherwise="in sync but not ready: it is handed over all the same; not in sync for twice that "
+                "time, or lost: it is given up and begun again when it is still called for",
+                events=("handover_finished", "handover_given_up"),
+                counted=(m.HANDOVERS, m.HANDOVERS_GIVEN_UP),
+            ),
+        ),
+        is_of_processor=True,
+    ),
+    Stage(
+        "places",
+        _always,
+        (
+            Rule(
+                "drop",
+                _always,
+                "a standby that the model has no place for, whose container is to be started anew, or that "
+                "can go nowhere from a host that is to be empty",
+                _alone(placing.drop),
+                (Kind.DROP,),
+                deadline="",
+                comes="its container is given back; where the copy is still wanted it is an empty place",
+                otherwise="",
+            ),
+            Rule(
+                "first active",
+                _is_new,
+                "no copy was ever active, or the processor was unparked",
+                placing.start,
+                (Kind.BIND,),
+                deadline="launch_timeout_ms",
+                comes="every active's container comes before any standby's",
+                otherwise="a request that expires is made again with back-off: a slow deploy is no failure",
+            ),
+            Rule(
+                "start again",
+                _restarts_headless,
+                "policy `restart`: the active is lost, and its own host was had in time (step 1), or nothing "
+                "else lives and a container came",
+                placing.start,
+                (Kind.BIND,),
+                deadline="samehost_timeout_ms",
+                comes="on its own host: no failover; elsewhere: counted as one without a standby",
+                otherwise="*displace*, if a standby lives; else any host is asked for",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.WITHOUT_STANDBY,),
+            ),
+            Rule(
+                "start anywhere",
+                _promotes_headless,
+                "policy `promote`: the active is lost, no other copy lives, and a container came",
+                placing.start,
+                (Kind.BIND,),
+                deadline="request_timeout_ms",
+                comes="the copy restores (its last host first) and becomes active",
+                otherwise="the next host is asked, with back-off: the best named ones, then any",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.WITHOUT_STANDBY,),
+            ),
+            Rule(
+                "fill",
+                _always,
+                "a standby's place is empty, and a container is there for it (flow B)",
+                placing.fill,
+                (Kind.BIND,),
+                deadline="request_timeout_ms",
+                comes="the standby restores and joins the in-sync set",
+                otherwise="its last host first, then the best others, then any, with back-off",
+            ),
+            Rule(
+                "end a move",
+                _is_moving,
+                "a copy that is filled elsewhere is in sync there, or need not move any more",
+                _alone(placing.end_move),
+                (Kind.MOVED, Kind.STAY),
+                deadline="",
+                comes="the filled copy takes the place of the old one; an active's by a planned hand-over",
+                otherwise="",
+                counted=(m.MOVES, m.MOVES_GIVEN_UP),
+            ),
+            Rule(
+                "begin a move",
+                _always,
+                "a live copy should be in another container, and that one is there",
+                placing.begin_move,
+                (Kind.MOVE, Kind.DROP, Kind.BIND),
+                deadline="",
+                comes="the copy is filled there while the old one serves: *end a move*",
+                otherwise="",
+                counted=(m.MOVES_STARTED,),
+            ),
+        ),
+    ),
+    Stage(
+        "planned",
+        _always,
+        (
+            Rule(
+                "prepare",
+                _always,
+                "the active should be another copy (asked for, drain, upgrade, model), and one can take over",
+                _together(planned.prepare),
+                (PrepareHandover,),
+                deadline="prepare_timeout_ms",
+                comes="*hand over*",
+                otherwise="*hand over* says what then",
+                events=("handover_started",),
+                counted=(m.HANDOVERS_STARTED,),
+            ),
+        ),
+        is_of_processor=True,
+    ),
+    Stage(
+        "reports",
+        _always,
+        (
+            Rule(
+                "follow",
+                _always,
+                "containers report claims, lag, or failures of user code",
+                _alone(upkeep.follow),
+                (Kind.CLAIMED, Kind.FAILURES, Kind.IN_SYNC),
+                deadline="in_sync_interval_ms",
+                comes="the record says so",
+                otherwise="",
+                counted=(m.TASK_FAILURES,),
+            ),
+        ),
+    ),
+)
+
+
+def first(turn: Turn, cohorts: tuple[Cohort, ...]) -> Action | None:
+    """Return what the first rule with something to decide decides about a processor; None when none has."""
+    for stage in STAGES:
+        is_met = False
+        for cohort in cohorts[:1] if stage.is_of_processor else cohorts:
+            if not stage.when(turn, cohort):
+                continue
+            is_met = True
+            for rule in stage.rules:
+                if rule.when(turn, cohort):
+                    action = rule.decide(turn, cohorts, cohort)
+                    if action is not None:
+                        return action
+        if is_met and stage.is_last:
+            return None
+    return None
