@@ -143,6 +143,8 @@ class TaskRecord:
     """Hosts that held the task before, latest first; bounded, and forgotten after a while."""
     failures: InputFailures | None = None
     """Failures of user code at the present committed offset; None when it got past the last ones."""
+    revision: int = 0
+    """Highest revision of the job that an active of the task was given: it may have committed (0: none was)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -514,7 +514,15 @@ def as_recorded(changes: Sequence[Change], present: Sequence[Recorded]) -> tuple
         known.get(each.record.task)
         or Recorded(
             replace(
-                each.record, active=None, epoch=0, placed={}, hosts={}, in_sync=(), claimed=False, decision=""
+                each.record,
+                active=None,
+                epoch=0,
+                placed={},
+                hosts={},
+                in_sync=(),
+                claimed=False,
+                decision="",
+                revision=0,
             ),
             -1,
         )

@@ -247,7 +247,7 @@ class Turn:
         changes = tuple(
             Change(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
             for old in cohort.recorded
-            for new in (self._with_crash(edit(old.record)),)
+            for new in (self._with_revision(cohort.job, old.record, self._with_crash(edit(old.record))),)
             if new != old.record
         )
         if not changes:
@@ -270,6 +270,18 @@ class Turn:
     def _with_crash(self, record: TaskRecord) -> TaskRecord:
         crash = self.view.crashes.get(record.task)
         return record if crash is None else replace(record, failures=crash)
+
+    def _with_revision(self, job: Job, old: TaskRecord, new: TaskRecord) -> TaskRecord:
+        """Return the new record with the revision that its active runs, if the decision gives it another active.
+
+        Recorded before the active is told, and never lowered: what a revision may have committed is known for good.
+        """
+        container = (
+            self.view.containers.get(new.placed.get(new.active, "")) if new.active is not None else None
+        )
+        if new.epoch == old.epoch or container is None:
+            return new
+        return replace(new, revision=max(new.revision, container.revisions.get(job.name, job.revision)))
 
     def remembered(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
         """Return the record with the host that a copy leaves in its history."""

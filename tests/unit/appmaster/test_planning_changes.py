@@ -230,6 +230,24 @@ def test_upgrade_waits_while_something_else_is_missing() -> None:
     assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
 
 
+def test_revision_is_recorded_with_the_decision_that_first_makes_it_active() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    assert {each.record.revision for each in cluster.versions.values()} == {1}
+    cluster.load(revision=2)
+    is_recorded_before = True
+    for _ in range(600):
+        cluster.run(100)
+        for task, each in cluster.versions.items():
+            runs = cluster.active_process(task.partition).revisions.get("job", 0)
+            is_recorded_before &= each.record.revision >= runs
+        if {each.record.revision for each in cluster.versions.values()} == {1, 2}:
+            # A task that new code may have committed to is known as such while others are not.
+            cluster.load(revision=3)
+    settles(cluster)
+    assert is_recorded_before
+    assert {each.record.revision for each in cluster.versions.values()} == {3}
+
+
 # ---- policy restart (SEP-23, part 3; acceptance A10) ----
 
 RESTART = Policy(restarts=True)
