@@ -26,11 +26,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "revision": job.revision,
                 "policy": "restart" if job.policy.restarts else "promote",
                 "mixed": job.model.is_mixed,
-                "parked": {
-                    str(processor): each.parked
-                    for processor, each in job.model.processors.items()
-                    if each.parked
-                },
+                "parked": {str(processor): why for processor, why in job.model.parked.items()},
             }
             for job in view.jobs.values()
         ],

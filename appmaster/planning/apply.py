@@ -26,7 +26,7 @@ from appmaster.planning.changes import (
     without,
 )
 from appmaster.planning.events import Event
-from appmaster.planning.model import JobModel, job_of
+from appmaster.planning.model import JobModel, is_right, job_of
 from appmaster.planning.started import start
 from appmaster.planning.tell import followed_failovers, reported_phases
 from appmaster.planning.view import (
@@ -104,6 +104,9 @@ def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterVi
 
 def _reindexed(view: ClusterView, job: str) -> ClusterView:
     """Return the view after a change of a job's model: all of it is looked at again, what is no more is not."""
+    present = view.jobs[job]
+    right = replace(present, is_model_right=is_right(present.model, present.spec))
+    view = replace(view, jobs=put(view.jobs, job, right))
     known = frozenset(each for other in view.jobs.values() for each in other.model.processors)
     return unsettle_job(replace(view, unsettled=view.unsettled & known), job)
 
@@ -116,26 +119,29 @@ def _model_refused(view: ClusterView, event: happened.ModelRefused) -> ClusterVi
 def _records_loaded(view: ClusterView, event: happened.RecordsLoaded) -> ClusterView:
     loaded = {each.record.task for each in event.records}
     writing = {task: decision for task, decision in view.writing.items() if task not in loaded}
-    return _unbound(with_records(replace(view, writing=writing), event.records))
+    over = frozenset(view.bindings).difference(writing.values())
+    return _unbound(with_records(replace(view, writing=writing), event.records), over)
 
 
-def _unbound(view: ClusterView) -> ClusterView:
-    """Return the view in which no container waits for a decision that is not being written any more."""
-    pending = frozenset(view.writing.values())
-    if all(not each.binding or each.binding in pending for each in view.containers.values()):
+def _unbound(view: ClusterView, decisions: Iterable[str]) -> ClusterView:
+    """Return the view in which no container waits for these decisions any more."""
+    over = {each: view.bindings[each] for each in decisions if each in view.bindings}
+    if not over:
         return view
-    return replace(
-        view,
-        containers={
-            each.id: each if not each.binding or each.binding in pending else replace(each, binding="")
-            for each in view.containers.values()
-        },
-    )
+    containers = dict(view.containers)
+    for each in over.values():
+        if each in containers:
+            containers[each] = replace(containers[each], binding="")
+    bindings = {decision: each for decision, each in view.bindings.items() if decision not in over}
+    return replace(view, containers=containers, bindings=bindings)
 
 
 def _records_written(view: ClusterView, event: happened.RecordsWritten) -> ClusterView:
-    writing = {task: decision for task, decision in view.writing.items() if decision != event.decision}
-    view = _unbound(with_records(replace(view, writing=writing), event.records))
+    writing = dict(view.writing)
+    for each in event.records:
+        if writing.get(each.record.task) == event.decision:
+            del writing[each.record.task]
+    view = _unbound(with_records(replace(view, writing=writing), event.records), (event.decision,))
     written = {each.record.task for each in event.records}
     for processor, failover in view.failovers.items():
         if failover.recorded_ms == 0 and written.issuperset(failover.tasks):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from appmaster.planning.grouping import Grouper, balanced, regroup, singletons
+from standby.errors import BadConfiguration
 from standby.model import ProcessorId, SlotId, TaskId
 
 
@@ -93,12 +94,17 @@ class JobModel:
         """The processor of each task."""
         return {task: processor for processor, each in self.processors.items() for task in each.tasks}
 
-    @property
+    @cached_property
     def tasks(self) -> tuple[TaskId, ...]:
         """Every task of the job, by processor."""
         return tuple(self.processor_of)
 
-    @property
+    @cached_property
+    def parked(self) -> Mapping[ProcessorId, str]:
+        """The processors that are parked, and why."""
+        return {processor: each.parked for processor, each in self.processors.items() if each.parked}
+
+    @cached_property
     def copies(self) -> int:
         """How many copies a processor has: 1 + R."""
         return max((len(each.copies) for each in self.processors.values()), default=0)
@@ -139,6 +145,19 @@ def propose(
         containers=containers,
         version=present.version + 1,
     )
+
+
+def is_right(model: JobModel, spec: JobSpec) -> bool:
+    """Return whether ``model`` is what ``spec`` asks for, or cannot be made so: its grouper refuses."""
+    if spec.tasks < 1:
+        return True
+    if model.version == 0:
+        return False
+    try:
+        return propose(model.job, spec, model) is model
+    except BadConfiguration:
+        # Refused when it was asked for; what runs goes on as it is.
+        return True
 
 
 def _groups(spec: JobSpec, present: JobModel | None) -> Mapping[int, tuple[int, ...]]:

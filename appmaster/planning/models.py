@@ -10,7 +10,6 @@ from appmaster.planning.model import JobModel, propose
 from appmaster.planning.requests import exhausted
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Job, OnExhausted
-from standby.errors import BadConfiguration
 from standby.model import Phase, ProcessorId, SlotId
 
 
@@ -33,7 +32,7 @@ def writes(turn: Turn) -> Iterator[Action]:
 
 def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:
     """Return the model that the job's configuration asks for, and why; the present one when it is right."""
-    if job.spec.tasks < 1:
+    if job.is_model_right:
         return job.model, ""
     if job.model.version == 0:
         return propose(job.name, job.spec), "the first model"
@@ -44,11 +43,7 @@ def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:
         and (recorded := view.records.get(each.tasks[0])) is not None
         and recorded.record.active is not None
     }
-    try:
-        return propose(job.name, job.spec, job.model, actives), "the job asks for something else"
-    except BadConfiguration:
-        # Refused when it was asked for; what runs goes on as it is.
-        return job.model, ""
+    return propose(job.name, job.spec, job.model, actives), "the job asks for something else"
 
 
 def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, str]]:

@@ -70,6 +70,7 @@ def orders(view: ClusterView) -> Iterator[Action]:
         if not job.is_led and not job.is_fenced and not job.is_fencing and _is_withdrawn(view, job.name):
             yield FenceTasks(job.name, job.model.tasks)
     number = view.sends
+    restless = _restless(view)
     for container in view.containers.values():
         if container.presence is Presence.ORPHAN:
             yield SendExit(container.id, container.incarnation, "YARN gave it to nobody this leader knows")
@@ -77,7 +78,7 @@ def orders(view: ClusterView) -> Iterator[Action]:
             continue
         held = view.assigned.get(container.id)
         is_heeded = container.sent > 0 and container.obeyed >= container.sent
-        if held and is_heeded and view.unsettled.isdisjoint(view.processors_in(container.id)):
+        if held and is_heeded and container.id not in restless:
             continue  # nothing has happened to it
         owner = view.job_of(container) or _only(view)
         if owner is not None and not owner.is_led:
@@ -103,6 +104,17 @@ def orders(view: ClusterView) -> Iterator[Action]:
             _jobs(view, container, replicas),
             digest,
         )
+
+
+def _restless(view: ClusterView) -> frozenset[str]:
+    """Return the containers that hold a task to which something has happened."""
+    return frozenset(
+        container
+        for processor in view.unsettled
+        for task in view.job_tasks(processor)
+        if (recorded := view.records.get(task)) is not None
+        for container in (*recorded.record.placed.values(), *recorded.record.moving.values())
+    )
 
 
 def _only(view: ClusterView) -> Job | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
@@ -75,9 +76,7 @@ def fill(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecord
     return _bind(turn, cohorts, cohort, activates=False)
 
 
-def _bind(
-    turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates: bool
-) -> WriteRecords | None:
+def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates: bool) -> WriteRecords | None:
     record = cohort.record
     alive = [copy for copy in record.placed if turn.holder(cohort, copy) is not None]
     kept = [copy for copy in record.placed if turn.is_kept(cohort, copy)]
@@ -148,15 +147,19 @@ def free_for(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId) -> Container
     """Return a free container for a slot that passes the same-host check, the one asked for it first."""
     job = cohorts[0].job
     siblings = {each.host.name for each in turn.siblings(cohorts, slot)}
-    free = [
-        each
-        for each in turn.free(job)
-        if each.host not in siblings and each.host not in turn.view.excluded and is_current(job, each)
-    ]
-    own = [each for each in free if each.place == slot]
+
+    def fits(each: Container) -> bool:
+        return each.host not in siblings and each.host not in turn.view.excluded and is_current(job, each)
+
+    own = [each for each in turn.free_at(job, slot) if fits(each)]
     # One that was asked for another slot which still waits for it stays free for that one.
-    idle = [each for each in free if not isinstance(each.place, SlotId) or _is_taken(turn, each.place)]
+    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if fits(each))
     return min(own or idle, key=lambda each: each.id, default=None)
+
+
+def _is_idle(turn: Turn, container: Container) -> bool:
+    """Return whether a free container waits for no slot of its own."""
+    return not isinstance(container.place, SlotId) or _is_taken(turn, container.place)
 
 
 def _is_taken(turn: Turn, slot: SlotId) -> bool:

@@ -212,7 +212,7 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
     busy: set[Place | None] = {each.place for each in view.requests.values()}
     waiting = {each.place for each in view.containers.values() if view.is_free(each) or each.binding}
     number = view.decisions + turn.decided
-    asked_on = _loads(turn)
+    asked_on: dict[str, tuple[int, int]] = _loads(turn) if needed else {}
     for place, need in needed.items():
         if need.is_met or place in busy or (place in waiting and not need.is_reservation):
             continue

@@ -51,7 +51,9 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
     view = replace(view, writing=writing, crashes=crashes, decisions=view.decisions + 1)
     if action.container in view.containers:
         bound = replace(view.containers[action.container], binding=action.decision)
-        view = replace(view, containers=put(view.containers, action.container, bound))
+        bindings = put(view.bindings, action.decision, action.container)
+        containers = put(view.containers, action.container, bound)
+        view = replace(view, containers=containers, bindings=bindings)
     if action.kind is Kind.IN_SYNC:
         view = replace(view, in_sync_ms=put(view.in_sync_ms, action.processor, at_ms))
     first = action.changes[0].record

@@ -42,11 +42,7 @@ def _status(turn: Turn, job: Job) -> tuple[JobState, tuple[str, ...]]:
         return JobState.FAILED, (failure,)
     if job.model.version == 0:
         return JobState.DEPLOYING, ("its job model is being made",)
-    missing = [
-        f"{processor}: parked: {each.parked}"
-        for processor, each in job.model.processors.items()
-        if each.parked
-    ]
+    missing = [f"{processor}: parked: {why}" for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
     if len(missing) > _MOST_REASONS:
         missing = [*missing[:_MOST_REASONS], f"and {len(missing) - _MOST_REASONS} more"]
@@ -110,12 +106,11 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     view = turn.view
     if cohort.record.displaced == slot.copy:
         return "makes way for the active"
-    for request in view.requests.values():
-        if request.place == slot:
-            return f"waiting for a container on {request.host or 'any host'}"
-    for container in view.containers.values():
-        if container.place == slot and view.is_free(container):
-            return f"its container on {container.host} is {container.presence.value}"
+    request = turn.request_at(slot)
+    if request is not None:
+        return f"waiting for a container on {request.host or 'any host'}"
+    for container in turn.free_at(cohort.job, slot):
+        return f"its container on {container.host} is {container.presence.value}"
     kept = view.containers.get(cohort.record.placed.get(slot.copy, ""))
     if kept is not None:
         return f"its container on {kept.host} is {kept.presence.value}"

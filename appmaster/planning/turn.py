@@ -7,12 +7,21 @@ cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster.planning.actions import Change, Kind, WriteRecords
-from appmaster.planning.view import ClusterView, Container, Job, Presence, Recorded, RequestState
+from appmaster.planning.model import Place
+from appmaster.planning.view import (
+    ClusterView,
+    Container,
+    Job,
+    Presence,
+    Recorded,
+    Request,
+    RequestState,
+)
 from locality.history import remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
@@ -72,18 +81,26 @@ class Turn:
         self.restarting: dict[str, str | None] = {}
         self.preparing = len(view.handovers)
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
+        self._unsettled: list[tuple[Job, ProcessorId]] | None = None
         self._homes: dict[ProcessorId, dict[int, Container]] = {}
         self._free: list[Container] | None = None
+        self._idle: list[Container] | None = None
+        self._by_place: dict[Place, list[Container]] | None = None
+        self._requests: dict[Place, Request] | None = None
         self._loads: dict[str, list[int]] | None = None
 
     # ---- what is where ----
 
     def unsettled(self) -> Iterator[tuple[Job, ProcessorId]]:
         """Yield the processors with something to do or to wait for, in order."""
-        for processor in sorted(self.view.unsettled):
-            job = self.view.jobs.get(processor.job)
-            if job is not None and processor in job.model.processors:
-                yield job, processor
+        if self._unsettled is None:
+            self._unsettled = [
+                (job, processor)
+                for processor in sorted(self.view.unsettled)
+                if (job := self.view.jobs.get(processor.job)) is not None
+                and processor in job.model.processors
+            ]
+        return iter(self._unsettled)
 
     def cohorts(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
         """Return a processor's tasks, grouped; None while a record of it is being written."""
@@ -171,7 +188,7 @@ class Turn:
                 found[known.host] = f"{cohort.processor}#{copy}"
         return found
 
-    def siblings(self, cohorts: Iterable[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
+    def siblings(self, cohorts: Sequence[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
         """Return where the other copies of a slot's tasks are, or are about to be (the same-host check)."""
         found: dict[str, str] = {}
         for cohort in cohorts:
@@ -179,16 +196,10 @@ class Turn:
             gone = f"{cohort.processor}#{displaced}" if displaced is not None else None
             others = self.hosts_of_copies(cohort, slot.copy)
             found.update({host: label for host, label in others.items() if label != gone})
-        for request in self.view.requests.values():
-            other = request.place
-            if (
-                isinstance(other, SlotId)
-                and other.processor == slot.processor
-                and other.copy != slot.copy
-                and request.host is not None
-                and request.state is not RequestState.ASKING
-            ):
-                found.setdefault(request.host, str(other))
+        for copy in cohorts[0].copies:
+            request = self.request_at(SlotId(slot.processor, copy)) if copy != slot.copy else None
+            if request is not None and request.host is not None and request.state is not RequestState.ASKING:
+                found.setdefault(request.host, str(request.place))
         return tuple(Sibling(label, self.host(host)) for host, label in found.items())
 
     def host(self, name: str) -> HostInfo:
@@ -199,13 +210,41 @@ class Turn:
 
     def free(self, job: Job) -> list[Container]:
         """Return the containers of a job that nothing is placed in, nor was by this turn."""
-        if self._free is None:
-            self._free = [each for each in self.view.containers.values() if self.view.is_free(each)]
+        return [each for each in self._all_free() if each.id not in self.taken and self._may_serve(each, job)]
+
+    def free_at(self, job: Job, place: Place) -> list[Container]:
+        """Return those of `free` that were asked for one place."""
+        if self._by_place is None:
+            self._by_place = {}
+            for each in self._all_free():
+                if each.place is not None:
+                    self._by_place.setdefault(each.place, []).append(each)
         return [
             each
-            for each in self._free
-            if each.id not in self.taken and (self.view.job_of(each) or job).name == job.name
+            for each in self._by_place.get(place, ())
+            if each.id not in self.taken and self._may_serve(each, job)
         ]
+
+    def idle(self, job: Job, is_idle: Callable[[Container], bool]) -> list[Container]:
+        """Return those of `free` that ``is_idle`` says so of; asked once a turn for each."""
+        if self._idle is None:
+            self._idle = [each for each in self._all_free() if is_idle(each)]
+        return [each for each in self._idle if each.id not in self.taken and self._may_serve(each, job)]
+
+    def _all_free(self) -> list[Container]:
+        if self._free is None:
+            self._free = [each for each in self.view.containers.values() if self.view.is_free(each)]
+        return self._free
+
+    def _may_serve(self, container: Container, job: Job) -> bool:
+        owner = self.view.job_of(container)
+        return owner is None or owner.name == job.name
+
+    def request_at(self, place: Place) -> Request | None:
+        """Return the request for a place, if there is one."""
+        if self._requests is None:
+            self._requests = {each.place: each for each in self.view.requests.values()}
+        return self._requests.get(place)
 
     def take(self, container: Container) -> None:
         """Give a container away for this turn."""

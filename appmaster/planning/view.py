@@ -114,6 +114,8 @@ class Job:
     notes: tuple[str, ...] = ()
     """What people should know although nothing is missing: an input that grew, for one."""
     was_deployed: bool = False
+    is_model_right: bool = False
+    """Whether the model is what the configuration asks for: looked at when one of the two changes."""
     is_modelling: bool = False
     """Its model is being written."""
     is_fencing: bool = False
@@ -340,6 +342,8 @@ class ClusterView:
     assigned: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
     """Container → the tasks that the records place there or move there, with their copy numbers: an index."""
     containers: Mapping[str, Container] = field(default_factory=dict)
+    bindings: Mapping[str, str] = field(default_factory=dict)
+    """Decision being written → the container that it gives tasks to."""
     requests: Mapping[int, Request] = field(default_factory=dict)
     hosts: Mapping[str, HostInfo] = field(default_factory=dict)
     """Hosts that can be asked for by name."""
