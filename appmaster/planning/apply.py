@@ -28,7 +28,7 @@ from appmaster.planning.changes import (
 from appmaster.planning.events import Event
 from appmaster.planning.model import JobModel, is_right, job_of
 from appmaster.planning.started import start
-from appmaster.planning.tell import followed_failovers, reported_phases
+from appmaster.planning.tell import followed_failovers, reported_phases, stopped_standby
 from appmaster.planning.view import (
     ClusterView,
     Container,
@@ -379,6 +379,7 @@ def _report(view: ClusterView, event: happened.ReportReceived) -> ClusterView:
     if _gist(view, before) != _gist(view, known):
         view = unsettle(view, view.processors_in(known.id))
     view = reported_phases(view, known, before.statuses)
+    view = stopped_standby(view, before, known)
     view = followed_failovers(view, known)
     place = place_of(view, known)
     attempts = view.attempts.get(place) if place is not None else None

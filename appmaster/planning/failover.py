@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from appmaster.planning.actions import Action, Kind, MissActive, WriteRecords
-from appmaster.planning.orders import is_up_to_date
+from appmaster.planning.orders import has_closed
 from appmaster.planning.turn import Cohort, Turn, activated
 from appmaster.planning.view import (
     Container,
@@ -22,7 +22,7 @@ from appmaster.planning.view import (
     RequestState,
 )
 from locality.history import forget
-from standby.model import Phase, ReplicaId, SlotId, TaskRecord
+from standby.model import ReplicaId, SlotId, TaskRecord
 
 
 def missed(turn: Turn) -> Iterator[Action]:
@@ -243,9 +243,4 @@ def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
     Silence confirms nothing: a suspect counts as running until it is known to be dead (Invariant 2).
     """
     container = turn.view.containers.get(cohort.record.placed.get(displaced, ""))
-    if container is None:
-        return True
-    if container.presence is not Presence.LIVE or not is_up_to_date(turn.view, container):
-        return False
-    statuses = (container.statuses.get(ReplicaId(task, displaced)) for task in cohort.tasks)
-    return all(status is None or status.phase is Phase.CLOSED for status in statuses)
+    return container is None or has_closed(turn.view, container, cohort.tasks, displaced)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from appmaster.planning.actions import Action, FenceTasks, SendAssign, SendExit
 from appmaster.planning.detect import policy_of
 from appmaster.planning.view import ClusterView, Container, Job, Presence
-from standby.model import ReplicaId, Role, Wanted
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 
 def wanted(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:
@@ -62,6 +62,14 @@ def is_told(view: ClusterView, container: Container) -> bool:
 def is_up_to_date(view: ClusterView, container: Container) -> bool:
     """Return whether a container has reported that it obeys what is wanted of it now."""
     return container.obeyed >= container.sent and is_told(view, container)
+
+
+def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId], copy: int) -> bool:
+    """Return whether a live container that was told to close a copy of ``tasks`` has reported that it did."""
+    if container.presence is not Presence.LIVE or not is_up_to_date(view, container):
+        return False
+    statuses = (container.statuses.get(ReplicaId(task, copy)) for task in tasks)
+    return all(status is None or status.phase is Phase.CLOSED for status in statuses)
 
 
 def orders(view: ClusterView) -> Iterator[Action]:

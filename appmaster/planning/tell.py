@@ -8,8 +8,9 @@ from typing import Any
 
 from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.changes import put, unsettle, with_news, without
+from appmaster.planning.orders import has_closed
 from appmaster.planning.view import ClusterView, Container, Failover, News
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role
+from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role
 
 #: Phases worth an event when a replica enters them, by the name of that event.
 _TOLD = {
@@ -47,6 +48,30 @@ def reported_phases(
             )
         )
     return with_news(view, *news) if news else view
+
+
+def stopped_standby(view: ClusterView, before: Container, container: Container) -> ClusterView:
+    """Return the view with news of each standby in ``container`` that makes way and has confirmed its stop just now.
+
+    ``before`` is the container before its report (SEP-23, step 5; policy ``restart``).
+    """
+    news: dict[ProcessorId, News] = {}
+    for task, copy in view.assigned.get(container.id, {}).items():
+        processor = view.processor_of(task)
+        if processor is None or view.records[task].record.displaced != copy:
+            continue
+        tasks = [each for each in view.job_tasks(processor) if each in view.assigned[container.id]]
+        if has_closed(view, container, tasks, copy) and not has_closed(view, before, tasks, copy):
+            news[processor] = News(
+                "standby_stopped",
+                job=task.job,
+                copy=copy,
+                container=container.id,
+                host=container.host,
+                reason="its container confirms it: it made way for the active",
+                data={"processor": processor.number},
+            )
+    return with_news(view, *news.values()) if news else view
 
 
 def changed_active(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:

@@ -286,8 +286,11 @@ def test_restart_elsewhere_takes_the_proposals_steps_in_order() -> None:
         for at, each in enumerate(cluster.news)
         if each.kind == "container_requested" and each.data["kind"] == "reservation"
     )
+    stopped = story.index("standby_stopped")
     started = story.index("decided_failover")
     assert displaced < reserved < started
+    assert displaced < stopped < started
+    assert story.count("standby_stopped") == 1
     assert cluster.versions[TaskId("job", "main", 0)].record.displaced is None
 
 
