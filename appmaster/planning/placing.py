@@ -16,7 +16,7 @@ from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
-from appmaster.planning.upgrade import crowding, is_restarting, next_container, outdated
+from appmaster.planning.upgrade import crowding, is_restarting, may_take, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 
@@ -137,7 +137,7 @@ def _container_for(
     home = turn.home(cohorts, slot)
     if home is not None:
         # Of whatever revision, unless it is about to be started anew: the rest of its slot's tasks are there.
-        is_staying = home.presence is Presence.LIVE and home.id != next_container(turn, cohort.job)
+        is_staying = home.presence is Presence.LIVE and may_take(turn, cohort.job, home)
         is_open = not home.binding and home.id not in turn.taken
         return home if is_staying and is_open and is_apart(turn, cohort, copy, home) else None
     return free_for(turn, cohorts, slot)
@@ -242,7 +242,6 @@ def _mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Contain
 
 def mixed_containers(turn: Turn, job: Job) -> list[Container]:
     """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
-    leaving = next_container(turn, job)
     crowded = {each.id for each in crowding(turn, job)}
     return [
         each
@@ -250,7 +249,7 @@ def mixed_containers(turn: Turn, job: Job) -> list[Container]:
         if each.presence is Presence.LIVE
         and (found := turn.view.job_of(each)) is not None
         and found.name == job.name
-        and each.id != leaving
+        and may_take(turn, job, each)
         and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
         and each.host not in turn.view.excluded
     ]

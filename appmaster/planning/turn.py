@@ -79,6 +79,8 @@ class Turn:
         self.touched: set[ProcessorId] = set()
         #: Job → the container that is started anew next (`appmaster.planning.upgrade`).
         self.restarting: dict[str, str | None] = {}
+        #: Jobs of which that cannot be said while a decision is being written.
+        self.undecided: set[str] = set()
         self.preparing = len(view.handovers)
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None

@@ -42,11 +42,26 @@ def next_container(turn: Turn, job: Job) -> str | None:
         found = sorted(
             outdated(turn, job), key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id)
         )
-        chosen = next((each for each in found if _rest_is_whole(turn, job, each)), None)
+        is_open = all(turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job)
+        chosen = next((each for each in found if is_open and _rest_is_whole(turn, job, each)), None)
         if not found:
             chosen = in_the_way(turn, job)
+        elif not is_open:
+            turn.undecided.add(job.name)
         turn.restarting[job.name] = chosen.id if chosen is not None else None
     return turn.restarting[job.name]
+
+
+def may_take(turn: Turn, job: Job, container: Container) -> bool:
+    """Return whether a container will stay, so that copies may be placed in it.
+
+    One of an older revision will, until its turn comes; while a decision is being written nobody knows whose turn
+    it is, and what is placed there would be taken away again.
+    """
+    chosen = next_container(turn, job)
+    if container.id == chosen:
+        return False
+    return is_current(job, container) or job.name not in turn.undecided
 
 
 def in_the_way(turn: Turn, job: Job) -> Container | None:
@@ -104,9 +119,7 @@ def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
             continue
         if job.model.processors[processor].parked:
             continue
-        cohorts = turn.cohorts(job, processor)
-        if cohorts is None:
-            return False
+        cohorts = turn.cohorts(job, processor) or ()
         for cohort in cohorts:
             if not all(_is_well(turn, cohorts, cohort, copy, chosen) for copy in cohort.copies):
                 return False
