@@ -29,6 +29,9 @@ def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHa
         return None
     container = turn.view.holder(handover.to)
     ready = [each for each in cohorts if _leads_to(each, handover.to_copy, handover.to)]
+    if any(turn.holder(each, each.record.active or 0) is None for each in ready):
+        # What follows is a failover, by the job's policy, and counted as one.
+        return ForgetHandover(processor, "the active was lost meanwhile")
     if container is None or container.presence is not Presence.LIVE or not ready:
         return ForgetHandover(processor, f"{handover.to} cannot take over any more")
     waited = turn.view.now_ms - handover.since_ms

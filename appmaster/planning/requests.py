@@ -8,7 +8,7 @@ and more than the job allows within its window fail it or park the processor.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from appmaster.planning.actions import (
@@ -37,7 +37,7 @@ from appmaster.planning.view import (
 )
 from locality.judging import best
 from locality.question import Question, Sibling
-from standby.model import Held, ProcessorId, SlotId, TaskId
+from standby.model import Held, ProcessorId, SlotId, TaskId, TaskRecord
 
 #: So many requests in vain go to named hosts before any host is asked for, then both in turn.
 NAMED_FIRST: Final = 2
@@ -153,8 +153,28 @@ def _need(
         only_host=only_host,
         preferred=record.hosts.get(slot.copy) if affine and holder is None else None,
         siblings=siblings,
-        histories={each.record.task: each.record.history for each in cohort.recorded} if affine else {},
+        histories={
+            each.record.task: each.record.history
+            if holder is not None
+            else _held(turn, each.record, slot.copy)
+            for each in cohort.recorded
+        }
+        if affine
+        else {},
     )
+
+
+def _held(turn: Turn, record: TaskRecord, copy: int) -> tuple[Held, ...]:
+    """Return the hosts that held a task, the last one of a lost copy among them.
+
+    Nobody wrote down how far that one had come when it was lost; older state is not taken for fresher than it.
+    """
+    last = record.hosts.get(copy)
+    if not last:
+        return record.history
+    position = max((each.position or 0 for each in record.history), default=None)
+    others = (each for each in record.history if each.host != last)
+    return (Held(last, turn.view.wall(turn.view.now_ms), position), *others)
 
 
 def _berths(turn: Turn, job: Job) -> Iterator[Need]:
@@ -213,6 +233,7 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
     waiting = {each.place for each in view.containers.values() if view.is_free(each) or each.binding}
     number = view.decisions + turn.decided
     asked_on: dict[str, tuple[int, int]] = _loads(turn) if needed else {}
+    asked: dict[ProcessorId, list[Sibling]] = {}
     for place, need in needed.items():
         if need.is_met or place in busy or (place in waiting and not need.is_reservation):
             continue
@@ -226,10 +247,15 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, place))
             if can_wait and _is_failing_over(view, need.job):
                 continue
+        if isinstance(place, SlotId) and place.processor in asked:
+            # Asked for in this turn: the view knows of it only in the next.
+            need = replace(need, siblings=(*need.siblings, *asked[place.processor]))  # noqa: PLW2901
         host, kind, reason = _where(turn, need, attempts, asked_on)
         if need.only_host and host is None:
             continue
         number += 1
+        if isinstance(place, SlotId) and host is not None:
+            asked.setdefault(place.processor, []).append(Sibling(str(place), turn.host(host)))
         if host is not None:
             every, same = asked_on.get(host, (0, 0))
             asked_on[host] = (every + 1, same + need.is_active)
@@ -452,6 +478,9 @@ def _unwanted(
             return None
     labels = (each.label for need in mine for each in need.siblings if each.host.name == container.host)
     sharing = next(labels, "")
+    if sharing and container.sent:
+        # It served, and its copy was given up as planned: policy ``restart`` stops a standby for the active's sake.
+        return Outcome.REPLACED, f"replaced: {container.host} holds {sharing}, which it made way for"
     if sharing:
         return Outcome.SAME_HOST, f"same-host: {container.host} holds {sharing}, a copy of the same tasks"
     return Outcome.SURPLUS, "surplus: it is not where a container is needed"

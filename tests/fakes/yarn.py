@@ -45,6 +45,11 @@ class Process:
     revisions: dict[str, int] = field(default_factory=dict)
 
 
+def in_time(process: Process, wanted: Wanted) -> Phase:
+    """Return the phase of a replica that has done what was wanted of it."""
+    return Phase.ACTIVE if wanted.role is Role.ACTIVE else Phase.TAILING
+
+
 @dataclass
 class FakeCluster:
     """Hosts, processes and records; `turn` runs the leader once, `run` lets time pass."""
@@ -65,6 +70,7 @@ class FakeCluster:
         self.waiting: dict[str, tuple[int, str | None]] = {}
         self.model: JobModel | None = None
         self.revision = 1
+        self.is_wanted = True
         self.excluded: dict[str, str] = {}
         self.said: list[todo.Answer] = []
         self.serial_commands = 0
@@ -77,6 +83,13 @@ class FakeCluster:
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
         self.refuses_writes = 0
         self.restore_ms = RESTORE_MS
+        #: The phase that a replica in a process comes to, by what is wanted of it.
+        self.phase_of: Callable[[Process, Wanted], Phase] = in_time
+        #: Containers that never get ready for a planned hand-over.
+        self.never_prepares: set[str] = set()
+        #: YARN grants nothing; Kafka fences nobody: what is under way stays so.
+        self.grants_nothing = False
+        self.fences_nothing = False
         self.later: list[tuple[int, happened.Event]] = []
         self.view = ClusterView()
         self.elect()
@@ -100,12 +113,19 @@ class FakeCluster:
         for name, value in changes.items():
             setattr(self, name, value)
         spec = JobSpec("main", self.tasks, self.containers, self.standbys, self.is_mixed)
-        self.tell(happened.JobLoaded("job", "run1", spec, self.model, self.policy, self.revision))
+        self.tell(
+            happened.JobLoaded("job", "run1", spec, self.model, self.policy, self.revision, self.is_wanted)
+        )
 
     def exclude(self, *hosts: str) -> None:
         """Have these hosts, and no others, emptied."""
         self.excluded = dict.fromkeys(hosts, "drained by a test")
         self.tell(happened.HostsExcluded(dict(self.excluded)))
+
+    def undeploy(self) -> None:
+        """Have the job end: it is not wanted any more."""
+        self.is_wanted = False
+        self.load()
 
     def command(self, operation: Operation, processor: int | None = None, **more: Any) -> None:
         """Ask the leader for something."""
@@ -158,7 +178,8 @@ class FakeCluster:
                 happened.PortProbed(action.container, action.incarnation, process is not None, self.now_ms)
             )
         elif isinstance(action, todo.FenceTasks):
-            self.tell(happened.TasksFenced(action.job))
+            if not self.fences_nothing:
+                self.tell(happened.TasksFenced(action.job))
         elif isinstance(action, (todo.SendAssign, todo.SendExit)):
             self._send(action)
 
@@ -247,6 +268,8 @@ class FakeCluster:
         self.up.add(host)
 
     def _grant(self) -> None:
+        if self.grants_nothing:
+            return
         for skein_id, (due, wanted_host) in list(self.waiting.items()):
             usable = [
                 each
@@ -311,13 +334,13 @@ class FakeCluster:
         if process.container not in self.never_stops:
             process.replicas = {each: status for each, status in process.replicas.items() if each in names}
         if self.now_ms >= process.ready_ms:
-            process.replicas.update({str(each.replica): self._status(each) for each in process.wanted})
+            process.replicas.update({str(each.replica): self._status(process, each) for each in process.wanted})
 
-    def _status(self, wanted: Wanted) -> ReplicaStatus:
+    def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
         return ReplicaStatus(
             wanted.replica,
             wanted.role,
-            Phase.ACTIVE if wanted.role is Role.ACTIVE else Phase.TAILING,
+            self.phase_of(process, wanted),
             wanted.epoch,
             applied=10,
             end=10,
@@ -325,7 +348,7 @@ class FakeCluster:
             input_committed=10,
             input_end=10,
             since_ms=self.now_ms,
-            is_prepared=wanted.is_next,
+            is_prepared=wanted.is_next and process.container not in self.never_prepares,
         )
 
     def run(self, milliseconds: int, step_ms: int = 100) -> None:
