@@ -50,6 +50,10 @@ def _elected(view: ClusterView, event: happened.Elected) -> ClusterView:
 
 
 def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
+    over = [each for each, ending in view.ending.items() if event.now_ms >= ending.until_ms]
+    for each in over:
+        view = unsettle(view, view.processors_in(each))
+        view = replace(view, ending=without(view.ending, each))
     if event.stalled_ms <= 0:
         return replace(view, now_ms=event.now_ms)
     # Nobody could be heard while the leader stood still: every silence is shortened by that time.
@@ -426,6 +430,9 @@ def _stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterVi
 
 
 def _port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
+    if event.container in view.ending and not event.accepts:
+        view = replace(view, ending=without(view.ending, event.container))
+        return unsettle(view, view.processors_in(event.container))
     known = view.containers.get(event.container)
     if known is None or known.incarnation != event.incarnation or known.presence is not Presence.BROKEN:
         return view

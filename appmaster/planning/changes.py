@@ -155,7 +155,12 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
             host=container.host,
             reason=reason,
             at_ms=at_ms,
-            data={"role": role, "actives": len(actives), "replicas": len(assigned)},
+            data={
+                "role": role,
+                "actives": len(actives),
+                "replicas": len(assigned),
+                "silent_ms": max(0, at_ms - container.heard_ms),
+            },
         ),
     )
 

@@ -102,6 +102,9 @@ def probes(view: ClusterView) -> Iterator[Action]:
         is_due = not each.is_probing and view.now_ms - each.probed_ms >= PROBE_AGAIN_MS
         if each.presence is Presence.BROKEN and is_due:
             yield ProbePort(each.id, each.incarnation)
+    for container, ending in view.ending.items():
+        if view.now_ms < ending.until_ms and view.now_ms - ending.probed_ms >= PROBE_AGAIN_MS:
+            yield ProbePort(container, ending.incarnation)
 
 
 def _hosts(containers: list[Container]) -> int:

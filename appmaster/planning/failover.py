@@ -242,5 +242,10 @@ def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
 
     Silence confirms nothing: a suspect counts as running until it is known to be dead (Invariant 2).
     """
-    container = turn.view.containers.get(cohort.record.placed.get(displaced, ""))
-    return container is None or has_closed(turn.view, container, cohort.tasks, displaced)
+    name = cohort.record.placed.get(displaced, "")
+    container = turn.view.containers.get(name)
+    if container is not None:
+        return has_closed(turn.view, container, cohort.tasks, displaced)
+    # What was given back is dead when its port refuses; that YARN has been told so is not enough.
+    ending = turn.view.ending.get(name)
+    return ending is None or turn.view.now_ms >= ending.until_ms

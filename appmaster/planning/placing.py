@@ -16,7 +16,7 @@ from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
-from appmaster.planning.upgrade import crowding, is_restarting, may_take, outdated
+from appmaster.planning.upgrade import crowding, is_restarting, may_take, next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 
@@ -315,8 +315,10 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         if target.host in turn.hosts_of_copies(cohort, copy):
             return _make_way(turn, cohort, copy, target.host)
         if target.host == holder.host:
-            if copy == record.active:
+            if copy == record.active and _others(turn, cohort):
                 continue  # both would need the one directory: a standby takes over first
+            if copy == record.active:
+                return _binding(turn, cohort, copy, target, activates=True)
             return _binding(turn, cohort, copy, target, activates=False)
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
@@ -362,6 +364,9 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
     if cohort.job.model.is_mixed:
         if holder.host in turn.view.excluded and not (copy == cohort.record.active and _others(turn, cohort)):
             return f"{holder.host} is to be empty"
+        is_alone = copy == cohort.record.active and not _others(turn, cohort)
+        if is_alone and holder.id == next_container(turn, cohort.job):
+            return f"revision {cohort.job.revision} is to run"
         if copy != cohort.record.active and _is_overloaded(turn, cohort, copy, holder):
             return f"{holder.id} holds more than its share"
         return ""
@@ -409,7 +414,8 @@ def _target(
         return None
     if cohort.job.model.is_mixed:
         found = _mixed(turn, cohort, copy, activates=False)
-        return found if found is not None and found.host != holder.host else None
+        is_alone = copy == cohort.record.active and not _others(turn, cohort)
+        return found if found is not None and (found.host != holder.host or is_alone) else None
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None and home.id != holder.id:

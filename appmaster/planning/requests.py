@@ -143,8 +143,10 @@ def _need(
     holder = turn.holder(cohort, slot.copy)
     siblings = turn.siblings(cohorts, slot)
     if holder is not None:
-        # It is to go elsewhere: where it is would be no move.
-        siblings = (*siblings, Sibling(str(slot), turn.host(holder.host)))
+        # It is to go elsewhere, if there is an elsewhere.
+        taken = {holder.host, *(each.host.name for each in siblings)}
+        if any(host not in taken and host not in turn.view.excluded for host in turn.view.hosts):
+            siblings = (*siblings, Sibling(str(slot), turn.host(holder.host)))
     affine = cohort.job.policy.host_affinity
     return Need(
         slot,

@@ -22,6 +22,7 @@ from appmaster.planning.model import job_of
 from appmaster.planning.tell import changed_active
 from appmaster.planning.view import (
     ClusterView,
+    Ending,
     Handover,
     JobState,
     News,
@@ -214,6 +215,9 @@ def _send_exit(view: ClusterView, action: todo.SendExit, at_ms: int) -> ClusterV
 
 
 def _probe_port(view: ClusterView, action: todo.ProbePort, at_ms: int) -> ClusterView:
+    ending = view.ending.get(action.container)
+    if ending is not None:
+        return replace(view, ending=put(view.ending, action.container, replace(ending, probed_ms=at_ms)))
     known = view.containers[action.container]
     return replace(
         view, containers=put(view.containers, known.id, replace(known, is_probing=True, probed_ms=at_ms))
@@ -262,6 +266,14 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
             data={"outcome": action.outcome.value, "place": str(known.place) if known.place else None},
         ),
     )
+    job = view.job_of(known)
+    displaces = any(
+        view.records[task].record.displaced == copy for task, copy in view.assigned.get(known.id, {}).items()
+    )
+    if job is not None and displaces:
+        until = at_ms + job.policy.stop_timeout_ms
+        ending = Ending(known.incarnation, at_ms, until)
+        view = replace(view, ending=put(view.ending, known.id, ending))
     if known.place is not None and action.outcome in _IN_VAIN and job_of(known.place) in view.jobs:
         # It never served: the next request for that place waits, or a full cluster would spin.
         view = failed_attempt(view, known.place, at_ms, action.reason, counts=False)

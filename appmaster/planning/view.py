@@ -259,6 +259,17 @@ class LostActive:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """A container that was given back and may still run."""
+
+    incarnation: int
+    since_ms: int
+    until_ms: int
+    """From then on it counts as dead, whatever its port says: its host may be beyond reach."""
+    probed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Failover:
     """A failover or hand-over under way: kept to tell its story with times; decides nothing. Leader's clock."""
 
@@ -355,6 +366,9 @@ class ClusterView:
     failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
     handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
+    ending: Mapping[str, Ending] = field(default_factory=dict)
+    """Containers that were given back with tasks in them, until they are known to be dead: YARN says so at once,
+    the process goes a heartbeat or two later."""
     crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)
     """Deaths of processes at a task's committed offset, to be recorded with the task's next decision."""
     no_displacing: Mapping[ProcessorId, int] = field(default_factory=dict)
