@@ -296,6 +296,9 @@ def _container_registered(view: ClusterView, event: happened.ContainerRegistered
     job = view.job_of(container)
     if known is None and job is not None:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
+        if job.model.is_mixed:
+            # Its share lies in the others: they have settled without it when it comes late.
+            view = unsettle_job(view, job.name)
     return with_news(
         view,
         News(

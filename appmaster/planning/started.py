@@ -141,7 +141,32 @@ def _doubt_self(view: ClusterView, action: todo.DoubtSelf, at_ms: int) -> Cluste
 
 
 def _miss_active(view: ClusterView, action: todo.MissActive, at_ms: int) -> ClusterView:
-    return replace(view, lost_actives=put(view.lost_actives, action.processor, action.missed))
+    is_known = any(each.container == action.missed.container for each in view.lost_actives.values())
+    view = replace(view, lost_actives=put(view.lost_actives, action.processor, action.missed))
+    records = [view.records[task].record for task in view.job_tasks(action.processor) if task in view.records]
+    held = [
+        each
+        for each in records
+        if each.active is not None
+        and each.displaced is None
+        and each.placed.get(each.active) == action.missed.container
+    ]
+    if is_known or not held:
+        # Told of with another processor that it served; or a standby makes way already, and whoever led then told.
+        return view
+    copy = held[0].active or 0
+    return with_news(
+        view,
+        News(
+            "container_lost",
+            job=action.processor.job,
+            copy=copy,
+            container=action.missed.container,
+            host=held[0].hosts.get(copy),
+            reason=f"{action.missed.reason}: YARN did not list it when this leader took over",
+            data={"role": "active", "actives": len(held), "replicas": len(held)},
+        ),
+    )
 
 
 def _prepare_handover(view: ClusterView, action: todo.PrepareHandover, at_ms: int) -> ClusterView:
