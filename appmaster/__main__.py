@@ -24,10 +24,12 @@ from appmaster.cli.main import version
 from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies, settings
+from appmaster.growth import Growth
 from appmaster.inbox import Inbox
 from appmaster.planning.events import Event
 from appmaster.records import CandidateRecord
 from appmaster.snapshot import snapshot
+from appmaster.stories import Stories
 from appmaster.supervisor import FINISHED, RESIGNED
 from appmaster.telling import teller
 from standby import cluster as cluster_file
@@ -71,9 +73,10 @@ def _run() -> int:
     # Built further down, once everything that it carries events for exists.
     driver: Driver
     metrics = Metrics(lambda: driver.view)
+    stories = Stories()
 
     def status() -> dict[str, Any]:
-        return snapshot(driver.view, config.name, leader)
+        return {**snapshot(driver.view, config.name, leader), "finished": stories.latest()}
 
     candidate: Candidate
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms) as zookeeper:
@@ -98,7 +101,12 @@ def _run() -> int:
             reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
             replies=replies,
         )
-        driver = Driver(inbox, effects.carry_out, teller(events.append, metrics.count), turned=metrics.turned)
+        driver = Driver(
+            inbox,
+            effects.carry_out,
+            teller(events.append, metrics.count, stories.hear),
+            turned=metrics.turned,
+        )
         port = control.start(host)
         http = HttpPort(
             host,
@@ -142,7 +150,11 @@ def _run() -> int:
                     "data": {"candidate": candidate_id, "pid": os.getpid()},
                 }
             )
+            growth = Growth(zookeeper, lambda: candidate.records, lambda: candidate.reload())  # noqa: PLW0108
+            candidate.notes = lambda: growth.notes
+            growth.start()
             view = candidate.lead(epoch)
+            growth.stop()
             succeeded, diagnostics = verdict(view)
             effects.writer.close(5.0)
             events.close()

@@ -23,10 +23,13 @@ from appmaster.planning.events import (
     JobLoaded,
     RecordsLoaded,
 )
+from appmaster.planning.model import JobSpec
 from appmaster.planning.view import ClusterView, JobState
+from appmaster.records import JobRecord
+from appmaster.revising import asked_of
 from locality.hosts import HostInfo, parse_table
-from standby.config import parse
-from standby.errors import Fenced, Transient
+from standby.config import JobConfig, parse
+from standby.errors import BadConfiguration, Fenced, Transient
 from standby.records import ControllerRecord
 
 _log = logging.getLogger(__name__)
@@ -51,6 +54,10 @@ class Candidate:
     wall_ms: Callable[[], int]
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it when the application was submitted."""
+    notes: Callable[[], Mapping[str, str]] = dict
+    """Job → what people should know of it."""
+    records: Mapping[str, JobRecord] = field(default_factory=dict)
+    """The jobs as they were loaded last; replaced, never changed, so any thread may read it."""
     _deposed: threading.Event = field(default_factory=threading.Event)
     _why: str = ""
 
@@ -98,17 +105,20 @@ class Candidate:
         """Return every job and record as events; asked again whenever a job comes, goes or changes."""
         events: list[Event] = []
         hosts: list[HostInfo] = []
+        records: dict[str, JobRecord] = {}
+        notes = self.notes()
         excluded = self.zookeeper.excluded(self.reload)
         for name in self.zookeeper.jobs(self.reload):
             self.zookeeper.job(name, self.reload)
             loaded = self.zookeeper.load(name)
             if loaded is None:
                 continue
-            record = loaded.job
+            record = records[name] = loaded.job
             definition = record.definition
-            config = parse(record.settings or definition.config)
+            config = parse(asked_of(record))
             known = {each.revision: each for each in (*reversed(record.former), definition)}
             self.effects.definitions.setdefault(name, {}).update(known)
+            asked, problem = self._spec(name, config, definition.tasks)
             table = parse_table(config.racks, config.host_attributes)
             status = loaded.status
             state = status.state if status is not None else ""
@@ -117,7 +127,7 @@ class Candidate:
                 JobLoaded(
                     name,
                     definition.run,
-                    spec(config, definition.tasks),
+                    asked,
                     loaded.model,
                     policy(config),
                     definition.revision,
@@ -125,12 +135,24 @@ class Candidate:
                     record.purge,
                     was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
                     failure=status.reasons[0] if status is not None and state == JobState.FAILED else "",
+                    notes=tuple(each for each in (notes.get(name, ""), problem) if each),
                 )
             )
             if name not in self.driver.view.jobs:
                 events.append(RecordsLoaded(loaded.tasks))
+        self.records = records
         by_name = {each.name: each for each in hosts}
         return [HostsKnown(tuple(by_name.values())), HostsExcluded(excluded), *events]
+
+    def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
+        """Return what is asked of a job's model, and why that cannot be had: then a running job stays as it is."""
+        try:
+            return spec(config, tasks), ""
+        except BadConfiguration as error:
+            known = self.driver.view.jobs.get(name)
+            if known is None:
+                raise
+            return known.spec, str(error)
 
     def reload(self) -> None:
         """Read the jobs again, on the writer's thread: a watcher makes no calls of its own."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from appmaster.planning.view import ClusterView, Container
+from appmaster.planning.model import JobSpec
+from appmaster.planning.view import ClusterView, Container, Policy
 from standby.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
@@ -26,6 +28,10 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "revision": job.revision,
                 "policy": "restart" if job.policy.restarts else "promote",
                 "mixed": job.model.is_mixed,
+                "asked": asked(job.spec, job.policy),
+                "is_modelling": job.is_modelling,
+                "settled": all(each.job != job.name for each in view.unsettled),
+                "notes": list(job.notes),
                 "parked": {str(processor): why for processor, why in job.model.parked.items()},
             }
             for job in view.jobs.values()
@@ -70,9 +76,33 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
             }
             for processor, each in sorted(view.handovers.items())
         ],
+        "failovers": [
+            {
+                "processor": str(processor),
+                "from": each.lost,
+                "to": each.to,
+                "to_copy": each.to_copy,
+                "is_planned": each.is_planned,
+                "reason": each.reason,
+            }
+            for processor, each in sorted(view.failovers.items())
+        ],
+        "hosts": {
+            name: {"cell": each.cell, "rack": each.rack, "attributes": dict(each.attributes)}
+            for name, each in sorted(view.hosts.items())
+        },
         "excluded": dict(view.excluded),
         "settled": not view.unsettled,
     }
+
+
+def asked(spec: JobSpec, policy: Policy) -> dict[str, Any]:
+    """Return what is asked of a job, as JSON-ready data: by it a command sees that the leader has heard of a change."""
+    named = {name: value for name, value in asdict(spec).items() if name != "grouper"}
+    settings = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()
+    }
+    return {**named, "grouper": spec.grouper.__qualname__, "policy": settings}
 
 
 def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:

@@ -5,12 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from standby import naming
 from standby.config import kafka_settings, parse
@@ -127,6 +142,52 @@ class Topics:
                 return False
             raise Unavailable(f"topic {name} cannot be created: {error.args[0].str()}") from error
         return True
+
+    def count(self, name: str, timeout_seconds: float = 10.0) -> int:
+        """Return a topic's number of partitions, 0 when there is no such topic.
+
+        Asks for this topic alone, and never has it made. Raises `Unavailable` when no broker answers.
+        """
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
+        try:
+            return len(asked[name].result(timeout=timeout_seconds + 5).partitions)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0
+            raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions; nothing when it has them already. Raises `Unavailable`."""
+        if self.count(name) >= partitions:
+            return
+        done = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=30)[name]
+        try:
+            done.result(timeout=40)
+        except KafkaException as error:
+            # Somebody else may have been at it.
+            if self.count(name) < partitions:
+                raise Unavailable(f"topic {name} cannot be enlarged: {error.args[0].str()}") from error
+
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+        """Commit the first offset of partitions for which the group has committed none; raises `Unavailable`."""
+        asked = [TopicPartition(topic, each) for each in partitions]
+        try:
+            request = ConsumerGroupTopicPartitions(group, asked)
+            known = self._admin.list_consumer_group_offsets([request])[group].result(timeout=30)
+            new = [each for each in known.topic_partitions or () if each.offset < 0]
+            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+            found = self._admin.list_offsets(dict.fromkeys(new, earliest)) if new else {}
+            first = [
+                TopicPartition(topic, each.partition, done.result(timeout=30).offset)
+                for each, done in found.items()
+            ]
+            if first:
+                request = ConsumerGroupTopicPartitions(group, first)
+                self._admin.alter_consumer_group_offsets([request])[group].result(timeout=30)
+        except KafkaException as error:
+            raise Unavailable(
+                f"offsets of {topic} cannot be committed for {group}: {error.args[0].str()}"
+            ) from error
 
     def config(self, name: str) -> dict[str, str]:
         """Return the settings of a topic."""

@@ -134,6 +134,11 @@ class ZooKeeper:
         with _translated("looking for the cluster"):
             return self._client.exists(naming.controller_epoch_path(self._cluster)) is not None
 
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of all clusters on these servers, whichever this session is of."""
+        with _translated("listing clusters"):
+            return kazoo_registered.clusters(self._client)
+
     def register_candidate(self, record: CandidateRecord) -> None:
         """Announce this candidate; the node lasts as long as the session."""
         path = f"{naming.cluster_path(self._cluster)}/candidates/{record.candidate}"

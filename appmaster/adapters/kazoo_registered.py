@@ -15,6 +15,14 @@ from standby import records as shared
 from standby.records import ContainerRecord
 
 
+def clusters(client: Any) -> tuple[str, ...]:
+    """Return the names of all clusters."""
+    try:
+        return tuple(sorted(client.get_children(naming.ROOT)))
+    except NoNodeError:
+        return ()
+
+
 def candidates(client: Any, cluster: str) -> tuple[CandidateRecord, ...]:
     """Return every registered candidate."""
     found = _children(client, f"{naming.cluster_path(cluster)}/candidates")

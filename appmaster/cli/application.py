@@ -38,14 +38,16 @@ def build(
     scratch: Path,
     hadoop_conf: Path,
     environment: Mapping[str, str] = os.environ,
+    racks: Mapping[str, str] | None = None,
 ) -> Any:
     """Return the `skein.ApplicationSpec` of cell 1 for ``config``.
 
-    ``code`` is the directory with the job's modules, ``jars`` Spark's connector; ``scratch`` must last
-    until the application was submitted. Raises `BadConfiguration` for files that cannot be used.
+    ``code`` is the directory with the job's modules, ``jars`` Spark's connector, ``racks`` what YARN knows of its
+    hosts; ``scratch`` must last until the application was submitted. Raises `BadConfiguration` for files that
+    cannot be used.
     """
     settings = scratch / cluster_file.FILE
-    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell=1)))
+    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell=1, racks=racks)))
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),

@@ -28,6 +28,14 @@ class JobFile:
     path: Path
     flat: Mapping[str, str]
     config: JobConfig
+    assumed: frozenset[str] = frozenset()
+    """Keys that neither the file nor the command line gives: a running job keeps its own values of them."""
+
+    def keeping(self, present: Mapping[str, str]) -> JobFile:
+        """Return the job with what was assumed as the running job has it."""
+        known = {key: present[key] for key in self.assumed if key in present}
+        flat = {**{key: value for key, value in self.flat.items() if key not in self.assumed}, **known}
+        return JobFile(self.path, flat, parse(flat))
 
     @property
     def directory(self) -> Path:
@@ -50,11 +58,13 @@ def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = o
         if key not in flat and environment.get(variable):
             flat[key] = environment[variable]
     config = parse(flat)
+    assumed = set()
     if not config.python and not config.python_archive:
         # The same on every host, which is so on one machine and where environments are shared.
         flat["job.python"] = sys.executable
+        assumed.add("job.python")
         config = parse(flat)
-    return JobFile(path, flat, config)
+    return JobFile(path, flat, config, frozenset(assumed))
 
 
 def _yaml(path: Path) -> dict[str, Any]:

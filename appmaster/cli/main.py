@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import embedded.cli
-from appmaster.cli import observe, stop, submit
+from appmaster.cli import change, command, drain, observe, placement, stop, submit
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -25,7 +25,11 @@ INTERRUPTED: Final = 130
 #: Mounted in this order, which is the order of the help text.
 COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None], ...]] = (
     submit.add_commands,
+    change.add_commands,
     observe.add_commands,
+    placement.add_commands,
+    command.add_commands,
+    drain.add_commands,
     stop.add_commands,
     embedded.cli.add_commands,
 )

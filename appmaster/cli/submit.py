@@ -11,11 +11,12 @@ import getpass
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from appmaster import growth
 from appmaster.adapters.kafka import Topics, check_changelog, now_ms
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import application, yarn
@@ -25,8 +26,10 @@ from appmaster.cli.output import Progress, print_json
 from appmaster.cli.stop import undeploy
 from appmaster.client import ClusterClient
 from appmaster.records import CellRecord, JobRecord
+from appmaster.revising import asked_of, refuse_another_run
 from embedded import jars
 from standby import naming
+from standby.bundles import MOST_BYTES, Bundle, pack
 from standby.config import kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
@@ -98,14 +101,16 @@ def _submit(arguments: argparse.Namespace) -> int:
             yarn.skein_client() as client,
         ):
             progress.say("checking YARN")
-            hosts = check_yarn(job, client)
+            hosts, racks = check_yarn(job, client)
             running = _running(zookeeper, client)
             if running and not arguments.update:
                 raise BadConfiguration(
                     f"{config.job_name} runs already as {running}; stop it with `standfast kill {config.job_name}`, "
                     "or submit with --update"
                 )
-            definition = define(job, tasks, zookeeper)
+            present = zookeeper.job(config.job_name) if zookeeper.exists() else None
+            bundle = bundle_of(code)
+            definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
             progress.say("checking the job's transform")
             transform.result()
             if arguments.check:
@@ -114,8 +119,8 @@ def _submit(arguments: argparse.Namespace) -> int:
             if running:
                 progress.say(f"updating: stopping {running}")
                 undeploy(config.job_name, config.cluster, zookeeper, client, purge=False, progress=progress)
-            make_topics(job, topics, definition)
-            application_id = start(job, definition, code, hosts, zookeeper, client, progress)
+            make_topics(job, topics, definition, present)
+            application_id = start(job, definition, code, bundle, (hosts, racks), zookeeper, client, progress)
             progress.say(f"submitted as {application_id}")
             if arguments.wait == "none":
                 return 0
@@ -133,14 +138,16 @@ def start(
     job: JobFile,
     definition: JobDefinition,
     code: Path,
-    hosts: Sequence[str],
+    bundle: Bundle | None,
+    topology: tuple[Sequence[str], Mapping[str, str]],
     zookeeper: ZooKeeper,
     client: Any,
     progress: Progress,
 ) -> str:
     """Return the id of the YARN application that has been submitted for the job, recorded as its cell.
 
-    The cell's record is claimed before, so that two submits never make one cell twice.
+    ``topology`` is the hosts that get a service of their own, and every host's rack. The cell's record is
+    claimed before, so that two submits never make one cell twice.
     """
     config = job.config
     zookeeper.prepare()
@@ -149,11 +156,17 @@ def start(
     if not zookeeper.claim_cell(1, claim, replaces=former):
         raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
     try:
+        if bundle is not None:
+            # Before the definition that names it: hosts that come late and later revisions fetch the same.
+            zookeeper.put_code(bundle.digest, bundle.data)
         zookeeper.put_job(JobRecord(definition))
         progress.say("submitting to YARN")
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
             connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
-            spec = application.build(config, hosts, code, connector, Path(scratch), yarn.hadoop_conf())
+            hosts, racks = topology
+            spec = application.build(
+                config, hosts, code, connector, Path(scratch), yarn.hadoop_conf(), racks=racks
+            )
             application_id: str = client.submit(spec)
     except BaseException:
         zookeeper.drop_cell(1)
@@ -162,20 +175,34 @@ def start(
     return application_id
 
 
+def bundle_of(code: Path) -> Bundle | None:
+    """Return the job's modules as they go to ZooKeeper; None when they are too large for it.
+
+    Containers then run what YARN ships with the application, and the code of the running job cannot change.
+    """
+    size = sum(each.stat().st_size for each in code.rglob("*") if each.is_file())
+    return pack(code) if size < MOST_BYTES else None
+
+
 def check_topics(job: JobFile, topics: Topics) -> int:
     """Return the number of tasks; raises `BadConfiguration` naming each topic that does not exist."""
+    config = job.config
     known = topics.partitions()
-    missing = [name for name in (*job.config.inputs, *job.config.outputs) if name not in known]
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    missing = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
     if missing:
         raise BadConfiguration(
-            f"topic {', '.join(missing)} does not exist on {job.config.kafka_bootstrap}; create it, "
-            "or correct task.inputs and task.outputs"
+            f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
+            f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
         )
-    return known[job.config.inputs[0]]
+    return known[config.inputs[0]]
 
 
-def check_yarn(job: JobFile, client: Any) -> tuple[str, ...]:
-    """Return the hosts that get a service of their own; raises `BadConfiguration` for what YARN cannot give."""
+def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the hosts that get a service of their own, and the rack of every host.
+
+    Raises `BadConfiguration` for what YARN cannot give.
+    """
     nodes = client.get_nodes(states=["RUNNING"])
     if not nodes:
         raise Unavailable("YARN has no RUNNING node")
@@ -196,7 +223,7 @@ def check_yarn(job: JobFile, client: Any) -> tuple[str, ...]:
         raise BadConfiguration(
             f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
         )
-    return config.hosts or running
+    return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 
 def _running(zookeeper: ZooKeeper, client: Any) -> str:
@@ -204,20 +231,24 @@ def _running(zookeeper: ZooKeeper, client: Any) -> str:
     return cell.application if cell is not None and yarn.is_running(client, cell.application) else ""
 
 
-def define(job: JobFile, tasks: int, zookeeper: ZooKeeper) -> JobDefinition:
+def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
     """Return the job's definition: of its present run when it has one, else of a new run.
 
-    Raises `BadConfiguration` when the input has another number of partitions than the run began with.
+    Raises `BadConfiguration` when the input is another one than the run's, or has another number of partitions
+    and they may not become tasks.
     """
     config = job.config
-    present = zookeeper.job(config.job_name) if zookeeper.exists() else None
     run = present.definition.run if present is not None else uuid.uuid4().hex
-    if present is not None and present.definition.tasks != tasks:
-        raise BadConfiguration(
-            f"{config.inputs[0]} has {tasks} partitions, but {config.job_name} was begun with "
-            f"{present.definition.tasks}: keys would move to other tasks than their state; "
-            f"`standfast delete {config.job_name}` and submit it anew, or restore the topic"
-        )
+    if present is not None:
+        refuse_another_run(asked_of(present), job.flat)
+        before = present.definition.tasks
+        if before > tasks or (before < tasks and not config.may_grow):
+            may = " set task.inputs.may.grow if that is all right," if before < tasks else ""
+            raise BadConfiguration(
+                f"{config.inputs[0]} has {tasks} partitions, but {config.job_name} was begun with {before}: keys "
+                f"would move to other tasks than their state;{may} `standfast delete {config.job_name}` and submit "
+                "it anew, or restore the topic"
+            )
     return JobDefinition(
         name=config.job_name,
         run=run,
@@ -225,14 +256,19 @@ def define(job: JobFile, tasks: int, zookeeper: ZooKeeper) -> JobDefinition:
         changelog=naming.changelog_topic(config.cluster, config.job_name, config.stage, run),
         group=naming.consumer_group(config.cluster, config.job_name, config.stage, run),
         tasks=tasks,
+        # Numbers go on over a kill: the records know which revision was active last.
+        revision=present.definition.revision + 1 if present is not None else 1,
+        code=code,
     )
 
 
-def make_topics(job: JobFile, topics: Topics, definition: JobDefinition) -> None:
-    """Create the changelog and the event log, or check the ones that exist."""
+def make_topics(job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None) -> None:
+    """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input."""
     config = job.config
     wanted = {**_CHANGELOG, "delete.retention.ms": str(config.changelog_delete_retention_ms)}
     if not topics.create(definition.changelog, definition.tasks, config.changelog_replication, wanted):
+        if present is not None and definition.tasks > present.definition.tasks:
+            growth.prepare(topics, present, config, definition.tasks)
         check_changelog(topics, definition.changelog, definition.tasks, wanted)
     # A week of events, in one partition: its order is the cluster's history.
     topics.create(

@@ -1,0 +1,213 @@
+"""``standfast failover`` and ``standfast unpark``: something is done to a running job now.
+
+`failover` hands the active role over to a standby as planned: the standby gets ready while the active goes on,
+and the gap is a fraction of a crash's. It is no failure and is not counted as one. `unpark` lets a processor run
+again that was withdrawn for failing too often.
+
+Exit status: 0 done (with --no-wait: begun); 1 refused, given up, or not done in time; 2 no such job, task or
+processor; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.stop import add_cluster_options, definition_of
+from appmaster.client import ClusterClient
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.1
+
+#: A hand-over whose story the leader does not tell, although it is done: another leader has taken over.
+_STORY_SECONDS: Final = 10.0
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = subparsers.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=(__doc__ or "").partition("\n\n")[2],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        parser.set_defaults(run=run)
+        return parser
+
+    parser = command("failover", _failover, "hand a task's processor over to a standby, as planned")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "task",
+        metavar="TASK",
+        type=int,
+        nargs="?",
+        help="number of the task's input partition; the tasks of its processor go together",
+    )
+    what.add_argument("--processor", metavar="N", type=int, help="number of the processor")
+    what.add_argument("--container", metavar="ID", help="everything active in this container (YARN id)")
+    parser.add_argument(
+        "--to", metavar="COPY", type=int, help="the copy that takes over (default: the best one)"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait (default: 60)"
+    )
+    parser = command("unpark", _unpark, "let a parked processor run again")
+    parser.add_argument("processor", metavar="PROCESSOR", type=int, help="number of the processor")
+
+
+def open_client(arguments: argparse.Namespace) -> ClusterClient:
+    """Return a client of the job's cluster; raises `BadConfiguration` when there is no such job."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    client = ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper)
+    try:
+        definition_of(arguments.job, client.zookeeper)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _failover(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    asked: dict[str, Any] = {"job": arguments.job, "copy": arguments.to}
+    if arguments.container is not None:
+        asked["container"] = arguments.container
+    elif arguments.processor is not None:
+        asked["processor"] = arguments.processor
+    else:
+        asked["partition"] = arguments.task
+    with open_client(arguments) as client:
+        before = client.status()
+        processors = _concerned(before, arguments)
+        said = client.call("failover", **asked)["said"]
+        progress.say(said)
+        stories = [] if arguments.no_wait else _wait(client, arguments, before, processors, progress)
+    if arguments.json:
+        print_json({"job": arguments.job, "said": said, "handovers": stories})
+    else:
+        for each in stories:
+            print(describe(each))
+    return 0
+
+
+def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> frozenset[int]:
+    """Return the numbers of the processors that the command is about."""
+    found = set()
+    for task in status["tasks"]:
+        if task["task"]["job"] != arguments.job:
+            continue
+        is_meant = task["task"]["partition"] == arguments.task
+        if arguments.processor is not None:
+            is_meant = task["processor"] == arguments.processor
+        if arguments.container is not None:
+            is_meant = any(
+                each["copy"] == task["active"] and each["container"] == arguments.container
+                for each in task["replicas"]
+            )
+        if is_meant:
+            found.add(task["processor"])
+    return frozenset(found)
+
+
+def _wait(
+    client: ClusterClient,
+    arguments: argparse.Namespace,
+    before: Mapping[str, Any],
+    processors: frozenset[int],
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Return the story of each hand-over once all are done; raises `StandfastError` when one comes to nothing."""
+    told = _stories(before, arguments.job)
+    epochs = _epochs(before, arguments.job)
+    deadline = time.monotonic() + arguments.timeout
+    changed: float | None = None
+    while time.monotonic() < deadline:
+        try:
+            status = client.status()
+        except Unavailable:
+            progress.say("waiting for the application master")
+            time.sleep(_POLL_SECONDS)
+            continue
+        new = {
+            number: story
+            for number, story in _stories(status, arguments.job).items()
+            if number in processors and story != told.get(number)
+        }
+        for story in new.values():
+            if story["kind"] == "handover_given_up":
+                raise StandfastError(
+                    f"the hand-over of processor {story['processor']} was given up: {story['reason']}; "
+                    "its active goes on"
+                )
+        if processors <= set(new):
+            return [new[number] for number in sorted(new)]
+        now = _epochs(status, arguments.job)
+        is_active = all(
+            epoch > epochs[task][1]
+            for task, (number, epoch) in now.items()
+            if number in processors and task in epochs
+        )
+        if is_active and changed is None:
+            changed = time.monotonic()
+        if changed is not None and time.monotonic() - changed > _STORY_SECONDS:
+            progress.say("another copy is active; how long the gap was is not known (did the leader change?)")
+            return [new[number] for number in sorted(new)]
+        progress.say("the new active is taking over" if is_active else "the standby is getting ready")
+        time.sleep(_POLL_SECONDS)
+    raise StandfastError(
+        f"not done within {arguments.timeout:g} s; it goes on: see `standfast tasks {arguments.job}`"
+    )
+
+
+def _stories(status: Mapping[str, Any], job: str) -> dict[int, dict[str, Any]]:
+    return {each["processor"]: each for each in status.get("finished", ()) if each["job"] == job}
+
+
+def _epochs(status: Mapping[str, Any], job: str) -> dict[int, tuple[int, int]]:
+    """Return task → its processor and its epoch."""
+    return {
+        task["task"]["partition"]: (task["processor"], task["epoch"])
+        for task in status["tasks"]
+        if task["task"]["job"] == job
+    }
+
+
+def gap_ms(times: Mapping[str, int | None]) -> int | None:
+    """Return for how long a task had no active, milliseconds: from the decision to the new active's first commit.
+
+    A task without waiting input ends it by being active; None when the times are not known.
+    """
+    end = times.get("first_commit_ms") or times.get("active_ms")
+    begin = times.get("detected_ms")
+    return None if end is None or begin is None else max(0, end - begin)
+
+
+def describe(story: Mapping[str, Any]) -> str:
+    """Return the story of a hand-over as one line for people."""
+    gaps = []
+    for task, times in sorted(story["tasks"].items(), key=lambda each: int(each[0])):
+        gap = gap_ms(times)
+        until = "first commit" if times.get("first_commit_ms") else "active, no input waits"
+        gaps.append(f"task {task}: gap {gap} ms ({until})" if gap is not None else f"task {task}: active")
+    kind = "handed over" if story["kind"] == "handover_finished" else "failed over"
+    return f"processor {story['processor']} is {kind} to copy {story['copy']} on {story['host']}: {'; '.join(gaps)}"
+
+
+def _unpark(arguments: argparse.Namespace) -> int:
+    with open_client(arguments) as client:
+        said = client.call("unpark", job=arguments.job, processor=arguments.processor)["said"]
+    if arguments.json:
+        print_json({"job": arguments.job, "said": said})
+    else:
+        print(said)
+    return 0

@@ -1,0 +1,119 @@
+"""Partitions that are added to a job's input: adopted as tasks, or told of (acceptance D6).
+
+Keys move to other partitions, and so away from their state, when a topic grows: only a job that says
+`task.inputs.may.grow` gets new tasks. Its changelog grows first, so that every task always has a partition there;
+then the number of tasks is raised in the job's record, whose watch has the leader make the tasks. Both steps may be
+done twice, and by a leader that is one no more: the number only rises, and it is the brokers' own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from appmaster.adapters.kafka import Topics
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.records import JobRecord
+from appmaster.revising import asked_of, grown
+from standby.config import JobConfig, kafka_settings, parse
+from standby.errors import StandfastError
+
+_log = logging.getLogger(__name__)
+
+#: How often the brokers are asked how many partitions an input has, seconds.
+LOOK_SECONDS: Final = 5.0
+
+
+def note(config: JobConfig, tasks: int, partitions: int) -> str:
+    """Return what people should know of an input that has another number of partitions than the job has tasks.
+
+    Empty when the numbers agree, and when the job adopts what was added.
+    """
+    topic = config.inputs[0]
+    if partitions == tasks or (partitions > tasks and config.may_grow):
+        return ""
+    if partitions == 0:
+        return f"{topic}, the input, does not exist any more"
+    if partitions < tasks:
+        return f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was made anew"
+    return (
+        f"{topic} has {partitions} partitions, {partitions - tasks} of them are not read: keys would move to other "
+        "tasks than their state. If that is all right, `standfast update` with task.inputs.may.grow=true"
+    )
+
+
+@dataclass
+class Growth:
+    """Looks at the inputs of the leader's jobs every few seconds, on a thread of its own."""
+
+    zookeeper: ZooKeeper
+    jobs: Callable[[], Mapping[str, JobRecord]]
+    """The jobs as the leader loaded them last."""
+    reload: Callable[[], None]
+    """Called when a note has changed."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Job → what people should know of its input; replaced, never changed, so any thread may read it."""
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _topics: dict[str, Topics] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="growth", daemon=True).start()
+
+    def stop(self) -> None:
+        """End; does not wait for a broker that does not answer."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Look at every job's input once, and do what follows from it."""
+        notes = {}
+        for name, record in self.jobs().items():
+            if not record.is_wanted:
+                continue
+            try:
+                found = self._look_at(name, record)
+            except StandfastError as error:
+                _log.warning("the input of %s: %s", name, error)
+                found = self.notes.get(name, "")
+            if found:
+                notes[name] = found
+        if notes != self.notes:
+            self.notes = notes
+            self.reload()
+
+    def _look_at(self, name: str, record: JobRecord) -> str:
+        definition, config = record.definition, parse(asked_of(record))
+        if name not in self._topics:
+            self._topics[name] = Topics(kafka_settings(config))
+        topics = self._topics[name]
+        partitions = topics.count(config.inputs[0])
+        if partitions > definition.tasks and config.may_grow:
+            _log.info(
+                "%s has %d partitions, %s had %d tasks", config.inputs[0], partitions, name, definition.tasks
+            )
+            prepare(topics, record, config, partitions)
+            self.zookeeper.update_job(name, lambda present: grown(present, partitions))
+        return note(config, definition.tasks, partitions)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - this thread's outermost loop
+                # The leader leads without it; a bug here must not end the thread unheard.
+                _log.exception("looking at the inputs")
+
+
+def prepare(topics: Topics, record: JobRecord, config: JobConfig, partitions: int) -> None:
+    """Have everything ready in Kafka that tasks up to ``partitions`` need; raises `Unavailable`.
+
+    An added partition is read from its first record, whatever `job.start.offset` says: that is where the run
+    begins, and what was written since the partition came belongs to the run.
+    """
+    definition = record.definition
+    topics.grow(definition.changelog, partitions)
+    if config.run_start != "earliest":
+        topics.commit_first(definition.group, config.inputs[0], range(definition.tasks, partitions))

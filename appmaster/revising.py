@@ -1,0 +1,224 @@
+"""What a change of a running job takes: nothing but the leader's knowing, a new revision, or a new start. Pure.
+
+A revision is what a container loads once: the job's code and the keys that `standby.config.Key.applies` calls
+``start``. Its number only rises, also when an older one is returned to: containers and records tell revisions
+apart by the number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from appmaster.records import JobRecord
+from standby.config import Applies, JobConfig, keys, parse
+from standby.errors import BadConfiguration, StandfastError
+from standby.wire import JobDefinition
+
+#: So many earlier revisions are kept: containers may still run them, and the latest can be returned to.
+KEPT: Final = 4
+
+#: Keys that state and offsets rest on: not even a new start of the same run may change them.
+OF_THE_RUN: Final = frozenset(
+    {
+        "job.name",
+        "cluster.name",
+        "job.start.offset",
+        "task.inputs",
+        "task.stores",
+        "job.changelog.replication.factor",
+        "job.changelog.delete.retention.ms",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key that is to have another value."""
+
+    key: str
+    before: str
+    after: str
+    applies: Applies
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.before or '(nothing)'} → {self.after or '(nothing)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update changes, and the job's record after it."""
+
+    differences: tuple[Difference, ...]
+    is_new_code: bool
+    record: JobRecord
+
+    @property
+    def is_new_revision(self) -> bool:
+        """Whether containers have to be started anew for it."""
+        return self.is_new_code or any(each.applies == "start" for each in self.differences)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the job is as asked for already."""
+        return not self.differences and not self.is_new_code
+
+    def described(self) -> tuple[str, ...]:
+        """Return the changes as lines for people."""
+        lines = [f"{each} ({'live' if each.applies == 'live' else 'restart'})" for each in self.differences]
+        if self.is_new_code:
+            lines.append("the job's modules have changed (restart)")
+        return tuple(lines)
+
+
+def asked_of(record: JobRecord) -> Mapping[str, str]:
+    """Return the flat configuration as it is asked for now."""
+    return record.settings or record.definition.config
+
+
+def compare(present: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Return the keys whose values differ in effect, in the order of the reference page.
+
+    What is written out in one and left to its default in the other is the same. Raises `BadConfiguration` when
+    either is wrong.
+    """
+    old, new = parse(present), parse(wanted)
+    found = [
+        Difference(key.name, _text(before), _text(after), key.applies)
+        for key, field in keys()
+        for before, after in ((getattr(old, field.name), getattr(new, field.name)),)
+        if before != after and not (key.name == "cluster.name" and old.cluster == new.cluster)
+    ]
+    for prefix, before, after in (("kafka.", old.kafka, new.kafka), ("", old.spark, new.spark)):
+        found += [
+            Difference(f"{prefix}{name}", before.get(name, ""), after.get(name, ""), "start")
+            for name in sorted({*before, *after})
+            if before.get(name) != after.get(name)
+        ]
+    return tuple(found)
+
+
+def update(record: JobRecord, wanted: Mapping[str, str], code: str) -> Update:
+    """Return what it takes that a running job becomes as ``wanted``, with the bundle of code called ``code``.
+
+    Raises `BadConfiguration` naming every key that cannot change while the job runs, and what to do.
+    """
+    differences = compare(asked_of(record), wanted)
+    refuse_fixed(differences)
+    definition = record.definition
+    found = Update(differences, code != definition.code, record)
+    if found.is_nothing:
+        return found
+    if not found.is_new_revision:
+        return Update(differences, False, replace(record, settings=dict(wanted)))
+    new = replace(definition, config=dict(wanted), revision=_next_revision(record), code=code)
+    return Update(differences, found.is_new_code, _revised(record, new, {}))
+
+
+def refuse_fixed(differences: Iterable[Difference]) -> None:
+    """Raise `BadConfiguration` naming every difference that a running job cannot take, and what to do."""
+    fixed = [each for each in differences if each.applies == "never"]
+    if not fixed:
+        return
+    lines = [f"{each}: {_remedy(each.key)}" for each in fixed]
+    raise BadConfiguration("a running job cannot change this; nothing was changed:\n  " + "\n  ".join(lines))
+
+
+def refuse_another_run(present: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` when a job's offsets would be of another input than the one asked for."""
+    for each in compare(present, wanted):
+        if each.key == "task.inputs":
+            raise BadConfiguration(f"{each}: {_remedy(each.key)}")
+
+
+def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
+    """Return the job's record that leads back to the revision before the present one.
+
+    ``active_revisions`` are the highest revisions that each task's active was given. It is the former code and
+    configuration under a new number; keys that apply live stay as they are asked for now, and tasks that were
+    added stay. Raises `StandfastError` when that revision's state may have been written over by the present
+    one, unless both name the same `task.stores.version`.
+    """
+    definition = record.definition
+    if not record.former:
+        raise BadConfiguration(
+            f"{definition.name} has no earlier revision to return to; it was submitted as revision "
+            f"{definition.revision}, which is what runs"
+        )
+    old = record.former[0]
+    new_config, old_config = parse(definition.config), parse(old.config)
+    has_committed = any(each >= definition.revision for each in active_revisions)
+    if has_committed and not _stores_match(new_config, old_config):
+        raise StandfastError(
+            f"revision {definition.revision} of {definition.name} has been active: it may have written state that "
+            f"revision {old.revision} cannot read ({_versions(new_config, old_config)}). Repair it with "
+            "`standfast update`; where both use the stores alike, the same task.stores.version in both allows "
+            "a rollback"
+        )
+    settings = _with_live_keys(old.config, asked_of(record))
+    parse(settings)
+    returned = replace(old, revision=_next_revision(record), tasks=definition.tasks)
+    return _revised(record, returned, {} if settings == dict(old.config) else settings)
+
+
+def grown(record: JobRecord, tasks: int) -> JobRecord:
+    """Return the job's record with as many tasks as its input has partitions; never with fewer than before."""
+
+    def more(definition: JobDefinition) -> JobDefinition:
+        return replace(definition, tasks=max(definition.tasks, tasks))
+
+    return replace(record, definition=more(record.definition), former=tuple(map(more, record.former)))
+
+
+def dropped_code(before: JobRecord, after: JobRecord) -> frozenset[str]:
+    """Return the bundles that no kept revision of a job names any more."""
+    return _codes(before) - _codes(after)
+
+
+def _codes(record: JobRecord) -> frozenset[str]:
+    return frozenset(each.code for each in (record.definition, *record.former) if each.code)
+
+
+def _next_revision(record: JobRecord) -> int:
+    return max(each.revision for each in (record.definition, *record.former)) + 1
+
+
+def _revised(record: JobRecord, definition: JobDefinition, settings: Mapping[str, str]) -> JobRecord:
+    former = (record.definition, *record.former)[:KEPT]
+    return replace(record, definition=definition, former=former, settings=dict(settings))
+
+
+def _stores_match(one: JobConfig, other: JobConfig) -> bool:
+    return bool(one.stores_version) and one.stores_version == other.stores_version
+
+
+def _versions(new: JobConfig, old: JobConfig) -> str:
+    if not new.stores_version and not old.stores_version:
+        return "neither names a task.stores.version"
+    return f"task.stores.version is {new.stores_version or 'not set'} now and was {old.stores_version or 'not set'}"
+
+
+def _with_live_keys(config: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Return ``config``, with the keys that apply live as in ``asked``."""
+    live = {key.name for key, _ in keys() if key.applies == "live"}
+    kept = {name: value for name, value in config.items() if name not in live}
+    return {**kept, **{name: value for name, value in asked.items() if name in live}}
+
+
+def _remedy(key: str) -> str:
+    if key in ("job.name", "cluster.name"):
+        return "that is another job; submit it"
+    if key in OF_THE_RUN:
+        return "state and offsets rest on it; `standfast delete` the job and submit it anew"
+    return "`standfast submit --update` stops the job and starts it so; its state stays"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)
