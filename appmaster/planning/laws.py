@@ -101,10 +101,8 @@ def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
     old, new = recorded.record, change.record
     if new.epoch < old.epoch:
         yield f"epochs_never_fall: {new.task} from {old.epoch} to {new.epoch}"
-    is_same = new.active is None or (new.active, new.placed.get(new.active)) == (
-        old.active,
-        old.placed.get(new.active),
-    )
+    holder = new.placed.get(new.active) if new.active is not None else None
+    is_same = holder is None or (new.active, holder) == (old.active, old.placed.get(new.active or 0))
     if not is_same and new.epoch == old.epoch:
         yield f"new_active_new_epoch: {new.task} at epoch {old.epoch}"
     if old.claimed and not new.claimed:

@@ -19,6 +19,7 @@ from appmaster.planning.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.upgrade import crowding, is_restarting, may_take, next_container, outdated
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
+from standby.replica.lifecycle import ENDED
 
 #: A mixed job is begun with fewer containers after so many requests in vain.
 _IN_VAIN = 2
@@ -54,6 +55,32 @@ def _dropping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecord
     return turn.decide(
         cohort, Kind.DROP, reason, lambda record: turn.dropped(cohort, record, copy), copy=copy
     )
+
+
+def _stopping(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
+    """Return the stop of an only copy that is started again on its own host: no other may be had."""
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        # It stays the active, and a member of its in-sync set: nobody else has its state.
+        return replace(turn.dropped(cohort, record, copy), in_sync=record.in_sync)
+
+    return turn.decide(
+        cohort, Kind.DROP, f"its only copy is started again on {host} with another revision", edit, copy=copy
+    )
+
+
+def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
+    """Return whether no other process on a container's host has a copy of the tasks open, as far as it is known.
+
+    What was told to close there has to close first: the two would need one directory.
+    """
+    for other in turn.on_host(container.host):
+        if other.id == container.id or other.presence is not Presence.LIVE:
+            continue
+        for each in other.statuses.values():
+            if each.replica.task in cohort.tasks and each.phase not in ENDED:
+                return False
+    return True
 
 
 def can_move(turn: Turn, cohort: Cohort, copy: int, host: str) -> bool:
@@ -94,7 +121,7 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
         if is_active and poison(cohort, turn):
             continue
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
-        if container is not None:
+        if container is not None and is_clear(turn, cohort, container):
             return _binding(turn, cohort, copy, container, activates=activates)
     return None
 
@@ -222,7 +249,8 @@ def _mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Contain
             roomy = fitting
     else:
         roomy = [each for each in fitting if load(each)[1] < most[1]]
-        if not missing and not roomy:
+        # A job without standbys has nobody to hand over to: what must leave goes where it can.
+        if not roomy and (not missing or len(cohort.copies) == 1):
             roomy = fitting
     held = {each.host for each in cohort.record.history}
     last = cohort.record.hosts.get(copy)
@@ -318,7 +346,7 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
             if copy == record.active and _others(turn, cohort):
                 continue  # both would need the one directory: a standby takes over first
             if copy == record.active:
-                return _binding(turn, cohort, copy, target, activates=True)
+                return _stopping(turn, cohort, copy, holder.host)
             return _binding(turn, cohort, copy, target, activates=False)
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
@@ -367,7 +395,7 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
         is_alone = copy == cohort.record.active and not _others(turn, cohort)
         if is_alone and holder.id == next_container(turn, cohort.job):
             return f"revision {cohort.job.revision} is to run"
-        if copy != cohort.record.active and _is_overloaded(turn, cohort, copy, holder):
+        if (copy != cohort.record.active or is_alone) and _is_overloaded(turn, cohort, copy, holder):
             return f"{holder.id} holds more than its share"
         return ""
     slot = SlotId(cohort.processor, copy)

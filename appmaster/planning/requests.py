@@ -24,7 +24,7 @@ from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.orders import is_told
 from appmaster.planning.placing import move_reason
 from appmaster.planning.turn import Cohort, Turn, is_current
-from appmaster.planning.upgrade import crowding
+from appmaster.planning.upgrade import crowding, spare_hosts
 from appmaster.planning.view import (
     Attempts,
     ClusterView,
@@ -192,7 +192,9 @@ def _berths(turn: Turn, job: Job) -> Iterator[Need]:
         and not (each.presence is Presence.LIVE and not is_current(job, each) and view.is_free(each))
     ]
     asked = [each.place for each in view.requests.values() if job_of(each.place) == job.name]
-    missing = job.model.containers - len(held) - len(asked)
+    # Where two share a host that the copies need for themselves, another is asked for before one is given up.
+    extra = 1 if crowding(turn, job) and spare_hosts(turn, job) else 0
+    missing = job.model.containers + extra - len(held) - len(asked)
     if missing <= 0 and not asked:
         return
     used = {each.place for each in held} | set(asked)
@@ -412,7 +414,12 @@ def _is_over(turn: Turn, request: Request, needed: Mapping[Place, Need]) -> tupl
         return Outcome.SURPLUS, "the place is taken, or not wanted any more", ""
     if need.is_reservation != (request.kind is RequestKind.RESERVATION):
         return Outcome.SURPLUS, "something else is needed there now", ""
-    limit = job.policy.samehost_timeout_ms if need.only_host else job.policy.request_timeout_ms
+    limit = job.policy.request_timeout_ms
+    if need.only_host:
+        limit = job.policy.samehost_timeout_ms
+    elif need.is_reservation:
+        # No other host will do instead, and its standby has been stopped for it.
+        limit = max(limit, job.policy.samehost_timeout_ms)
     if request.state is RequestState.WAITING and request.host is not None and waited > limit:
         return Outcome.EXPIRED, f"host {request.host} gave no container in {waited} ms", request.host
     if request.state is RequestState.GRANTED and waited > job.policy.launch_timeout_ms:
@@ -458,9 +465,10 @@ def _surplus_of_mixed(turn: Turn, job: Job, container: Container) -> tuple[Outco
         for each in turn.view.containers.values()
         if (owner := turn.view.job_of(each)) is not None and owner.name == job.name
     ]
-    if len(serving) > job.model.containers:
+    crowded = crowding(turn, job)
+    if len(serving) > job.model.containers + (1 if crowded else 0):
         return Outcome.SURPLUS, "surplus: the job has containers enough"
-    if any(each.id == container.id for each in crowding(turn, job)):
+    if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"
     return None
 

@@ -55,6 +55,8 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
         bindings = put(view.bindings, action.decision, action.container)
         containers = put(view.containers, action.container, bound)
         view = replace(view, containers=containers, bindings=bindings)
+    if action.kind is Kind.DISPLACE:
+        view = _asks_at_once(view, action)
     if action.kind is Kind.IN_SYNC:
         view = replace(view, in_sync_ms=put(view.in_sync_ms, action.processor, at_ms))
     first = action.changes[0].record
@@ -76,6 +78,19 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
         ),
     )
     return changed_active(view, action, at_ms)
+
+
+def _asks_at_once(view: ClusterView, action: todo.WriteRecords) -> ClusterView:
+    """Return the view in which a displaced standby's host may be asked for at once.
+
+    Nothing is active from now on: the waits after requests in vain for the active's place are over.
+    """
+    active = action.changes[0].record.active
+    slot = SlotId(action.processor, active) if active is not None else None
+    attempts = view.attempts.get(slot) if slot is not None else None
+    if slot is None or attempts is None:
+        return view
+    return replace(view, attempts=put(view.attempts, slot, replace(attempts, not_before_ms=0, in_row=0)))
 
 
 def _write_model(view: ClusterView, action: todo.WriteModel, at_ms: int) -> ClusterView:

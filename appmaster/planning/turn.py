@@ -86,6 +86,7 @@ class Turn:
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None
         self._homes: dict[ProcessorId, dict[int, Container]] = {}
         self._free: list[Container] | None = None
+        self._by_host: dict[str, list[Container]] | None = None
         self._idle: list[Container] | None = None
         self._by_place: dict[Place, list[Container]] | None = None
         self._requests: dict[Place, Request] | None = None
@@ -208,6 +209,14 @@ class Turn:
         """Return what is known of a host; a container may come from one that nobody knew by name."""
         return self.view.hosts.get(name) or HostInfo(name)
 
+    def on_host(self, host: str) -> Sequence[Container]:
+        """Return every container on a host."""
+        if self._by_host is None:
+            self._by_host = {}
+            for each in self.view.containers.values():
+                self._by_host.setdefault(each.host, []).append(each)
+        return self._by_host.get(host, ())
+
     # ---- containers to give away ----
 
     def free(self, job: Job) -> list[Container]:
@@ -262,6 +271,11 @@ class Turn:
                 ]
                 for each, held in self.view.assigned.items()
             }
+            for decision in self.view.writing.values():
+                container = self.view.bindings.get(decision)
+                if container is not None:
+                    # On its way: it counts, or two would go where there is room for one.
+                    self._loads.setdefault(container, [0, 0])[1] += 1
         return self._loads
 
     def add_load(self, container: str, actives: int, copies: int) -> None:

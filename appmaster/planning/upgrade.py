@@ -44,10 +44,10 @@ def next_container(turn: Turn, job: Job) -> str | None:
         )
         is_open = all(turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job)
         chosen = next((each for each in found if is_open and _rest_is_whole(turn, job, each)), None)
-        if not found:
-            chosen = in_the_way(turn, job)
-        elif not is_open:
+        if found and not is_open:
             turn.undecided.add(job.name)
+        elif chosen is None:
+            chosen = in_the_way(turn, job)
         turn.restarting[job.name] = chosen.id if chosen is not None else None
     return turn.restarting[job.name]
 
@@ -65,16 +65,22 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
 
 
 def in_the_way(turn: Turn, job: Job) -> Container | None:
-    """Return the container of a mixed job that should be on another host, or the job's copies cannot be kept apart.
+    """Return the container of a mixed job that is one too many, once the others have all that they should.
 
-    None when its containers are on as many hosts as a task has copies, or no other host could be had.
+    The job is to have fewer, or two share a host where the copies of a task could not be kept apart and another
+    was asked for besides.
     """
-    crowded = crowding(turn, job)
-    held = {each.host for each in _serving(turn, job)}
-    spare = [host for host in turn.view.hosts if host not in held and host not in turn.view.excluded]
-    if not spare:
+    serving = [each for each in _serving(turn, job) if each.host not in turn.view.excluded]
+    if not job.model.is_mixed or len(serving) <= job.model.containers:
         return None
-    return min(crowded, key=lambda each: (len(turn.view.assigned.get(each.id, ())), each.id), default=None)
+    on_host: dict[str, int] = {}
+    for each in serving:
+        on_host[each.host] = on_host.get(each.host, 0) + 1
+    chosen = min(
+        serving,
+        key=lambda each: (-on_host[each.host], len(turn.view.assigned.get(each.id, ())), each.id),
+    )
+    return chosen if _rest_is_whole(turn, job, chosen) else None
 
 
 def crowding(turn: Turn, job: Job) -> list[Container]:
@@ -88,6 +94,12 @@ def crowding(turn: Turn, job: Job) -> list[Container]:
     if len(by_host) >= job.model.copies:
         return []
     return [each for shared in by_host.values() if len(shared) > 1 for each in shared]
+
+
+def spare_hosts(turn: Turn, job: Job) -> list[str]:
+    """Return the known hosts on which a job has no container, and may have one."""
+    held = {each.host for each in _serving(turn, job)}
+    return [host for host in turn.view.hosts if host not in held and host not in turn.view.excluded]
 
 
 def _serving(turn: Turn, job: Job) -> list[Container]:
