@@ -336,6 +336,41 @@ def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
     settles(cluster, 60_000)
 
 
+def displaces(cluster: FakeCluster) -> None:
+    """Let time pass until the next decision that a standby makes way."""
+    before = decided(cluster).count(Kind.DISPLACE)
+    while decided(cluster).count(Kind.DISPLACE) == before:
+        cluster.run(100)
+
+
+def test_host_of_a_standby_that_makes_way_is_asked_for_as_long_as_the_actives_own() -> None:
+    """No other host would do instead: the time after which any other is asked for says nothing here."""
+    cluster = deployed(policy=replace(RESTART, request_timeout_ms=200), hosts=("h1", "h2"))
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.capacity = 2
+    displaces(cluster)
+    cluster.run(RESTART.samehost_timeout_ms - 1_000)
+    assert Kind.RESTORE not in decided(cluster)
+    cluster.capacity = 8
+    cluster.run(500)
+    assert Kind.FAILOVER in decided(cluster)
+
+
+def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_vain_before() -> None:
+    """Nobody is active from then on: the waits after earlier requests have had their time."""
+    patient = replace(RESTART, retry_backoff_ms=20_000, retry_backoff_max_ms=60_000)
+    cluster = deployed(policy=patient, hosts=("h1", "h2"))
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.capacity = 2
+    displaces(cluster)
+    cluster.run(RESTART.samehost_timeout_ms + 1_000)
+    assert Kind.RESTORE in decided(cluster)
+    displaces(cluster)
+    cluster.capacity = 8
+    cluster.run(500)
+    assert Kind.FAILOVER in decided(cluster)
+
+
 def test_new_leader_goes_on_with_a_displacement() -> None:
     cluster = deployed(policy=RESTART)
     active = cluster.active_process(0)
