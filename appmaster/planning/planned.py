@@ -69,7 +69,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
             continue
         filled = turn.view.holder(record.moving.get(record.active))
         if filled is not None:
-            if turn.is_tailing(cohort, record.active, filled):
+            if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
                 return _prepared(turn, processor, record.active, filled, "moved: the new copy is in sync")
             continue
         reason = _reason(turn, cohort, holder)

@@ -6,7 +6,9 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +48,7 @@ class FlightsJob:
     def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
         """Return the first status, seen from now on, that meets the condition."""
         sample = self.scenario.watch.wait_for(condition, PATIENCE_SECONDS)
-        assert sample is not None, f"{what} did not come within {PATIENCE_SECONDS:.0f} s"
+        assert sample is not None, f"{what} did not come within {PATIENCE_SECONDS:.0f} s\n{self.story()}"
         return sample.status
 
     def events(self, since_ms: int = 0) -> list[Event]:
@@ -56,19 +58,39 @@ class FlightsJob:
     def wait_for_event(self, kind: str, since_ms: int, **fields: object) -> Event:
         """Return the first event of a kind, since a time, with the given fields."""
 
-        def matching(events: tuple[Event, ...]) -> list[Event]:
-            return [
-                each
-                for each in events
-                if each.kind == kind
-                and each.at_ms >= since_ms
-                and all(getattr(each, name) == value for name, value in fields.items())
-            ]
+        def is_it(event: Event) -> bool:
+            return event.kind == kind and all(getattr(event, name) == value for name, value in fields.items())
 
-        self.scenario.log.wait_for(lambda events: bool(matching(events)), PATIENCE_SECONDS)
+        return self.wait_for_events(is_it, since_ms, f"{kind} {fields or ''}")[0]
+
+    def wait_for_events(
+        self, is_one: Callable[[Event], bool], since_ms: int, what: str, least: int = 1
+    ) -> list[Event]:
+        """Return the events of a sort, since a time, as soon as there are ``least`` of them."""
+
+        def matching(events: Iterable[Event]) -> list[Event]:
+            return [each for each in events if each.at_ms >= since_ms and is_one(each)]
+
+        self.scenario.log.wait_for(lambda events: len(matching(events)) >= least, PATIENCE_SECONDS)
         found = matching(self.scenario.log.events)
-        assert found, f"no {kind} {fields} within {PATIENCE_SECONDS:.0f} s"
-        return found[0]
+        assert len(found) >= least, (
+            f"{len(found)} of {least} {what} within {PATIENCE_SECONDS:.0f} s\n{self.story(since_ms)}"
+        )
+        return found
+
+    def story(self, since_ms: int = 0) -> str:
+        """Return the event log from ``since_ms`` (Unix) on, a line an event, for whoever reads of a failure."""
+        events = (each for each in self.events(since_ms) if each.kind != "job_status")
+        return "\n".join(f"{each.at_ms - since_ms:>8} {each.text} {dict(each.data or {})}" for each in events)
+
+    @contextmanager
+    def lost_host(self, host: str, *, silent: bool = False) -> Iterator[None]:
+        """Let a host die for the time of the block; after it, it runs again."""
+        self.cluster.kill_host(host, silent=silent)
+        try:
+            yield
+        finally:
+            self.cluster.start_host(host)
 
     @contextmanager
     def flow(self, rows: int = 12_000, rate: float = 1_000) -> Iterator[None]:
@@ -105,14 +127,37 @@ class FlightsJob:
 
     def send(self, replica: Replica, number: signal.Signals) -> None:
         """Send a signal to every process of a replica's container."""
-        found = [
-            each
-            for each in self.cluster.container_processes(replica.host)
-            if each.container_id == replica.container
-        ]
-        assert found, f"{replica.container} has no process"
-        for each in sorted(found, key=lambda each: each.pid != replica.pid):
+        assert replica.container is not None, f"copy {replica.copy} is nowhere"
+        self.send_to(replica.container, number, replica.pid)
+
+    def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
+        """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
+        found = [each for each in self.cluster.container_processes() if each.container_id == container]
+        assert found, f"{container} has no process"
+        for each in sorted(found, key=lambda each: each.pid != first):
             each.send(number)
+
+    def scrape(self) -> str:
+        """Return the leader's metrics, as Prometheus gets them."""
+        leader = self.ask("status", JOB)["leader"]
+        with urllib.request.urlopen(
+            f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=5
+        ) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def assert_no_container_too_many(self) -> None:
+        """Fail unless YARN's hosts run the containers that the leader knows, and its own, and no others."""
+        known = {each.container for each in self.status.containers}
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            running = {each.container_id for each in self.cluster.container_processes()}
+            others = {each for each in running - known if not each.endswith("_000001")}
+            if not others:
+                break
+            assert time.monotonic() < deadline, f"{sorted(others)} still run, and nobody needs them"
+            time.sleep(0.2)
+        assert known <= running
 
     def standfast(self, *arguments: str, status: int | None = 0) -> str:
         """Run the command line; return what it prints, after checking its exit status."""
@@ -134,10 +179,11 @@ class FlightsJob:
 
 
 @contextmanager
-def deployed(cluster: LocalCluster, **settings: str) -> Iterator[FlightsJob]:
-    """Deploy the flights job on fresh topics; delete it after the block."""
-    fresh_topics(cluster.kafka_bootstrap, partitions=4)
-    with Scenario(cluster, Shape(), print, {**PLAIN, **settings}) as scenario:
+def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: str) -> Iterator[FlightsJob]:
+    """Deploy the flights job on fresh topics, by default two processors of two tasks; delete it after the block."""
+    shape = shape if shape is not None else Shape()
+    fresh_topics(cluster.kafka_bootstrap, partitions=shape.partitions)
+    with Scenario(cluster, shape, print, {**PLAIN, **settings}) as scenario:
         scenario.submit()
         try:
             yield FlightsJob(scenario)

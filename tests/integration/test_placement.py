@@ -1,0 +1,185 @@
+"""Who goes where on a real YARN that has little to offer, and who takes over when there is no standby to."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from appmaster.adapters.kazoo import ZooKeeper
+from demo.events import Event
+from demo.scenario import JOB, now_ms
+from demo.standing import Status, Task
+from embedded.cluster import LocalCluster
+from tests.integration.flights_job import FlightsJob, deployed
+
+
+@pytest.fixture(scope="module")
+def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
+    """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
+    with deployed(cluster, **{"cluster-manager.container.request.timeout.ms": "1000"}) as job:
+        yield job
+
+
+@pytest.fixture
+def drain(job: FlightsJob) -> Iterator[Callable[[str | None], None]]:
+    """Return what says which host is to be empty; in the end none is."""
+    zookeeper = ZooKeeper(job.cluster.zookeeper_connect, JOB)
+    zookeeper.connect()
+
+    def say(host: str | None) -> None:
+        zookeeper.exclude(lambda _: {host: "to see what becomes of a request"} if host is not None else {})
+
+    yield say
+    say(None)
+    zookeeper.close()
+
+
+def copies(job: FlightsJob, partition: int) -> tuple[str, str]:
+    """Return the containers of a task's active and of its standby."""
+    active, standby = job.replica(partition, active=True), job.replica(partition, active=False)
+    assert active.container is not None
+    assert standby.container is not None
+    return active.container, standby.container
+
+
+def kinds(job: FlightsJob, since_ms: int) -> set[str]:
+    return {each.kind for each in job.events(since_ms)}
+
+
+def placing(job: FlightsJob) -> set[tuple[int, int, str | None]]:
+    return {
+        (each.partition, copy.copy, copy.container) for each in job.status.tasks for copy in each.replicas
+    }
+
+
+def is_given_back(event: Event) -> bool:
+    is_end = event.kind in ("request_cancelled", "container_released")
+    return is_end and (event.data or {})["outcome"] == "surplus"
+
+
+@pytest.mark.parametrize("moment", ["container_requested", "request_granted"])
+def test_a_grant_that_nobody_needs_any_more_goes_back(
+    job: FlightsJob, drain: Callable[[str | None], None], moment: str
+) -> None:
+    """A standby is to leave its host, and may stay as soon as a container for it is asked for, or granted."""
+    job.scenario.wait_until_whole()
+    before, begun = placing(job), now_ms()
+    standby = next(
+        copy
+        for each in job.status.tasks
+        for copy in each.replicas
+        if copy.copy != each.active
+        and not any(
+            other.host == copy.host and other.is_active for one in job.status.tasks for other in one.replicas
+        )
+    )
+    drain(standby.host)
+    job.wait_for_event(moment, begun)
+    drain(None)
+    job.wait(lambda status: all(len(each.in_sync) == 2 for each in status.tasks))
+    job.wait_for_events(is_given_back, begun, "request cancelled or container released as surplus")
+    job.assert_no_container_too_many()
+    assert placing(job) == before, "nobody was moved"
+    assert "failover_started" not in kinds(job, begun)
+
+
+def test_active_and_standby_that_die_together_come_back_from_their_disks(job: FlightsJob) -> None:
+    begun = now_ms()
+    with job.flow(rows=4_000):
+        active, standby = copies(job, 0)
+        job.send_to(active, signal.SIGKILL)
+        job.send_to(standby, signal.SIGKILL)
+        without = job.wait_for_event("failover_without_standby", begun)
+        assert (without.reason or "").startswith("no other copy lives")
+    assert (
+        'standfast_failovers_without_standby_total{job="flights",reason="no-other-copy-lives"} 1.0'
+        in job.scrape()
+    )
+
+
+def test_active_that_dies_while_its_standby_restores_is_followed_by_it_all_the_same(job: FlightsJob) -> None:
+    begun = now_ms()
+    with job.flow(rows=4_000):
+        active, standby = copies(job, 1)
+        job.send_to(standby, signal.SIGKILL)
+        bound = job.wait_for_event("decided_bind", begun)
+        assert bound.container is not None
+        # Held, it cannot say that it has caught up before the active is lost.
+        job.send_to(bound.container, signal.SIGSTOP)
+        try:
+            job.send_to(active, signal.SIGKILL)
+            started = job.wait_for_event("failover_started", begun)
+        finally:
+            job.send_to(bound.container, signal.SIGCONT)
+        assert started.container == bound.container
+        without = job.wait_for_event("failover_without_standby", begun)
+        assert (without.reason or "").startswith("restoring")
+    assert 'standfast_failovers_without_standby_total{job="flights",reason="restoring"} 1.0' in job.scrape()
+
+
+def test_active_that_dies_in_its_promotion_counts_as_lost_again(job: FlightsJob) -> None:
+    begun = now_ms()
+    with job.flow(rows=4_000):
+        active, standby = copies(job, 0)
+        job.send_to(active, signal.SIGKILL)
+        job.wait_for_event("decided_failover", begun)
+        job.send_to(standby, signal.SIGKILL)
+        without = job.wait_for_event("failover_without_standby", begun)
+    lost = [each.container for each in job.events(begun) if each.kind == "container_lost"]
+    assert lost == [active, standby]
+    assert (without.reason or "").startswith("no other copy lives")
+
+
+def test_one_host_left_runs_every_active_and_takes_no_copy_of_them(job: FlightsJob) -> None:
+    """Of three hosts one goes, the job is whole on two; a second goes, and comes back."""
+    leader = job.status.leader
+    assert leader is not None
+    first, second = (host for host in job.cluster.hosts if host != leader.host)
+    gone = {each.container for each in job.status.containers if each.host == first}
+    with job.lost_host(first):
+        with job.flow(rows=4_000):
+            assert job.scenario.wait_until_whole(without=gone) is not None
+            assert {each.host for each in job.status.containers} == {leader.host, second}
+        begun = now_ms()
+        with job.flow(rows=20_000):
+            with job.lost_host(second):
+                refused = job.wait_for_event("same_host_refused", begun)
+                assert refused.host == leader.host
+                job.wait(
+                    lambda status: all(_active_on(each, leader.host) for each in status.tasks), "actives"
+                )
+                job.wait(_is_incomplete_for_want_of_hosts, "the reasons why it is incomplete")
+                job.wait_for_events(lambda each: each.kind == "same_host_refused", begun, "refusals", least=3)
+            assert job.scenario.wait_until_whole() is not None
+        assert job.status.jobs[0].status == "deployed"
+        story = job.events(begun)
+        ended = [each for each in story if each.kind == "request_cancelled"]
+        assert {first, second} <= {each.host for each in ended if (each.data or {})["outcome"] == "expired"}
+        assert_bounded([each for each in story if each.kind == "container_requested"])
+        job.assert_no_container_too_many()
+    assert "standfast_same_host_refused_total " in job.scrape()
+
+
+def _is_incomplete_for_want_of_hosts(status: Status) -> bool:
+    (job,) = status.jobs
+    return (
+        job.status == "incomplete"
+        and all("copy" in each for each in job.reasons)
+        and any("same-host" in each for each in job.reasons)
+    )
+
+
+def _active_on(each: Task, host: str) -> bool:
+    active = each.active_replica
+    return active is not None and active.is_active and active.host == host
+
+
+def assert_bounded(asked: list[Event]) -> None:
+    """Fail unless the requests for each place lie apart, and are few."""
+    for place in {str((each.data or {})["place"]) for each in asked}:
+        times = [each.at_ms for each in asked if (each.data or {})["place"] == place]
+        assert len(times) <= 12, f"{place}: {times}"
+        assert all(after - before >= 400 for before, after in pairwise(times)), f"{place}: {times}"
