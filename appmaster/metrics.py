@@ -95,8 +95,9 @@ RELEASE_REASONS: Final = (
     OTHER,
 )
 
-#: Why no standby could take over: one that lives was still restoring, or no copy lived at all.
-WITHOUT_REASONS: Final = ("restoring", "no-other-copy-lives", OTHER)
+#: Why no standby could take over: one that lives was still restoring, no copy lived at all, or (policy ``restart``)
+#: the host of one that lives could not be reserved.
+WITHOUT_REASONS: Final = ("restoring", "no-other-copy-lives", "standby-stayed", OTHER)
 
 #: Milestones of a failover in their order: each phase ends with the milestone of its name.
 PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")

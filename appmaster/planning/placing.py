@@ -133,6 +133,8 @@ def _binding(
     in_place = lost == copy and cohort.job.policy.restarts and container.host == cohort.record.hosts.get(copy)
     if in_place:
         reason = f"copy {copy} is started again on its own host"
+    elif activates and lost is not None and any(turn.holder(cohort, each) for each in cohort.record.placed):
+        reason = "standby-stayed: its host could not be reserved, so the active starts elsewhere"
     elif activates and lost is not None:
         reason = "no other copy lives: it becomes the active"
     elif activates:

@@ -321,6 +321,11 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
         view = with_news(
             view, News("same_host_refused", container=known.id, host=known.host, reason=action.reason)
         )
+    if action.outcome is not Outcome.LOST:
+        # Ended as planned: no failure, so nothing of the retry budget is spent on it.
+        view = replace(
+            view, containers=put(view.containers, known.id, replace(known, presence=Presence.LEAVING))
+        )
     return gone(view, known.id, at_ms)
 
 

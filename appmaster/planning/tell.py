@@ -111,6 +111,16 @@ def changed_active(view: ClusterView, action: WriteRecords, at_ms: int) -> Clust
     )
     if is_planned:
         return view
+    if handover is not None:
+        view = with_news(
+            view,
+            News(
+                "handover_given_up",
+                job=action.processor.job,
+                reason="the active was lost meanwhile",
+                data={"processor": action.processor.number},
+            ),
+        )
     data = {
         "tasks": [each.partition for each in tasks],
         "processor": action.processor.number,
