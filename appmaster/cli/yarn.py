@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,10 @@ def _credentials() -> Any:
     import skein
 
     directory = Path(skein.properties.config_dir)
-    if not (directory / "skein.crt").exists():
-        skein.Security.new_credentials().to_directory(str(directory))
+    # The key is written last. Who comes second finds both: Skein holds a lock while it writes.
+    if not (directory / "skein.pem").exists():
+        with suppress(FileExistsError):
+            skein.Security.new_credentials().to_directory(str(directory))
     return skein.Security.from_directory(str(directory))
 
 
