@@ -54,6 +54,8 @@ class Growth:
     """The jobs as the leader loaded them last."""
     reload: Callable[[], None]
     """Called when a note has changed."""
+    connect: Callable[[JobConfig], Topics] = lambda config: Topics(kafka_settings(config))
+    """Makes the connection to a job's brokers."""
     notes: dict[str, str] = field(default_factory=dict)
     """Job → what people should know of its input; replaced, never changed, so any thread may read it."""
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -87,7 +89,7 @@ class Growth:
     def _look_at(self, name: str, record: JobRecord) -> str:
         definition, config = record.definition, parse(asked_of(record))
         if name not in self._topics:
-            self._topics[name] = Topics(kafka_settings(config))
+            self._topics[name] = self.connect(config)
         topics = self._topics[name]
         partitions = topics.count(config.inputs[0])
         if partitions > definition.tasks and config.may_grow:

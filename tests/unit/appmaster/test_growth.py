@@ -1,0 +1,132 @@
+"""Partitions that are added to a job's input: adopted when they may be, else told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from appmaster.adapters.kafka import Topics
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.growth import Growth, note
+from appmaster.records import JobRecord
+from standby.config import JobConfig, parse
+from standby.errors import Unavailable
+from standby.wire import JobDefinition
+
+FLAT = {
+    "job.name": "j",
+    "task.inputs": "input",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "k:9092",
+    "zookeeper.connect": "z:2181",
+}
+
+
+class FakeTopics:
+    """Topics with partitions, and the offsets that were committed."""
+
+    def __init__(self) -> None:
+        self.partitions = {"input": 4, "changelog": 4}
+        self.committed: list[tuple[str, str, int]] = []
+        self.is_away = False
+
+    def count(self, name: str) -> int:
+        if self.is_away:
+            raise Unavailable("no broker")
+        return self.partitions.get(name, 0)
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.partitions[name] = max(partitions, self.count(name))
+
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+        self.committed += [(group, topic, each) for each in partitions]
+
+
+class FakeRecords:
+    """The one job's record; checks at each write that its changelog is large enough."""
+
+    def __init__(self, topics: FakeTopics, **settings: str) -> None:
+        flat = {**FLAT, **{key.replace("__", "."): value for key, value in settings.items()}}
+        self.record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 4))
+        self._topics = topics
+
+    def update_job(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        self.record = change(self.record)
+        assert self._topics.partitions["changelog"] >= self.record.definition.tasks
+        return self.record
+
+
+@pytest.fixture
+def topics() -> FakeTopics:
+    return FakeTopics()
+
+
+def growth(topics: FakeTopics, records: FakeRecords, reloads: list[None]) -> Growth:
+    return Growth(
+        cast("ZooKeeper", records),
+        lambda: {"j": records.record},
+        lambda: reloads.append(None),
+        connect=lambda _: cast("Topics", topics),
+    )
+
+
+def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: FakeTopics) -> None:
+    records, reloads = FakeRecords(topics, task__inputs__may__grow="true"), list[None]()
+    looking = growth(topics, records, reloads)
+    looking.look()
+    assert records.record.definition.tasks == 4
+    topics.partitions["input"] = 6
+    looking.look()
+    assert (records.record.definition.tasks, records.record.definition.revision) == (6, 1)
+    assert topics.partitions["changelog"] == 6
+    assert topics.committed == [], "a run that begins at the earliest record needs no offset"
+    assert looking.notes == {}
+    assert reloads == []
+
+
+def test_added_partitions_are_read_from_their_first_record_also_by_a_run_that_began_at_the_latest(
+    topics: FakeTopics,
+) -> None:
+    records = FakeRecords(topics, task__inputs__may__grow="true", job__start__offset="latest")
+    topics.partitions["input"] = 6
+    growth(topics, records, []).look()
+    assert topics.committed == [("group", "input", 4), ("group", "input", 5)]
+
+
+def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTopics) -> None:
+    records, reloads = FakeRecords(topics), list[None]()
+    looking = growth(topics, records, reloads)
+    topics.partitions["input"] = 6
+    looking.look()
+    looking.look()
+    assert records.record.definition.tasks == 4
+    assert topics.partitions["changelog"] == 4
+    assert len(reloads) == 1
+    assert "2 of them are not read" in looking.notes["j"]
+    topics.is_away = True
+    looking.look()
+    assert "2 of them are not read" in looking.notes["j"], "what is not known has not changed"
+    topics.is_away = False
+    topics.partitions["input"] = 4
+    looking.look()
+    assert looking.notes == {}
+    assert len(reloads) == 2
+
+
+@pytest.mark.parametrize(
+    ("partitions", "may_grow", "said"),
+    [
+        (4, False, ""),
+        (6, True, ""),
+        (6, False, "task.inputs.may.grow=true"),
+        (3, True, "fewer than the job's 4 tasks"),
+        (0, True, "does not exist any more"),
+    ],
+)
+def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool, said: str) -> None:
+    config: JobConfig = parse({**FLAT, "task.inputs.may.grow": str(may_grow).lower()})
+    found = note(config, 4, partitions)
+    assert said in found
+    assert bool(found) == bool(said)
