@@ -8,13 +8,13 @@ docs/failover.md shows this table; a test keeps it so, and gives every row of `a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster import metrics as m
 from appmaster.metrics import Counter
-from appmaster.planning import failover, placing, planned, upkeep
-from appmaster.planning.actions import Action, ForgetHandover, Kind, PrepareHandover
+from appmaster.planning import failover, placing, planned, situations, upkeep
+from appmaster.planning.actions import Action, ForgetHandover, Kind, PrepareHandover, WriteRecords
 from appmaster.planning.turn import Cohort, Turn
 from appmaster.planning.withdrawal import withdraw
 
@@ -60,59 +60,6 @@ class Stage:
     """Whether its rules are about a processor as a whole, and asked once."""
 
 
-def _always(turn: Turn, cohort: Cohort) -> bool:
-    return True
-
-
-def _is_withdrawn(turn: Turn, cohort: Cohort) -> bool:
-    return not cohort.job.is_led or _is_parked(turn, cohort)
-
-
-def _is_parked(turn: Turn, cohort: Cohort) -> bool:
-    return bool(cohort.job.model.processors[cohort.processor].parked)
-
-
-def _is_ending(turn: Turn, cohort: Cohort) -> bool:
-    return not cohort.job.is_led
-
-
-def _makes_way(turn: Turn, cohort: Cohort) -> bool:
-    return cohort.record.displaced is not None
-
-
-def _promotes(turn: Turn, cohort: Cohort) -> bool:
-    return not cohort.job.policy.restarts
-
-
-def _restarts(turn: Turn, cohort: Cohort) -> bool:
-    return cohort.job.policy.restarts
-
-
-def _is_new(turn: Turn, cohort: Cohort) -> bool:
-    return cohort.record.active is None
-
-
-def _is_headless(turn: Turn, cohort: Cohort) -> bool:
-    active = cohort.record.active
-    return active is not None and turn.holder(cohort, active) is None
-
-
-def _restarts_headless(turn: Turn, cohort: Cohort) -> bool:
-    return cohort.job.policy.restarts and _is_headless(turn, cohort)
-
-
-def _promotes_headless(turn: Turn, cohort: Cohort) -> bool:
-    return not cohort.job.policy.restarts and _is_headless(turn, cohort)
-
-
-def _is_moving(turn: Turn, cohort: Cohort) -> bool:
-    return bool(cohort.record.moving)
-
-
-def _is_prepared_for(turn: Turn, cohort: Cohort) -> bool:
-    return cohort.processor in turn.view.handovers
-
-
 def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
     """Return the decision about one cohort as one that could look at its processor's others."""
     return lambda turn, _, cohort: decide(turn, cohort)
@@ -127,11 +74,11 @@ def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> De
 STAGES: Final[tuple[Stage, ...]] = (
     Stage(
         "withdrawn",
-        _is_withdrawn,
+        situations.is_withdrawn,
         (
             Rule(
                 "undeploy",
-                _is_ending,
+                situations.is_ending,
                 "the job is not wanted any more, or was given up",
                 _alone(withdraw),
                 (Kind.UNDEPLOY,),
@@ -142,7 +89,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "park",
-                _is_parked,
+                situations.is_parked,
                 "the processor failed more often than the job allows, or only fails",
                 _alone(withdraw),
                 (Kind.PARK,),
@@ -161,19 +108,19 @@ STAGES: Final[tuple[Stage, ...]] = (
         (
             Rule(
                 "start where the standby was",
-                _makes_way,
-                "a standby makes way, its host is reserved, and its stop is confirmed (steps 6 and 7)",
+                situations.makes_way,
+                "a standby makes way, its host is reserved, and its stop is confirmed (step 7)",
                 _alone(failover.start_reserved),
                 (Kind.FAILOVER,),
                 deadline="heartbeat_timeout_ms",
-                comes="the new active claims its epoch; the displaced standby is asked for anywhere",
+                comes="the new active claims its epoch; the displaced standby is asked for anywhere (8)",
                 otherwise="it is lost like any active",
                 events=("failover_started", "failover_finished"),
                 counted=(m.FAILOVERS,),
             ),
             Rule(
                 "restore the standby",
-                _makes_way,
+                situations.makes_way,
                 "a standby makes way, and its host could not be reserved",
                 _alone(failover.restore_displaced),
                 (Kind.RESTORE,),
@@ -183,7 +130,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "promote",
-                _promotes,
+                situations.promotes,
                 "policy `promote`: another copy lives; the best in sync, else the least behind",
                 _alone(failover.promote),
                 (Kind.FAILOVER,),
@@ -195,7 +142,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "displace",
-                _restarts,
+                situations.restarts,
                 "policy `restart`: its own host was not to be had in time, and a standby lives (steps 2 to 4)",
                 _alone(failover.displace),
                 (Kind.DISPLACE,),
@@ -208,11 +155,11 @@ STAGES: Final[tuple[Stage, ...]] = (
     ),
     Stage(
         "hand-over",
-        _is_prepared_for,
+        situations.is_prepared_for,
         (
             Rule(
                 "hand over",
-                _always,
+                situations.always,
                 "a planned hand-over was begun",
                 _together(planned.carry_on),
                 (Kind.HANDOVER, ForgetHandover),
@@ -228,11 +175,11 @@ STAGES: Final[tuple[Stage, ...]] = (
     ),
     Stage(
         "places",
-        _always,
+        situations.always,
         (
             Rule(
                 "drop",
-                _always,
+                situations.always,
                 "a standby that the model has no place for, whose container is to be started anew, or that "
                 "can go nowhere from a host that is to be empty",
                 _alone(placing.drop),
@@ -243,7 +190,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "first active",
-                _is_new,
+                situations.is_new,
                 "no copy was ever active, or the processor was unparked",
                 placing.start,
                 (Kind.BIND,),
@@ -253,7 +200,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "start again",
-                _restarts_headless,
+                situations.restarts_headless,
                 "policy `restart`: the active is lost, and its own host was had in time (step 1), or nothing "
                 "else lives and a container came",
                 placing.start,
@@ -266,7 +213,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "start anywhere",
-                _promotes_headless,
+                situations.promotes_headless,
                 "policy `promote`: the active is lost, no other copy lives, and a container came",
                 placing.start,
                 (Kind.BIND,),
@@ -278,7 +225,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "fill",
-                _always,
+                situations.always,
                 "a standby's place is empty, and a container is there for it (flow B)",
                 placing.fill,
                 (Kind.BIND,),
@@ -288,7 +235,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "end a move",
-                _is_moving,
+                situations.is_moving,
                 "a copy that is filled elsewhere is in sync there, or need not move any more",
                 _alone(placing.end_move),
                 (Kind.MOVED, Kind.STAY),
@@ -299,7 +246,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
             Rule(
                 "begin a move",
-                _always,
+                situations.always,
                 "a live copy should be in another container, and that one is there",
                 placing.begin_move,
                 (Kind.MOVE, Kind.DROP, Kind.BIND),
@@ -312,11 +259,11 @@ STAGES: Final[tuple[Stage, ...]] = (
     ),
     Stage(
         "planned",
-        _always,
+        situations.always,
         (
             Rule(
                 "prepare",
-                _always,
+                situations.always,
                 "the active should be another copy (asked for, drain, upgrade, model), and one can take over",
                 _together(planned.prepare),
                 (PrepareHandover,),
@@ -331,11 +278,11 @@ STAGES: Final[tuple[Stage, ...]] = (
     ),
     Stage(
         "reports",
-        _always,
+        situations.always,
         (
             Rule(
                 "follow",
-                _always,
+                situations.always,
                 "containers report claims, lag, or failures of user code",
                 _alone(upkeep.follow),
                 (Kind.CLAIMED, Kind.FAILURES, Kind.IN_SYNC),
@@ -361,7 +308,14 @@ def first(turn: Turn, cohorts: tuple[Cohort, ...]) -> Action | None:
                 if rule.when(turn, cohort):
                     action = rule.decide(turn, cohorts, cohort)
                     if action is not None:
-                        return action
+                        return _named(rule, action)
         if is_met and stage.is_last:
             return None
     return None
+
+
+def _named(rule: Rule, action: Action) -> Action:
+    """Return the decision with the rule that decided it, for the event log."""
+    if isinstance(action, WriteRecords):
+        return replace(action, data={**action.data, "rule": rule.name})
+    return action

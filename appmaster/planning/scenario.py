@@ -26,6 +26,7 @@ class Trigger(str, enum.Enum):
     FILLED = "the container that is being filled dies"
     RESERVED = "the reserved container dies"
     DISPLACED = "the process of the standby that makes way dies"
+    STUCK = "the standby that makes way does not stop"
 
 
 class Flight(str, enum.Enum):
@@ -54,6 +55,7 @@ class Counted(str, enum.Enum):
     FAILOVER = "failover"
     RESTORING = "without standby: restoring"
     NOBODY = "without standby: no other copy lives"
+    STAYED = "without standby: its host could not be reserved"
     HANDOVER = "hand-over"
 
 
