@@ -88,7 +88,8 @@ def _status(arguments: argparse.Namespace) -> int:
         leader = status["leader"]
         print(f"{job['name']}: {job['status']}")
         print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
-        print(f"run {job['run']}")
+        revision = f", revision {job['revision']}" if "revision" in job else ""
+        print(f"run {job['run']}{revision}")
         if leader is not None:
             print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
         if status["tasks"]:
@@ -140,13 +141,14 @@ def _containers(arguments: argparse.Namespace) -> int:
             each["pid"],
             each["state"],
             each["slot"],
+            each["revisions"].get(arguments.job),
             "yes" if each["warm"] else "no",
             f"{each['rss_bytes'] >> 20} MiB" if each["rss_bytes"] else None,
             each["reason"] or None,
         )
         for each in status["containers"]
     ]
-    print_table(("CONTAINER", "HOST", "PID", "STATE", "PLACE", "WARM", "MEMORY", "REASON"), rows)
+    print_table(("CONTAINER", "HOST", "PID", "STATE", "PLACE", "REVISION", "WARM", "MEMORY", "REASON"), rows)
     return 0
 
 

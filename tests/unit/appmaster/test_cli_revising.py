@@ -95,7 +95,7 @@ def test_new_revision_takes_up_what_was_asked_live_before() -> None:
 
 
 def test_former_revisions_are_bounded_and_numbers_only_rise() -> None:
-    present = record()
+    before = present = record()
     for number in range(2, 9):
         before, present = present, changed(present, {}, code=f"c{number}").record
         assert present.definition.revision == number

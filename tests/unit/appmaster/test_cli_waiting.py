@@ -69,12 +69,13 @@ def test_roll_out_counts_containers_and_ends_with_the_last() -> None:
     cluster.load(revision=2)
     said = set()
     wanted = goal(cluster, 2)
+    found = standing(status(cluster), wanted)
     for _ in range(600):
-        found = standing(status(cluster), wanted)
         said.add(found.said.partition(" containers")[0])
         if found.is_done:
             break
         cluster.run(100)
+        found = standing(status(cluster), wanted)
     assert found.is_done
     assert {"0 of 4", "4 of 4"} <= said
     assert {each.revisions["job"] for each in cluster.processes.values()} == {2}

@@ -1,0 +1,123 @@
+"""What a submit makes of the job's file, its topics and YARN's hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from appmaster.adapters.kafka import Topics
+from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.submit import bundle_of, check_topics, check_yarn, define
+from appmaster.config import cluster
+from appmaster.records import JobRecord
+from standby.bundles import MOST_BYTES
+from standby.errors import BadConfiguration
+
+ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
+
+
+class FakeTopics:
+    """Topics by name, with their partitions."""
+
+    def __init__(self, **partitions: int) -> None:
+        self._partitions = partitions
+
+    def partitions(self) -> Mapping[str, int]:
+        return self._partitions
+
+
+class FakeYarn:
+    """Two hosts in two racks, one queue."""
+
+    def get_nodes(self, states: list[str]) -> list[Any]:
+        resources = SimpleNamespace(memory=4_096)
+        assert states == ["RUNNING"]
+        return [
+            SimpleNamespace(host=host, rack_name=rack, total_resources=resources)
+            for host, rack in (("h2", "/b"), ("h1", "/a"))
+        ]
+
+    def get_all_queues(self) -> list[Any]:
+        return [SimpleNamespace(name="default")]
+
+
+def job(directory: Path, *settings: str) -> JobFile:
+    path = directory / "job.yaml"
+    path.write_text("job: {name: j}\ntask: {inputs: input, step: 'code:step'}\n", encoding="utf-8")
+    return load(path, settings, ENVIRONMENT)
+
+
+def topics(**partitions: int) -> Topics:
+    return cast("Topics", FakeTopics(**partitions))
+
+
+def test_dead_letter_topic_must_be_there_when_records_go_to_it(tmp_path: Path) -> None:
+    settings = ("task.dead.letter=dead", "task.on.error=dead-letter")
+    assert check_topics(job(tmp_path, *settings), topics(input=3, dead=1)) == 3
+    with pytest.raises(BadConfiguration, match=r"topic dead does not exist .* task\.dead\.letter"):
+        check_topics(job(tmp_path, *settings), topics(input=3))
+    assert check_topics(job(tmp_path, settings[0]), topics(input=3)) == 3, "named, but not written to"
+
+
+def test_racks_of_yarn_reach_the_cluster_s_settings(tmp_path: Path) -> None:
+    hosts, racks = check_yarn(job(tmp_path), FakeYarn())
+    assert hosts == ("h1", "h2")
+    assert cluster(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
+
+
+def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:
+    first = define(job(tmp_path), 3, None, "aa")
+    assert (first.revision, first.code, first.tasks) == (1, "aa", 3)
+    again = define(job(tmp_path), 3, JobRecord(first), "bb")
+    assert (again.revision, again.code, again.run) == (2, "bb", first.run)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "may_grow", "refused"),
+    [
+        (4, "false", r"set task\.inputs\.may\.grow"),
+        (4, "true", ""),
+        (2, "true", "restore the topic"),
+    ],
+)
+def test_input_that_grew_is_adopted_only_if_it_may_and_one_that_shrank_never(
+    tmp_path: Path, tasks: int, may_grow: str, refused: str
+) -> None:
+    present = JobRecord(define(job(tmp_path), 3, None, ""))
+    asked = job(tmp_path, f"task.inputs.may.grow={may_grow}")
+    if refused:
+        with pytest.raises(BadConfiguration, match=refused):
+            define(asked, tasks, present, "")
+    else:
+        assert define(asked, tasks, present, "").tasks == tasks
+
+
+def test_offsets_of_one_input_are_never_used_for_another(tmp_path: Path) -> None:
+    present = JobRecord(define(job(tmp_path), 3, None, ""))
+    with pytest.raises(BadConfiguration, match=r"task\.inputs: input → other"):
+        define(job(tmp_path, "task.inputs=other"), 3, present, "")
+
+
+def test_modules_too_large_for_zookeeper_are_shipped_by_yarn_alone(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("x = 1\n", encoding="utf-8")
+    bundle = bundle_of(tmp_path)
+    assert bundle is not None
+    assert bundle == bundle_of(tmp_path)
+    with (tmp_path / "big.bin").open("wb") as file:
+        file.truncate(MOST_BYTES)
+    assert bundle_of(tmp_path) is None
+
+
+def test_interpreter_that_nobody_named_stays_what_the_running_job_has(tmp_path: Path) -> None:
+    assumed = job(tmp_path)
+    running = {**assumed.flat, "job.python": "/opt/python"}
+    assert assumed.keeping(running).config.python == "/opt/python"
+    named = job(tmp_path, "job.python=/usr/bin/python3")
+    assert named.keeping(running).config.python == "/usr/bin/python3"
+    shipped = {**assumed.flat, "job.python.archive": "env.tar.gz"}
+    del shipped["job.python"]
+    assert assumed.keeping(shipped).config.python == ""
