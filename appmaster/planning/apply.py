@@ -63,7 +63,8 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
         )
         for each in view.containers.values()
     }
-    return replace(view, now_ms=event.now_ms, containers=containers)
+    doubt = view.self_doubt_until_ms + (event.stalled_ms if view.self_doubt_until_ms else 0)
+    return replace(view, now_ms=event.now_ms, containers=containers, self_doubt_until_ms=doubt)
 
 
 def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:

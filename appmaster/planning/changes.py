@@ -126,7 +126,11 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
         return view
     word = reason.split(":", 1)[0]
     suspect = replace(container, presence=Presence.SUSPECT, since_ms=at_ms, reason=reason)
-    view = replace(view, containers=put(view.containers, container.id, suspect))
+    view = replace(
+        view,
+        containers=put(view.containers, container.id, suspect),
+        told_lost=view.told_lost | {container.id},
+    )
     view = unsettle(view, view.processors_in(container.id))
     assigned = view.assigned.get(container.id, {})
     actives = [

@@ -16,7 +16,7 @@ from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.failover import is_in_sync, poison
 from appmaster.planning.model import BerthId
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
-from appmaster.planning.upgrade import crowding, is_restarting, may_take, next_container, outdated
+from appmaster.planning.upgrade import crowding, is_restarting, may_take, next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import SlotId, TaskRecord
 from standby.replica.lifecycle import ENDED
@@ -232,7 +232,7 @@ def _mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Contain
     """
     job = cohort.job
     live = mixed_containers(turn, job)
-    missing = job.model.containers - len(live)
+    missing = max(0, job.model.containers - len(live))
     if missing > 0 and not _may_begin(turn, job):
         return None
     share = max(1, len(live) if _in_vain(turn, job) else job.model.containers)
@@ -349,7 +349,8 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
                 continue  # both would need the one directory: a standby takes over first
             if copy == record.active:
                 return _stopping(turn, cohort, copy, holder.host)
-            return _binding(turn, cohort, copy, target, activates=False)
+            # The two would need one directory: it is closed here before it is opened there.
+            return _dropping(turn, cohort, copy, f"its tasks belong in {target.id} on the same host")
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(
@@ -417,7 +418,7 @@ def _is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> 
     """Return whether another container of a mixed job that may take a copy holds two less, or fewer still."""
     loads = turn.loads()
     mine = loads.get(holder.id, [0, 0])[1]
-    if outdated(turn, cohort.job):
+    if outdated(turn, cohort.job) or too_many(turn, cohort.job) is not None:
         return False  # containers come and go anyhow: evened out when the upgrade is over
     return any(
         mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)

@@ -13,7 +13,7 @@ from appmaster.planning.actions import Action, ForgetHandover, PrepareHandover, 
 from appmaster.planning.failover import fitness, is_in_sync
 from appmaster.planning.placing import hand_over, mixed_containers
 from appmaster.planning.turn import Cohort, Turn, is_current
-from appmaster.planning.upgrade import next_container, outdated
+from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
 from standby.model import ProcessorId
 
@@ -133,7 +133,7 @@ def balance(turn: Turn, job: Job) -> Iterator[Action]:
         return
     loads = turn.loads()
     live = mixed_containers(turn, job)
-    if len(live) < 2 or outdated(turn, job):
+    if len(live) < 2 or outdated(turn, job) or too_many(turn, job) is not None:
         return
     fewest = min(loads.get(each.id, (0, 0))[0] for each in live)
     for most in sorted(live, key=lambda each: (-loads.get(each.id, (0, 0))[0], each.id)):

@@ -156,8 +156,12 @@ def _doubt_self(view: ClusterView, action: todo.DoubtSelf, at_ms: int) -> Cluste
 
 
 def _miss_active(view: ClusterView, action: todo.MissActive, at_ms: int) -> ClusterView:
-    is_known = any(each.container == action.missed.container for each in view.lost_actives.values())
-    view = replace(view, lost_actives=put(view.lost_actives, action.processor, action.missed))
+    is_known = action.missed.container in view.told_lost
+    view = replace(
+        view,
+        lost_actives=put(view.lost_actives, action.processor, action.missed),
+        told_lost=view.told_lost | {action.missed.container},
+    )
     records = [view.records[task].record for task in view.job_tasks(action.processor) if task in view.records]
     held = [
         each

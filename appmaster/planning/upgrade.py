@@ -58,17 +58,23 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
     One of an older revision will, until its turn comes; while a decision is being written nobody knows whose turn
     it is, and what is placed there would be taken away again.
     """
-    chosen = next_container(turn, job)
-    if container.id == chosen:
+    extra = too_many(turn, job)
+    if container.id == next_container(turn, job) or (extra is not None and container.id == extra.id):
         return False
     return is_current(job, container) or job.name not in turn.undecided
 
 
 def in_the_way(turn: Turn, job: Job) -> Container | None:
-    """Return the container of a mixed job that is one too many, once the others have all that they should.
+    """Return the container of a mixed job that is one too many, once the others have all that they should."""
+    chosen = too_many(turn, job)
+    return chosen if chosen is not None and _rest_is_whole(turn, job, chosen) else None
+
+
+def too_many(turn: Turn, job: Job) -> Container | None:
+    """Return the container that a mixed job is to do without; None when it has no more than it should.
 
     The job is to have fewer, or two share a host where the copies of a task could not be kept apart and another
-    was asked for besides.
+    was asked for besides. Nothing is placed in it any more; it is emptied when the rest is whole.
     """
     serving = [each for each in _serving(turn, job) if each.host not in turn.view.excluded]
     if not job.model.is_mixed or len(serving) <= job.model.containers:
@@ -76,11 +82,10 @@ def in_the_way(turn: Turn, job: Job) -> Container | None:
     on_host: dict[str, int] = {}
     for each in serving:
         on_host[each.host] = on_host.get(each.host, 0) + 1
-    chosen = min(
+    return min(
         serving,
         key=lambda each: (-on_host[each.host], len(turn.view.assigned.get(each.id, ())), each.id),
     )
-    return chosen if _rest_is_whole(turn, job, chosen) else None
 
 
 def crowding(turn: Turn, job: Job) -> list[Container]:

@@ -366,6 +366,8 @@ class ClusterView:
     failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
     handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
+    told_lost: frozenset[str] = frozenset()
+    """Containers whose loss this leader has told: once."""
     ending: Mapping[str, Ending] = field(default_factory=dict)
     """Containers that were given back with tasks in them, until they are known to be dead: YARN says so at once,
     the process goes a heartbeat or two later."""

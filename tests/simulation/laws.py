@@ -120,7 +120,13 @@ class Laws:
     # ---- claims ----
 
     def claiming(self, container: Container, replica: ReplicaId) -> None:
-        """Check that nobody else on the host runs a copy of the task when one is told to claim it, or does."""
+        """Check that nobody else on the host runs a copy of the task when one is told to claim it, or does.
+
+        One that the record does not name any more is about to be fenced: it is reality's, not the leader's doing.
+        """
+        recorded = self.world.zookeeper.records.get(replica.task)
+        if recorded is not None and recorded.record.placed.get(replica.copy) != container.name:
+            return
         for other in self.world.containers.values():
             if other is container or other.host is not container.host or not self._counts(other):
                 continue
