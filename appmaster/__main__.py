@@ -24,7 +24,6 @@ from appmaster.cli.main import version
 from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies, settings
-from appmaster.growth import Growth
 from appmaster.inbox import Inbox
 from appmaster.planning.events import Event
 from appmaster.records import CandidateRecord
@@ -150,11 +149,7 @@ def _run() -> int:
                     "data": {"candidate": candidate_id, "pid": os.getpid()},
                 }
             )
-            growth = Growth(zookeeper, lambda: candidate.records, lambda: candidate.reload())  # noqa: PLW0108
-            candidate.notes = lambda: growth.notes
-            growth.start()
             view = candidate.lead(epoch)
-            growth.stop()
             succeeded, diagnostics = verdict(view)
             effects.writer.close(5.0)
             events.close()

@@ -9,7 +9,6 @@ from appmaster.effects import Replies
 from appmaster.planning.requests import Need, question
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Command, Operation
-from appmaster.records import encode, model_record
 from locality.judging import explain
 from standby.errors import BadConfiguration
 from standby.model import ProcessorId, SlotId, TaskId
@@ -37,8 +36,6 @@ class Answers:
             return self._status()
         if operation == "explain":
             return self._explain(_task(self._view(), asked))
-        if operation == "model":
-            return self._model(_text(asked, "job"))
         if operation in ("failover", "unpark"):
             return self._command(Operation.FAIL_OVER if operation == "failover" else Operation.UNPARK, asked)
         return {"error": f"no such operation: {operation}", "status": 2}
@@ -60,12 +57,6 @@ class Answers:
         if answer.is_refused:
             return {"error": answer.said, "status": 1}
         return {"said": answer.said}
-
-    def _model(self, job: str) -> Mapping[str, Any]:
-        known = self._view().jobs.get(job)
-        if known is None:
-            raise BadConfiguration(f"there is no job {job} in this cluster")
-        return {"model": encode(model_record(known.model, known.spec.stage)).decode()}
 
     def _explain(self, task: TaskId) -> Mapping[str, Any]:
         """Return why each copy of a task is where it is, and why nowhere better."""

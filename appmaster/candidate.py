@@ -14,6 +14,7 @@ from appmaster.adapters.skein import SkeinCell
 from appmaster.config import policy, spec
 from appmaster.driver import Driver, is_finished, now_ms
 from appmaster.effects import Effects
+from appmaster.growth import Growth
 from appmaster.inbox import Inbox
 from appmaster.planning.events import (
     Elected,
@@ -54,12 +55,13 @@ class Candidate:
     wall_ms: Callable[[], int]
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it when the application was submitted."""
-    notes: Callable[[], Mapping[str, str]] = dict
-    """Job → what people should know of it."""
     records: Mapping[str, JobRecord] = field(default_factory=dict)
     """The jobs as they were loaded last; replaced, never changed, so any thread may read it."""
     _deposed: threading.Event = field(default_factory=threading.Event)
     _why: str = ""
+
+    def __post_init__(self) -> None:
+        self._growth = Growth(self.zookeeper, lambda: self.records, self.reload)
 
     def resign(self, reason: str) -> None:
         """Give up leading (any thread): another leads, or this session is over."""
@@ -96,7 +98,11 @@ class Candidate:
         events += self._load()
         self.cell.start()
         self.driver.turn(events)
-        self.driver.run(lambda view: self._deposed.is_set() or is_finished(view))
+        self._growth.start()
+        try:
+            self.driver.run(lambda view: self._deposed.is_set() or is_finished(view))
+        finally:
+            self._growth.stop()
         if self._deposed.is_set():
             raise Fenced(self._why)
         return self.driver.view
@@ -106,7 +112,7 @@ class Candidate:
         events: list[Event] = []
         hosts: list[HostInfo] = []
         records: dict[str, JobRecord] = {}
-        notes = self.notes()
+        notes = self._growth.notes
         excluded = self.zookeeper.excluded(self.reload)
         for name in self.zookeeper.jobs(self.reload):
             self.zookeeper.job(name, self.reload)

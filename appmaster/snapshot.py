@@ -12,6 +12,7 @@ from standby.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
 def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:
     """Return everything the leader knows, as JSON-ready data; the schema is in docs/operations.md."""
+    unsettled = {each.job for each in view.unsettled}
     return {
         "cluster": cluster,
         "leader": {**leader, "epoch": view.epoch},
@@ -30,7 +31,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "mixed": job.model.is_mixed,
                 "asked": asked(job.spec, job.policy),
                 "is_modelling": job.is_modelling,
-                "settled": all(each.job != job.name for each in view.unsettled),
+                "settled": job.name not in unsettled,
                 "notes": list(job.notes),
                 "parked": {str(processor): why for processor, why in job.model.parked.items()},
             }
