@@ -178,6 +178,16 @@ STAGES: Final[tuple[Stage, ...]] = (
         situations.always,
         (
             Rule(
+                "restore in vain",
+                situations.makes_way,
+                "a standby makes way, and the active that it made way for is back (a new leader heard it again)",
+                _alone(failover.restore_displaced),
+                (Kind.RESTORE,),
+                deadline="",
+                comes="the standby is in sync again, where it was",
+                otherwise="",
+            ),
+            Rule(
                 "drop",
                 situations.always,
                 "a standby that the model has no place for, whose container is to be started anew, or that "

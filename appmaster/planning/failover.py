@@ -203,27 +203,36 @@ def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the return of a standby that made way in vain: its host could not be reserved."""
+    """Return the return of a standby that made way in vain: its host could not be reserved, or the active is back."""
     record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
     if active is None or displaced is None:
         return None
+    back = turn.holder(cohort, active)
+    if back is not None:
+        return _restored(turn, cohort, displaced, back.host, f"copy {active} has come back")
     if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
         return None
     host = record.hosts.get(active, "")
     if reservation(turn, cohort, host) is not None:
         return None
+    return _restored(turn, cohort, displaced, "", f"{host} could not be reserved")
+
+
+def _restored(
+    turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str
+) -> WriteRecords | None:
+    """Return the record in which a standby does not make way any more; the active is on ``active_host``, if anywhere."""
+    active = cohort.record.active
 
     def stay(record: TaskRecord) -> TaskRecord:
-        hosts = {each: where for each, where in record.hosts.items() if each != active}
-        return replace(record, displaced=None, hosts={**hosts, displaced: host})
+        hosts = {each: host for each, host in record.hosts.items() if each != active}
+        hosts[displaced] = record.hosts.get(active or 0, "")
+        if active_host:
+            hosts[active or 0] = active_host
+        return replace(record, displaced=None, hosts=hosts)
 
-    return turn.decide(
-        cohort,
-        Kind.RESTORE,
-        f"{host} could not be reserved: copy {displaced} is restored in place",
-        stay,
-        copy=displaced,
-    )
+    reason = f"{why}: copy {displaced} is restored in place"
+    return turn.decide(cohort, Kind.RESTORE, reason, stay, copy=displaced)
 
 
 def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:

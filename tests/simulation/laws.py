@@ -125,7 +125,10 @@ class Laws:
         One that the record does not name any more is about to be fenced: it is reality's, not the leader's doing.
         """
         recorded = self.world.zookeeper.records.get(replica.task)
-        if recorded is not None and recorded.record.placed.get(replica.copy) != container.name:
+        record = recorded.record if recorded is not None else None
+        if record is not None and (
+            record.active != replica.copy or record.placed.get(replica.copy) != container.name
+        ):
             return
         for other in self.world.containers.values():
             if other is container or other.host is not container.host or not self._counts(other):
