@@ -102,7 +102,9 @@ def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterVie
             continue
         for task, copy in view.assigned.get(each, {}).items():
             record = view.records[task].record
-            if record.placed.get(copy) == each:
+            # The host of an active that a standby makes way for is where it shall be, not where it was.
+            is_there = record.displaced is None or copy != record.active
+            if record.placed.get(copy) == each and is_there:
                 heard = replace(container, host=record.hosts.get(copy, ""))
                 view = replace(view, containers=put(view.containers, each, heard))
                 break

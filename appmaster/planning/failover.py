@@ -208,6 +208,8 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if active is None or displaced is None:
         return None
     back = turn.holder(cohort, active)
+    if back is not None and back.presence is not Presence.LIVE:
+        return None  # not heard yet by this leader: where it is is not known
     if back is not None:
         return _restored(turn, cohort, displaced, back.host, f"copy {active} has come back")
     if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
