@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from appmaster.effects import Replies
-from appmaster.planning.requests import Need, question
+from appmaster.planning.needs import Need
+from appmaster.planning.requests import question
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Command, Operation
 from locality.judging import explain

@@ -13,7 +13,7 @@ from typing import Final
 
 from appmaster import metrics as m
 from appmaster.metrics import Counter
-from appmaster.planning import failover, placing, planned, situations, upkeep
+from appmaster.planning import failover, moving, placing, planned, situations, upkeep
 from appmaster.planning.actions import Action, ForgetHandover, Kind, PrepareHandover, WriteRecords
 from appmaster.planning.turn import Cohort, Turn
 from appmaster.planning.withdrawal import withdraw
@@ -247,7 +247,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "end a move",
                 situations.is_moving,
                 "a copy that is filled elsewhere is in sync there, or need not move any more",
-                _alone(placing.end_move),
+                _alone(moving.end_move),
                 (Kind.MOVED, Kind.STAY),
                 deadline="",
                 comes="the filled copy takes the place of the old one; an active's by a planned hand-over",
@@ -258,7 +258,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "begin a move",
                 situations.always,
                 "a live copy should be in another container, and that one is there",
-                placing.begin_move,
+                moving.begin_move,
                 (Kind.MOVE, Kind.DROP, Kind.BIND),
                 deadline="",
                 comes="the copy is filled there while the old one serves: *end a move*",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from appmaster.planning.actions import Action, Settle
 from appmaster.planning.cases import first
 from appmaster.planning.failover import missed
+from appmaster.planning.moving import move_reason
 from appmaster.planning.orders import is_up_to_date
-from appmaster.planning.placing import move_reason
 from appmaster.planning.planned import balance
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import Job, Presence

@@ -220,10 +220,8 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     return _restored(turn, cohort, displaced, "", f"{host} could not be reserved")
 
 
-def _restored(
-    turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str
-) -> WriteRecords | None:
-    """Return the record in which a standby does not make way any more; the active is on ``active_host``, if anywhere."""
+def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str) -> WriteRecords | None:
+    """Return the record in which a standby makes way no more; the active is on ``active_host``, if anywhere."""
     active = cohort.record.active
 
     def stay(record: TaskRecord) -> TaskRecord:

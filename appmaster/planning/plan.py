@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from appmaster.planning import commands, deploy, detect, models, orders, requests, status
+from appmaster.planning import commands, deploy, detect, models, needs, orders, releases, requests, status
 from appmaster.planning.actions import (
     Action,
     Answer,
@@ -61,8 +61,8 @@ def _all(view: ClusterView) -> Iterator[Action]:
     yield from deploy.writes(turn)
     yield from orders.orders(view)
     yield from detect.probes(view)
-    needed = requests.needs(turn)
-    yield from requests.releases(turn, needed)
+    needed = needs.needs(turn)
+    yield from releases.releases(turn, needed)
     yield from requests.requests(turn, needed)
     yield from status.statuses(turn)
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from appmaster.planning.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.failover import fitness, is_in_sync
-from appmaster.planning.placing import hand_over, mixed_containers
+from appmaster.planning.mixed import mixed_containers
+from appmaster.planning.moving import hand_over
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence

@@ -1,0 +1,73 @@
+"""Which containers fit a copy: apart from the other copies, on a host that may be used and is clear of it. Pure."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from appmaster.planning.turn import Cohort, Turn, is_current
+from appmaster.planning.view import Container, Presence
+from standby.model import SlotId
+from standby.replica.lifecycle import ENDED
+
+
+def free_for(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId) -> Container | None:
+    """Return a free container for a slot that passes the same-host check, the one asked for it first."""
+    job = cohorts[0].job
+    siblings = {each.host.name for each in turn.siblings(cohorts, slot)}
+
+    def fits(each: Container) -> bool:
+        return each.host not in siblings and each.host not in turn.view.excluded and is_current(job, each)
+
+    own = [each for each in turn.free_at(job, slot) if fits(each)]
+    # One that was asked for another slot which still waits for it stays free for that one.
+    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if fits(each))
+    return min(own or idle, key=lambda each: each.id, default=None)
+
+
+def _is_idle(turn: Turn, container: Container) -> bool:
+    """Return whether a free container waits for no slot of its own."""
+    return not isinstance(container.place, SlotId) or _is_taken(turn, container.place)
+
+
+def _is_taken(turn: Turn, slot: SlotId) -> bool:
+    """Return whether a slot has a container already, or is not in the model any more."""
+    job = turn.view.jobs.get(slot.processor.job)
+    model = job.model.processors.get(slot.processor) if job is not None else None
+    if job is None or model is None or slot.copy not in model.copies:
+        return True
+    cohorts = turn.cohorts(job, slot.processor)
+    if cohorts is None:
+        return False
+    return all(
+        turn.holder(each, slot.copy) is not None and slot.copy not in each.record.moving for each in cohorts
+    )
+
+
+def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
+    """Return whether a container may take a copy: it keeps the copies apart, and runs the present revision.
+
+    In a mixed job one of an older revision may, until it is its turn to be started anew.
+    """
+    is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
+    return is_fresh and is_apart(turn, cohort, copy, container)
+
+
+def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
+    """Return whether no other copy is on a container's host, and the host is not to be empty."""
+    return (
+        container.host not in turn.hosts_of_copies(cohort, copy) and container.host not in turn.view.excluded
+    )
+
+
+def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
+    """Return whether no other process on a container's host has a copy of the tasks open, as far as it is known.
+
+    What was told to close there has to close first: the two would need one directory.
+    """
+    for other in turn.on_host(container.host):
+        if other.id == container.id or other.presence is not Presence.LIVE:
+            continue
+        for each in other.statuses.values():
+            if each.replica.task in cohort.tasks and each.phase not in ENDED:
+                return False
+    return True

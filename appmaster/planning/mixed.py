@@ -1,0 +1,110 @@
+"""Mixed containers: who is given which copy, so that each has its share (docs/decisions/0007). Pure."""
+
+from __future__ import annotations
+
+import math
+
+from appmaster.planning.fitting import fits_host
+from appmaster.planning.model import BerthId
+from appmaster.planning.turn import Cohort, Turn, is_current
+from appmaster.planning.upgrade import crowding, may_take, outdated, too_many
+from appmaster.planning.view import Container, Job, Presence
+
+#: A mixed job is begun with fewer containers after so many requests in vain.
+_IN_VAIN = 2
+
+
+def choose_mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Container | None:
+    """Return the container of a mixed job that an empty copy goes to: the least loaded that may take it.
+
+    While containers are missing the others take no more than their share, for those to come; an active waits
+    for nobody once the job has begun.
+    """
+    job = cohort.job
+    live = mixed_containers(turn, job)
+    missing = max(0, job.model.containers - len(live))
+    if missing > 0 and not _may_begin(turn, job):
+        return None
+    share = max(1, len(live) if _in_vain(turn, job) else job.model.containers)
+    tasks, copies = len(job.model.processors), len(job.model.slots)
+    most = [math.ceil(tasks / share), math.ceil(copies / share)]
+    loads = turn.loads()
+
+    def load(each: Container) -> tuple[int, int]:
+        actives, all_copies = loads.get(each.id, (0, 0))
+        return actives, all_copies
+
+    fitting = [each for each in live if fits_host(turn, cohort, copy, each)]
+    if activates:
+        roomy = [each for each in fitting if load(each)[0] < most[0]]
+        if cohort.record.active is not None and not roomy:
+            roomy = fitting
+    else:
+        roomy = [each for each in fitting if load(each)[1] < most[1]]
+        # A job without standbys has nobody to hand over to: what must leave goes where it can.
+        if not roomy and (not missing or len(cohort.copies) == 1):
+            roomy = fitting
+    held = {each.host for each in cohort.record.history}
+    last = cohort.record.hosts.get(copy)
+
+    def rank(each: Container) -> tuple[object, ...]:
+        actives, all_copies = load(each)
+        return (
+            actives if activates else 0,
+            all_copies,
+            each.host != last,
+            each.host not in held,
+            each.id,
+        )
+
+    return min(roomy, key=rank, default=None)
+
+
+def mixed_containers(turn: Turn, job: Job) -> list[Container]:
+    """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
+    crowded = {each.id for each in crowding(turn, job)}
+    return [
+        each
+        for each in turn.view.containers.values()
+        if each.presence is Presence.LIVE
+        and (found := turn.view.job_of(each)) is not None
+        and found.name == job.name
+        and may_take(turn, job, each)
+        and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
+        and each.host not in turn.view.excluded
+    ]
+
+
+def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> bool:
+    """Return whether another container of a mixed job that may take a copy holds two less, or fewer still."""
+    loads = turn.loads()
+    mine = loads.get(holder.id, [0, 0])[1]
+    if outdated(turn, cohort.job) or too_many(turn, cohort.job) is not None:
+        return False  # containers come and go anyhow: evened out when the upgrade is over
+    return any(
+        mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)
+        for each in mixed_containers(turn, cohort.job)
+        if each.host != holder.host
+    )
+
+
+def _may_begin(turn: Turn, job: Job) -> bool:
+    """Return whether a mixed job has begun, or may begin with the containers that are there.
+
+    The first containers would get all actives otherwise (Spring XD's quiet period).
+    """
+    if job.was_deployed or any(
+        (recorded := turn.view.records.get(task)) is not None and recorded.record.epoch > 0
+        for task in job.model.tasks
+    ):
+        return True
+    quiet = turn.view.now_ms - turn.view.arrived_ms.get(job.name, turn.view.now_ms)
+    return quiet >= job.policy.quiet_ms
+
+
+def _in_vain(turn: Turn, job: Job) -> bool:
+    """Return whether the containers that a mixed job lacks cannot be had for now."""
+    return any(
+        isinstance(place, BerthId) and place.job == job.name and each.in_row >= _IN_VAIN
+        for place, each in turn.view.attempts.items()
+    )

@@ -1,0 +1,188 @@
+"""Copies that are to be elsewhere: filled there while the old one serves (Kafka's reassignment). Pure.
+
+A standby takes the old one's place when it is in sync; an active arrives by a planned hand-over. Only a job without
+standbys, on its only host, is stopped before it starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from appmaster.planning.actions import Kind, WriteRecords
+from appmaster.planning.failover import is_in_sync
+from appmaster.planning.fitting import free_for
+from appmaster.planning.mixed import choose_mixed, is_overloaded
+from appmaster.planning.placing import dropping
+from appmaster.planning.turn import Cohort, Turn, activated, is_current
+from appmaster.planning.upgrade import next_container
+from appmaster.planning.view import Container, Presence
+from standby.model import SlotId, TaskRecord
+
+
+def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the end of moving a copy: given up, or done. Actives arrive by a planned hand-over."""
+    record = cohort.record
+    for copy, container in sorted(record.moving.items()):
+        target = turn.view.holder(container)
+        if target is None or not _is_worth(turn, cohort, copy, target):
+            return turn.decide(
+                cohort,
+                Kind.STAY,
+                f"{container} is of no use any more"
+                if target is None
+                else "there is no need to move any more",
+                lambda record, copy=copy: replace(record, moving=_but(record.moving, copy)),  # type: ignore[misc]
+                copy=copy,
+            )
+        if copy != record.active and turn.is_tailing(cohort, copy, target):
+            return _moved(turn, cohort, copy, target)
+    return None
+
+
+def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
+    """Return the first step of moving a copy that should be in another container than it is."""
+    record = cohort.record
+    if record.displaced is not None or record.moving or record.active is None:
+        return None
+    for copy in cohort.copies:
+        holder = turn.holder(cohort, copy)
+        if holder is None or holder.presence is not Presence.LIVE:
+            continue
+        target = _target(turn, cohorts, cohort, copy, holder)
+        if target is None:
+            continue
+        if target.host in turn.hosts_of_copies(cohort, copy):
+            return _make_way(turn, cohort, copy, target.host)
+        if target.host == holder.host:
+            if copy == record.active and _others(turn, cohort):
+                continue  # both would need the one directory: a standby takes over first
+            if copy == record.active:
+                return _stopping(turn, cohort, copy, holder.host)
+            # The two would need one directory: it is closed here before it is opened there.
+            return dropping(turn, cohort, copy, f"its tasks belong in {target.id} on the same host")
+        reason = move_reason(turn, cohorts, cohort, copy, holder)
+        turn.add_load(target.id, 0, len(cohort.recorded))
+        return turn.decide(
+            cohort,
+            Kind.MOVE,
+            f"copy {copy} is filled on {target.host}: {reason}",
+            lambda record, copy=copy, target=target: replace(  # type: ignore[misc]
+                record, moving={**record.moving, copy: target.id}
+            ),
+            container=target,
+            copy=copy,
+            host=target.host,
+        )
+    return None
+
+
+def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> str:
+    """Return why a copy should be in another container than it is; empty when it should not."""
+    if cohort.job.model.is_mixed:
+        if holder.host in turn.view.excluded and not (copy == cohort.record.active and _others(turn, cohort)):
+            return f"{holder.host} is to be empty"
+        is_alone = copy == cohort.record.active and not _others(turn, cohort)
+        if is_alone and holder.id == next_container(turn, cohort.job):
+            return f"revision {cohort.job.revision} is to run"
+        if (copy != cohort.record.active or is_alone) and is_overloaded(turn, cohort, copy, holder):
+            return f"{holder.id} holds more than its share"
+        return ""
+    slot = SlotId(cohort.processor, copy)
+    if turn.view.home(holder.id) != slot or (
+        len(cohorts) > 1 and (home := turn.home(cohorts, slot)) is not None and home.id != holder.id
+    ):
+        return f"its tasks belong to {cohort.processor}"
+    is_alone = copy == cohort.record.active and not _others(turn, cohort)
+    if holder.host in turn.view.excluded and (copy != cohort.record.active or is_alone):
+        return f"{holder.host} is to be empty"
+    if is_alone and not is_current(cohort.job, holder):
+        return f"revision {cohort.job.revision} is to run"
+    return ""
+
+
+def _others(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether the job keeps standbys: one of them can take over."""
+    return len(cohort.copies) > 1
+
+
+def _but(mapping: Mapping[int, str], copy: int) -> dict[int, str]:
+    return {each: container for each, container in mapping.items() if each != copy}
+
+
+def _moved(turn: Turn, cohort: Cohort, copy: int, target: Container) -> WriteRecords | None:
+    def edit(record: TaskRecord) -> TaskRecord:
+        record = turn.placed(cohort, record, copy, target, activates=False)
+        return replace(record, in_sync=tuple(sorted({*record.in_sync, copy})))
+
+    return turn.decide(
+        cohort, Kind.MOVED, f"copy {copy} is in sync on {target.host}", edit, copy=copy, host=target.host
+    )
+
+
+def _make_way(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
+    """Return the end of the standby that is in the way of its own task's move; it is placed anew after."""
+    for other in cohort.record.placed:
+        holder = turn.holder(cohort, other)
+        if other not in (copy, cohort.record.active) and holder is not None and holder.host == host:
+            return dropping(turn, cohort, other, f"it makes way for copy {copy} on {host}")
+    return None
+
+
+def _stopping(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
+    """Return the stop of an only copy that is started again on its own host: no other may be had."""
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        # It stays the active, and a member of its in-sync set: nobody else has its state.
+        return replace(turn.dropped(cohort, record, copy), in_sync=record.in_sync)
+
+    return turn.decide(
+        cohort, Kind.DROP, f"its only copy is started again on {host} with another revision", edit, copy=copy
+    )
+
+
+def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
+    """Return whether a move under way still leads somewhere."""
+    return target.host not in turn.view.excluded and copy in cohort.copies
+
+
+def _target(
+    turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container
+) -> Container | None:
+    """Return where a copy is to go, if it is to go and there is such a container by now."""
+    if not move_reason(turn, cohorts, cohort, copy, holder):
+        return None
+    if cohort.job.model.is_mixed:
+        found = choose_mixed(turn, cohort, copy, activates=False)
+        is_alone = copy == cohort.record.active and not _others(turn, cohort)
+        return found if found is not None and (found.host != holder.host or is_alone) else None
+    slot = SlotId(cohort.processor, copy)
+    home = turn.home(cohorts, slot)
+    if home is not None and home.id != holder.id:
+        is_ready = home.presence is Presence.LIVE and home.host not in turn.view.excluded
+        return home if is_ready and home.id not in turn.taken and not home.binding else None
+    return free_for(turn, (cohort,), slot)
+
+
+def hand_over(
+    turn: Turn, cohort: Cohort, to_copy: int, container: Container, reason: str
+) -> WriteRecords | None:
+    """Return the decision that makes a prepared standby, or a filled copy, active as planned."""
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        if record.placed.get(to_copy) == container.id:
+            # The former active goes on as a standby, with everything that was committed.
+            return replace(activated(record, to_copy), in_sync=tuple(sorted({*record.in_sync, to_copy})))
+        return turn.placed(cohort, record, to_copy, container, activates=True)
+
+    turn.add_load(container.id, len(cohort.recorded), 0)
+    return turn.decide(
+        cohort,
+        Kind.HANDOVER,
+        reason,
+        edit,
+        copy=to_copy,
+        from_copy=cohort.record.active,
+        to_copy=to_copy,
+        in_sync=is_in_sync(cohort, to_copy),
+    )
