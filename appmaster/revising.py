@@ -173,13 +173,14 @@ def grown(record: JobRecord, tasks: int) -> JobRecord:
     return replace(record, definition=more(record.definition), former=tuple(map(more, record.former)))
 
 
+def codes(record: JobRecord) -> frozenset[str]:
+    """Return the digests of the bundles that a job's kept revisions name."""
+    return frozenset(each.code for each in (record.definition, *record.former) if each.code)
+
+
 def dropped_code(before: JobRecord, after: JobRecord) -> frozenset[str]:
     """Return the bundles that no kept revision of a job names any more."""
-    return _codes(before) - _codes(after)
-
-
-def _codes(record: JobRecord) -> frozenset[str]:
-    return frozenset(each.code for each in (record.definition, *record.former) if each.code)
+    return codes(before) - codes(after)
 
 
 def _next_revision(record: JobRecord) -> int:

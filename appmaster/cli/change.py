@@ -21,14 +21,16 @@ from typing import Any
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import rollout
+from appmaster.cli.code import forget_code
 from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.stop import add_cluster_options
 from appmaster.cli.submit import check_topics
 from appmaster.client import ClusterClient
 from appmaster.config import policy, spec
+from appmaster.planning.view import JobState
 from appmaster.records import JobRecord
-from appmaster.revising import Update, asked_of, dropped_code, rollback, update
+from appmaster.revising import Update, asked_of, rollback, update
 from appmaster.snapshot import asked
 from standby.bundles import Bundle, pack
 from standby.config import kafka_settings, parse
@@ -137,21 +139,8 @@ def _write(zookeeper: ZooKeeper, job: JobFile, bundle: Bundle, change: Update) -
     written = zookeeper.update_job(job.config.job_name, changed)
     if written is None:
         raise BadConfiguration(f"{job.config.job_name} was deleted meanwhile")
-    _forget_code(zookeeper, before, written)
+    forget_code(zookeeper, before, written)
     return written
-
-
-def _forget_code(zookeeper: ZooKeeper, before: JobRecord, after: JobRecord) -> None:
-    """Remove the bundles that were kept for a revision which nobody can return to any more."""
-    dropped = dropped_code(before, after)
-    if not dropped:
-        return
-    others = [zookeeper.job(each) for each in zookeeper.jobs()]
-    used = {
-        each.code for record in others if record is not None for each in (record.definition, *record.former)
-    }
-    for each in sorted(dropped - used):
-        zookeeper.delete_code(each)
 
 
 def _rollback(arguments: argparse.Namespace) -> int:
@@ -182,7 +171,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
         written = zookeeper.update_job(arguments.job, changed)
         if written is None:
             raise BadConfiguration(f"{arguments.job} was deleted meanwhile")
-        _forget_code(zookeeper, before, written)
+        forget_code(zookeeper, before, written)
         status = _wait(arguments, client, written, progress)
         if status is not None:
             progress.say(f"{arguments.job} runs as revision {old} did")
@@ -216,6 +205,11 @@ def _running(name: str, zookeeper: ZooKeeper) -> JobRecord:
         )
     if not record.is_wanted or zookeeper.cell(1) is None:
         raise BadConfiguration(f"{name} does not run; `standfast submit` starts it as its file says")
+    status = zookeeper.status(name)
+    if status is not None and status.state == JobState.FAILED:
+        raise BadConfiguration(
+            f"{name} has failed ({'; '.join(status.reasons)}); `standfast submit` starts it as its file says"
+        )
     return record
 
 

@@ -20,6 +20,7 @@ from appmaster import growth
 from appmaster.adapters.kafka import Topics, check_changelog, now_ms
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import application, yarn
+from appmaster.cli.code import bundle_of, forget_code
 from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.observe import tasks_table
 from appmaster.cli.output import Progress, print_json
@@ -29,7 +30,7 @@ from appmaster.records import CellRecord, JobRecord
 from appmaster.revising import asked_of, refuse_another_run
 from embedded import jars
 from standby import naming
-from standby.bundles import MOST_BYTES, Bundle, pack
+from standby.bundles import Bundle
 from standby.config import kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
@@ -159,7 +160,11 @@ def start(
         if bundle is not None:
             # Before the definition that names it: hosts that come late and later revisions fetch the same.
             zookeeper.put_code(bundle.digest, bundle.data)
-        zookeeper.put_job(JobRecord(definition))
+        former_record = zookeeper.job(definition.name)
+        record = JobRecord(definition)
+        zookeeper.put_job(record)
+        if former_record is not None:
+            forget_code(zookeeper, former_record, record)
         progress.say("submitting to YARN")
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
             connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
@@ -173,15 +178,6 @@ def start(
         raise
     zookeeper.put_cell(1, CellRecord(application_id, claim.submitted_ms, claim.submitter))
     return application_id
-
-
-def bundle_of(code: Path) -> Bundle | None:
-    """Return the job's modules as they go to ZooKeeper; None when they are too large for it.
-
-    Containers then run what YARN ships with the application, and the code of the running job cannot change.
-    """
-    size = sum(each.stat().st_size for each in code.rglob("*") if each.is_file())
-    return pack(code) if size < MOST_BYTES else None
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:

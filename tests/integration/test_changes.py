@@ -159,10 +159,11 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
         assert set(handover["tasks"]) == {"0", "2"}
         for task, times in handover["tasks"].items():
             gap = times["first_commit_ms"] - times["detected_ms"]
-            print(f"task {task}: planned hand-over, gap {gap} ms")
+            steps = {step: at - times["detected_ms"] for step, at in times.items() if at is not None}
+            print(f"task {task}: planned hand-over, gap {gap} ms: {steps}")
             assert 0 <= gap < 5_000
         assert "is active already" in job.standfast("failover", JOB, "0", "--to", str(standby.copy), status=1)
-        said = job.standfast("failover", JOB, "--processor", "0")
+        said = job.standfast("failover", JOB, "--container", str(standby.container))
         assert "task 0: gap" in said
         assert "task 2: gap" in said
     assert {task: each[1:] for task, each in actives(job).items()} == {

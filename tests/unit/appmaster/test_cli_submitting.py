@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from appmaster.adapters.kafka import Topics
+from appmaster.cli.code import bundle_of
 from appmaster.cli.jobfile import JobFile, load
-from appmaster.cli.submit import bundle_of, check_topics, check_yarn, define
+from appmaster.cli.submit import check_topics, check_yarn, define
 from appmaster.config import cluster
 from appmaster.records import JobRecord
 from standby.bundles import MOST_BYTES
