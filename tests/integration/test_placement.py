@@ -45,10 +45,6 @@ def copies(job: FlightsJob, partition: int) -> tuple[str, str]:
     return active.container, standby.container
 
 
-def kinds(job: FlightsJob, since_ms: int) -> set[str]:
-    return {each.kind for each in job.events(since_ms)}
-
-
 def placing(job: FlightsJob) -> set[tuple[int, int, str | None]]:
     return {
         (each.partition, copy.copy, copy.container) for each in job.status.tasks for copy in each.replicas
@@ -83,7 +79,7 @@ def test_a_grant_that_nobody_needs_any_more_goes_back(
     job.wait_for_events(is_given_back, begun, "request cancelled or container released as surplus")
     job.assert_no_container_too_many()
     assert placing(job) == before, "nobody was moved"
-    assert "failover_started" not in kinds(job, begun)
+    assert "failover_started" not in job.kinds(begun)
 
 
 def test_active_and_standby_that_die_together_come_back_from_their_disks(job: FlightsJob) -> None:

@@ -18,7 +18,8 @@ from appmaster.planning.view import ClusterView
 from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports
-from tests.integration.flights_job import PATIENCE_SECONDS, FlightsJob, deployed
+from tests.integration.flights_job import FlightsJob, deployed
+from tests.integration.running import PATIENCE_SECONDS
 from tests.monitoring_files import FOLDER, expressions
 from tests.prometheus import Prometheus, tool
 

@@ -109,7 +109,7 @@ def assert_steps(events: list[Event], active: Replica, standby: Replica, failove
         each for each in events if each.kind == "container_lost" and each.container == active.container
     ]
     asked = of_kind(events, "container_requested", place=place, kind="preferred")[0]
-    expired = of_kind(events, "request_cancelled", place=place, kind="preferred", outcome="expired")[0]
+    given_up = of_kind(events, "request_cancelled", place=place, kind="preferred")[0]
     (displaced,) = of_kind(events, "decided_displace", processor=processor)
     reserved = of_kind(events, "container_requested", place=place, kind="reservation")[0]
     stopped = of_kind(events, "standby_stopped", processor=processor)[0]
@@ -122,8 +122,10 @@ def assert_steps(events: list[Event], active: Replica, standby: Replica, failove
     assert asked.host == active.host
     assert reserved.host == registered.host == standby.host
     assert displaced.at_ms - lost.at_ms >= SAMEHOST_TIMEOUT_MS
-    order = [lost, asked, expired, displaced, reserved, failover, again]
+    order = [lost, asked, displaced, reserved, failover, again]
     assert sorted(order, key=events.index) == order
     assert max(events.index(stopped), events.index(registered)) < events.index(failover)
     assert events.index(displaced) < events.index(stopped)
+    assert given_up.host == active.host
+    assert events.index(given_up) < events.index(failover)
     assert again.host != standby.host

@@ -1,0 +1,189 @@
+"""The counting job under any name and with any topics, and what its output and state have to be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from appmaster.client import ClusterClient
+from demo.events import EventLog
+from demo.scenario import ROOT
+from demo.standing import Status, parse
+from demo.topics import Stamped, read_committed
+from embedded.cluster import LocalCluster
+from standby import naming
+from standby.errors import StandfastError
+from standby.replica.keys import split
+from tests.integration.running import PATIENCE_SECONDS, RunningJob
+
+_CODE = Path(__file__).with_name("counting_job.py")
+_LOOK_SECONDS = 0.1
+
+#: Key and value of an input record.
+Pair = tuple[bytes, bytes]
+
+
+class CountingJob(RunningJob):
+    """One job with topics of its own: ``topic`` → ``topic-out``, and ``topic-dead`` for dead letters."""
+
+    def __init__(
+        self, cluster: LocalCluster, directory: Path, name: str, topic: str, partitions: int, **settings: str
+    ) -> None:
+        super().__init__(cluster, name)
+        self.topic = topic
+        self.partitions = partitions
+        self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
+        """What was produced and is to be counted."""
+        self._open = ExitStack()
+        self._file = directory / "job.yaml"
+        directory.mkdir()
+        shutil.copy(_CODE, directory)
+        config = {
+            "job.name": name,
+            "job.modules": [_CODE.name],
+            "job.hotstandby.enabled": True,
+            "job.state.dir": str(cluster.directory / "state"),
+            "task.inputs": topic,
+            "task.outputs": f"{topic}-out",
+            "task.step": f"{_CODE.stem}:step",
+            "task.feed": "plain",
+            "cluster-manager.container.memory.mb": 256,
+            "yarn.am.container.memory.mb": 256,
+            **settings,
+        }
+        self._file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+        client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
+        topics = [NewTopic(f"{topic}{end}", partitions, 1) for end in ("", "-out", "-dead")]
+        for future in client.create_topics(topics, operation_timeout=30).values():
+            future.result()
+        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(name))
+        self._client: ClusterClient | None = None
+
+    @property
+    def log(self) -> EventLog:
+        """The cluster's event log."""
+        return self._log
+
+    def submit(self) -> subprocess.Popen[str]:
+        """Begin to submit; returns the command, which ends when every replica is deployed."""
+        self._log.start()
+        self._open.callback(self._log.stop)
+        return subprocess.Popen(
+            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self._file)],
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """Delete the job, wherever it is, and look no more."""
+        try:
+            self.standfast("delete", self.name)
+        finally:
+            self._open.close()
+
+    @property
+    def client(self) -> ClusterClient:
+        """Who asks the leader."""
+        if self._client is None:
+            skein = Path(self.cluster.environment()["SKEIN_CONFIG"])
+            client = ClusterClient(self.name, self.cluster.zookeeper_connect, skein)
+            self._client = self._open.enter_context(client)
+        return self._client
+
+    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+        """Return the first status, seen from now on, that meets the condition."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                status = parse(self.client.status())
+            except StandfastError:
+                status = Status()
+            if status.jobs and condition(status):
+                return status
+            assert time.monotonic() < deadline, f"{what} did not come\n{self.story()}"
+            time.sleep(_LOOK_SECONDS)
+
+    def produce(self, partition: int, pairs: Iterable[Pair], *, counts: bool = True) -> None:
+        """Write records to a partition and wait for the broker; those that do not count are to be left out."""
+        pairs = list(pairs)
+        producer = Producer({"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True})
+        for key, value in pairs:
+            producer.produce(self.topic, value, key, partition)
+        assert producer.flush(30) == 0
+        if counts:
+            self.taken[partition] += pairs
+
+    def dead_letters(self) -> list[Stamped]:
+        """Return every committed record of the topic of dead letters."""
+        return list(read_committed(self.cluster.kafka_bootstrap, f"{self.topic}-dead"))
+
+    def assert_exact(self, partitions: Iterable[int] | None = None) -> None:
+        """Fail unless, once their input is committed as processed, outputs and state of tasks are exact."""
+        tasks = set(range(self.partitions) if partitions is None else partitions)
+        self._wait_until_processed(tasks)
+        run, bootstrap = self.run_id, self.cluster.kafka_bootstrap
+        counts: Counter[bytes] = Counter()
+        owed: dict[bytes, list[bytes]] = {}
+        for task in tasks:
+            for key, value in self.taken[task]:
+                counts[key] += 1
+                owed.setdefault(key, []).append(b"%d %s" % (counts[key], value))
+        others = {key for task in range(self.partitions) if task not in tasks for key, _ in self.taken[task]}
+        seen: dict[bytes, list[bytes]] = {}
+        for record in read_committed(bootstrap, f"{self.topic}-out"):
+            if record.key not in others:
+                seen.setdefault(record.key, []).append(record.value or b"")
+        assert seen == owed
+        changelog = naming.changelog_topic(self.name, self.name, "main", run)
+        state = {split(each.key)[1]: each.value for each in read_committed(bootstrap, changelog)}
+        found = {key: value for key, value in state.items() if key not in others and value is not None}
+        assert found == {key: b"%d" % count for key, count in counts.items()}
+
+    def _wait_until_processed(self, tasks: set[int]) -> None:
+        group = naming.consumer_group(self.name, self.name, "main", self.run_id)
+        consumer = Consumer({"bootstrap.servers": self.cluster.kafka_bootstrap, "group.id": group})
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        asked = [TopicPartition(self.topic, task) for task in sorted(tasks)]
+        try:
+            ends = {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked}
+            while True:
+                done = {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+                if done == ends:
+                    return
+                assert time.monotonic() < deadline, f"processed up to {done} of {ends}\n{self.story()}"
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def submitted(*jobs: CountingJob) -> Iterator[None]:
+    """Deploy jobs side by side; delete them after the block."""
+    with ExitStack() as stack:
+        commands = []
+        for job in jobs:
+            commands.append(job.submit())
+            stack.callback(job.close)
+        # All are waited for before any is judged: none may be left behind.
+        said = [command.communicate(timeout=180)[0] for command in commands]
+        assert all(command.returncode == 0 for command in commands), "\n".join(said)
+        yield
+
+
+def some(count: int, keys: int, begin: int = 0) -> list[Pair]:
+    """Return so many records, the keys in turn."""
+    return [(b"key %d" % (number % keys), b"value %d" % number) for number in range(begin, begin + count)]

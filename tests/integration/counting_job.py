@@ -1,0 +1,16 @@
+"""A job that counts the records of each key. A test copies this file beside a job file of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def step(rows: Any, state: Any, out: Any) -> None:
+    """Emit each record with its number among those of its key; refuse one that is ``poison``."""
+    counts = state["default"]
+    for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        if value == b"poison":
+            raise ValueError("a poisoned record")
+        number = int(counts.get(key) or b"0") + 1
+        counts.put(key, b"%d" % number)
+        out.emit(key, b"%d %s" % (number, value))

@@ -1,0 +1,166 @@
+"""A job that runs on the shared cluster: its event log, its containers, the command line. For tests to build on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from demo.events import Event, EventLog
+from demo.scenario import ROOT
+from demo.standing import Replica, Status
+from embedded.cluster import LocalCluster
+
+#: A test that takes longer to see something has failed.
+PATIENCE_SECONDS = 60.0
+
+_LOOK_SECONDS = 0.2
+
+
+class RunningJob(ABC):
+    """A deployed job of a cluster of its own, which has the job's name."""
+
+    def __init__(self, cluster: LocalCluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    @property
+    @abstractmethod
+    def log(self) -> EventLog:
+        """The cluster's event log."""
+
+    @abstractmethod
+    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+        """Return the first status, seen from now on, that meets the condition."""
+
+    @property
+    def status(self) -> Status:
+        """The leader's present status."""
+        return self.wait(lambda _: True)
+
+    @property
+    def run_id(self) -> str:
+        """The job's run id."""
+        return next(job.run for job in self.status.jobs if job.name == self.name)
+
+    # ---- what has happened ----
+
+    def events(self, since_ms: int = 0) -> list[Event]:
+        """Return the event log from ``since_ms`` (Unix) on."""
+        return [each for each in self.log.events if each.at_ms >= since_ms]
+
+    def kinds(self, since_ms: int = 0) -> set[str]:
+        """Return the kinds of events since a time."""
+        return {each.kind for each in self.events(since_ms)}
+
+    def wait_for_event(self, kind: str, since_ms: int, **fields: object) -> Event:
+        """Return the first event of a kind, since a time, with the given fields."""
+
+        def is_it(event: Event) -> bool:
+            return event.kind == kind and all(getattr(event, name) == value for name, value in fields.items())
+
+        return self.wait_for_events(is_it, since_ms, f"{kind} {fields or ''}")[0]
+
+    def wait_for_events(
+        self, is_one: Callable[[Event], bool], since_ms: int, what: str, least: int = 1
+    ) -> list[Event]:
+        """Return the events of a sort, since a time, as soon as there are ``least`` of them."""
+
+        def matching(events: Iterable[Event]) -> list[Event]:
+            return [each for each in events if each.at_ms >= since_ms and is_one(each)]
+
+        self.log.wait_for(lambda events: len(matching(events)) >= least, PATIENCE_SECONDS)
+        found = matching(self.log.events)
+        assert len(found) >= least, (
+            f"{len(found)} of {least} {what} within {PATIENCE_SECONDS:.0f} s\n{self.story(since_ms)}"
+        )
+        return found
+
+    def story(self, since_ms: int = 0) -> str:
+        """Return the event log from ``since_ms`` (Unix) on, a line an event, for whoever reads of a failure."""
+        events = [each for each in self.events(since_ms) if each.kind != "job_status"]
+        begun = since_ms or (events[0].at_ms if events else 0)
+        return "\n".join(f"{each.at_ms - begun:>8} {each.text} {dict(each.data or {})}" for each in events)
+
+    def scrape(self) -> str:
+        """Return the leader's metrics, as Prometheus gets them."""
+        leader = self.ask("status", self.name)["leader"]
+        with urllib.request.urlopen(
+            f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=5
+        ) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    # ---- containers and hosts ----
+
+    def replica(self, partition: int, *, active: bool) -> Replica:
+        """Return the active, or the first standby, of a task."""
+        task = next(each for each in self.status.tasks if each.partition == partition)
+        return next(each for each in task.replicas if (each.copy == task.active) == active)
+
+    def send(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to every process of a replica's container."""
+        assert replica.container is not None, f"copy {replica.copy} is nowhere"
+        self.send_to(replica.container, number, replica.pid)
+
+    def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
+        """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
+        found = [each for each in self.cluster.container_processes() if each.container_id == container]
+        assert found, f"{container} has no process"
+        for each in sorted(found, key=lambda each: each.pid != first):
+            each.send(number)
+
+    @contextmanager
+    def lost_host(self, host: str, *, silent: bool = False) -> Iterator[None]:
+        """Let a host die for the time of the block; after it, it runs again."""
+        self.cluster.kill_host(host, silent=silent)
+        try:
+            yield
+        finally:
+            self.cluster.start_host(host)
+
+    def assert_no_container_too_many(self) -> None:
+        """Fail unless all containers on YARN's hosts are known to the leader; its own is the application's first."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            known = {each.container for each in self.status.containers}
+            application = next(iter(known)).rsplit("_", 1)[0]
+            running = {
+                each.container_id
+                for each in self.cluster.container_processes()
+                if each.container_id.startswith(application)
+            }
+            others = {each for each in running - known if not each.endswith("_000001")}
+            if not others and known <= running:
+                return
+            assert time.monotonic() < deadline, (
+                f"{sorted(others)} are too many, {sorted(known - running)} missing"
+            )
+            time.sleep(_LOOK_SECONDS)
+
+    # ---- the command line ----
+
+    def standfast(self, *arguments: str, status: int | None = 0) -> str:
+        """Run the command line; return what it prints, after checking its exit status."""
+        done = subprocess.run(
+            [sys.executable, "-m", "appmaster.cli.main", *arguments],
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def ask(self, *arguments: str) -> Any:
+        """Return what a command prints as JSON."""
+        return json.loads(self.standfast(*arguments, "--json"))
