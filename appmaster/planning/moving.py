@@ -45,6 +45,9 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
     record = cohort.record
     if record.displaced is not None or record.moving or record.active is None:
         return None
+    stopped = _renumbered(turn, cohorts, cohort)
+    if stopped is not None:
+        return stopped
     for copy in cohort.copies:
         holder = turn.holder(cohort, copy)
         if holder is None or holder.presence is not Presence.LIVE:
@@ -58,7 +61,8 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
             if copy == record.active and _others(turn, cohort):
                 continue  # both would need the one directory: a standby takes over first
             if copy == record.active:
-                return _stopping(turn, cohort, copy, holder.host)
+                reason = move_reason(turn, cohorts, cohort, copy, holder)
+                return _stopping(turn, cohort, copy, f"{reason}, on {holder.host}")
             # The two would need one directory: it is closed here before it is opened there.
             return dropping(turn, cohort, copy, f"its tasks belong in {target.id} on the same host")
         reason = move_reason(turn, cohorts, cohort, copy, holder)
@@ -129,16 +133,32 @@ def _make_way(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords 
     return None
 
 
-def _stopping(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
+def _stopping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecords | None:
     """Return the stop of an only copy that is started again on its own host: no other may be had."""
 
     def edit(record: TaskRecord) -> TaskRecord:
         # It stays the active, and a member of its in-sync set: nobody else has its state.
         return replace(turn.dropped(cohort, record, copy), in_sync=record.in_sync)
 
-    return turn.decide(
-        cohort, Kind.DROP, f"its only copy is started again on {host} with another revision", edit, copy=copy
-    )
+    return turn.decide(cohort, Kind.DROP, f"its only copy is started again: {reason}", edit, copy=copy)
+
+
+def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
+    """Return the stop of an only copy that the model has no place for, when its tasks' container is on its host.
+
+    It cannot be filled there beside itself, and nobody is there to take over meanwhile.
+    """
+    active = cohort.record.active
+    holder = turn.holder(cohort, active) if active is not None else None
+    if active is None or active in cohort.copies or holder is None:
+        return None
+    if any(turn.holder(cohort, copy) is not None for copy in cohort.record.placed if copy != active):
+        return None
+    for copy in cohort.copies:
+        home = turn.home(cohorts, SlotId(cohort.processor, copy))
+        if home is not None and home.presence is Presence.LIVE and home.host == holder.host:
+            return _stopping(turn, cohort, active, f"its tasks belong in {home.id} on the same host")
+    return None
 
 
 def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:

@@ -9,7 +9,7 @@ from appmaster.planning.failover import poison, reservation
 from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.moving import move_reason
 from appmaster.planning.turn import Cohort, Turn, is_current
-from appmaster.planning.upgrade import crowding, spare_hosts
+from appmaster.planning.upgrade import extra_containers
 from appmaster.planning.view import (
     Job,
     Presence,
@@ -164,9 +164,7 @@ def _berths(turn: Turn, job: Job) -> Iterator[Need]:
         and not (each.presence is Presence.LIVE and not is_current(job, each) and view.is_free(each))
     ]
     asked = [each.place for each in view.requests.values() if job_of(each.place) == job.name]
-    # Where two share a host that the copies need for themselves, another is asked for before one is given up.
-    extra = 1 if crowding(turn, job) and spare_hosts(turn, job) else 0
-    missing = job.model.containers + extra - len(held) - len(asked)
+    missing = job.model.containers + extra_containers(turn, job) - len(held) - len(asked)
     if missing <= 0 and not asked:
         return
     used = {each.place for each in held} | set(asked)

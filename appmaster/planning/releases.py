@@ -16,7 +16,7 @@ from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.needs import Need
 from appmaster.planning.orders import is_told
 from appmaster.planning.turn import Turn, is_current
-from appmaster.planning.upgrade import crowding
+from appmaster.planning.upgrade import crowding, extra_containers
 from appmaster.planning.view import (
     Container,
     Job,
@@ -136,7 +136,7 @@ def _surplus_of_mixed(turn: Turn, job: Job, container: Container) -> tuple[Outco
         if (owner := turn.view.job_of(each)) is not None and owner.name == job.name
     ]
     crowded = crowding(turn, job)
-    if len(serving) > job.model.containers + (1 if crowded else 0):
+    if len(serving) > job.model.containers + extra_containers(turn, job):
         return Outcome.SURPLUS, "surplus: the job has containers enough"
     if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"

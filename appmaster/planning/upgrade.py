@@ -84,7 +84,12 @@ def too_many(turn: Turn, job: Job) -> Container | None:
         on_host[each.host] = on_host.get(each.host, 0) + 1
     return min(
         serving,
-        key=lambda each: (-on_host[each.host], len(turn.view.assigned.get(each.id, ())), each.id),
+        key=lambda each: (
+            is_current(job, each),
+            -on_host[each.host],
+            len(turn.view.assigned.get(each.id, ())),
+            each.id,
+        ),
     )
 
 
@@ -99,6 +104,16 @@ def crowding(turn: Turn, job: Job) -> list[Container]:
     if len(by_host) >= job.model.copies:
         return []
     return [each for shared in by_host.values() if len(shared) > 1 for each in shared]
+
+
+def extra_containers(turn: Turn, job: Job) -> int:
+    """Return how many containers a mixed job is to have for a while beyond what it asks for.
+
+    Where two share a host that the copies need for themselves, another comes before one is given up; and a job
+    without standbys has to be filled elsewhere before its container is started anew.
+    """
+    is_crowded = bool(crowding(turn, job)) and bool(spare_hosts(turn, job))
+    return int(is_crowded or (job.model.copies == 1 and bool(outdated(turn, job))))
 
 
 def spare_hosts(turn: Turn, job: Job) -> list[str]:
