@@ -250,6 +250,22 @@ def test_revision_is_recorded_with_the_decision_that_first_makes_it_active() -> 
 
 # ---- policy restart (SEP-23, part 3; acceptance A10) ----
 
+
+def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> None:
+    """Seen on a real cluster: Skein lost one for any host, and an active was missing for ever."""
+    cluster = deployed(hosts=("h1", "h2"))
+    standby = next(
+        each for each in cluster.processes.values() if each.container not in actives(cluster).values()
+    )
+    cluster.grants_nothing = True
+    cluster.kill(standby.skein_id)
+    while not any(each.kind == "container_requested" and each.host is None for each in cluster.news):
+        cluster.run(100)
+    cluster.waiting.clear()
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+
+
 RESTART = Policy(restarts=True)
 
 
@@ -431,11 +447,9 @@ def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_
         cluster.run(40_000)
     settles(cluster)
     for _ in range(8):
-        if (
-            cluster.view.jobs["job"]
-            .model.processors[cluster.view.processor_of(TaskId("job", "main", 0))]
-            .parked
-        ):  # type: ignore[index]
+        processor = cluster.view.processor_of(TaskId("job", "main", 0))
+        assert processor is not None
+        if cluster.view.jobs["job"].model.processors[processor].parked:
             break
         cluster.kill(cluster.active_process(0).skein_id)
         cluster.run(3_000)
