@@ -92,6 +92,8 @@ def _is_over(turn: Turn, request: Request, needed: Mapping[Place, Need]) -> tupl
         limit = max(limit, job.policy.samehost_timeout_ms)
     if request.state is RequestState.WAITING and request.host is not None and waited > limit:
         return Outcome.EXPIRED, f"host {request.host} gave no container in {waited} ms", request.host
+    if request.state is RequestState.WAITING and request.host is None and waited > job.policy.any_timeout_ms:
+        return Outcome.EXPIRED, f"no host gave a container in {waited} ms", ""
     if request.state is RequestState.GRANTED and waited > job.policy.launch_timeout_ms:
         return Outcome.EXPIRED, f"its container did not register in {waited} ms", request.host or ""
     if request.host is not None and request.host in view.excluded:

@@ -61,6 +61,14 @@ WAITS: Final[tuple[Wait, ...]] = (
         ("request_granted", "request_cancelled"),
     ),
     Wait(
+        "a container on any host",
+        "any_timeout_ms",
+        "it is granted",
+        "the request is cancelled and made anew, in turn with named ones: Skein loses one now and then, when "
+        "others were cancelled at the moment of their grant",
+        ("request_granted", "request_cancelled"),
+    ),
+    Wait(
         "a host that let a request expire, failed a launch, or fell silent",
         "avoid_host_ms",
         "it may be asked again",
