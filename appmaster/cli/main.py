@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +60,8 @@ def version() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the command in ``argv`` (default: the process's own arguments); return its exit status."""
     arguments = build_parser().parse_args(argv)
+    # It warns at each attempt to connect; the one error that the command ends with says all of it.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
