@@ -1,9 +1,14 @@
-"""How long a failure keeps output away: ``python -m benchmarks.failover --kills 10 --kind process``.
+"""How long a failure keeps output away: ``python -m benchmarks.failover --policy promote --kind both --kills 10``.
 
 One embedded cluster, one job, a steady stream; actives' processes are killed (``process``), actives' hosts
-fall silent and come back (``host``), or both in turn. After each, every replica is in sync and warm again
-before the next. Writes a JSON file with every failover, median and maximum of each step, and whether the
-outputs and the state were exact in the end.
+fall silent and come back (``host``), both in turn, or the active role is handed over as planned
+(``handover``: nothing dies). After each, every replica is in sync and warm again before the next. Writes a
+JSON file with every failover, median and maximum of each step and of each phase between two steps, and
+whether the outputs and the state were exact in the end. One command each for what is to be known:
+
+    python -m benchmarks.failover --policy promote --kind both
+    python -m benchmarks.failover --policy restart --kind both
+    python -m benchmarks.failover --kind handover
 """
 
 from __future__ import annotations
@@ -19,11 +24,12 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from demo.command import ROOT
 from demo.interrupt import Interrupted, Interrupts
 from demo.own_cluster import cluster_of_our_own
-from demo.report import summary
+from demo.report import phase_summary, summary
 from demo.run import assemble
-from demo.scenario import ROOT, Scenario, Shape, now_ms
+from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
@@ -43,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.failover", description=__doc__.partition("\n\n")[0]
     )
     parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
-    parser.add_argument("--kind", choices=("process", "host", "both"), default="process")
+    parser.add_argument("--kind", choices=("process", "host", "handover", "both"), default="process")
+    parser.add_argument("--policy", choices=("promote", "restart"), default="promote")
     parser.add_argument(
         "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
     )
@@ -66,15 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return error.exit_status
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    for kind, spread in result["summary"].items():
-        print(f"{kind}: {json.dumps(spread, indent=2)}")
+    for kind in result["summary"]:
+        print(f"{kind}, {arguments.policy}, ms: {json.dumps(result['summary'][kind], indent=2)}")
+        print(f"{kind}, {arguments.policy}, ms a phase: {json.dumps(result['phases'][kind], indent=2)}")
     print(arguments.output)
     return 0 if result["exact"] and result["replicas_restored"] else 1
 
 
 def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
-    settings = dict(text.split("=", 1) for text in arguments.set)
+    chosen = dict(text.split("=", 1) for text in arguments.set)
+    settings = {"job.hotstandby.failover": arguments.policy, **chosen}
     load_before = os.getloadavg()[0]
     shape = Shape(partitions=arguments.partitions)
     with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
@@ -92,7 +101,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
                 for kind in kinds:
                     _flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
-                    _lose(kind, scenario, cluster)
+                    _disturb(kind, scenario, cluster)
             _flow(arguments.steady_seconds, traffic)
             steady_to = now_ms()
         finally:
@@ -105,15 +114,18 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
         )
         violations = len(scenario.watch.same_host_violations)
     failovers = report.pop("failovers")
+    by_kind = {kind: [each for each in failovers if each["kind"] == kind] for kind in kinds}
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "policy": arguments.policy,
         "kind": arguments.kind,
         "kills": arguments.kills,
         "rate": arguments.rate,
         "tasks": arguments.partitions,
         "settings": settings,
         "submit_seconds": round(submit_seconds, 1),
-        "summary": {kind: summary([each for each in failovers if each["kind"] == kind]) for kind in kinds},
+        "summary": {kind: summary(each) for kind, each in by_kind.items()},
+        "phases": {kind: phase_summary(each) for kind, each in by_kind.items()},
         "exact": verification.is_exact and verification.records_in == traffic.count,
         "findings": verification.findings(),
         **report,
@@ -124,9 +136,11 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
     }
 
 
-def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
+def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
     if kind == "process":
         failover = scenario.kill_process()
+    elif kind == "handover":
+        failover = scenario.hand_over()
     else:
         failover, host = scenario.lose_host()
         cluster.start_host(host)

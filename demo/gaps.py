@@ -1,10 +1,10 @@
-"""How long a failure kept output away, from the broker's clock on the records alone. Pure."""
+"""How long a failure, or a hand-over, kept output away, from the broker's clock on the records alone. Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 #: Partition → the LogAppendTime of each output record of its task, Unix milliseconds, ascending.
@@ -13,7 +13,7 @@ Appends = Mapping[int, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A failure that was caused, and how long its traces may show; Unix milliseconds."""
+    """A failure or hand-over that was caused, and how long its traces may show; Unix milliseconds."""
 
     tasks: tuple[int, ...]
     """Partitions whose actives it took."""
@@ -25,6 +25,8 @@ class Disturbance:
     """When every replica was in sync again."""
     settled_ms: int
     """When the new standbys were warm too, and took no more than their everyday share of the machine."""
+    fenced_ms: Mapping[int, int] = field(default_factory=dict)
+    """Hand-overs: partition → when the former active was fenced, in place of ``done_ms``: it works until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def gaps(disturbance: Disturbance, appends: Appends) -> tuple[Gap, ...]:
     found = []
     for partition in disturbance.tasks:
         times = appends.get(partition, ())
-        after = bisect_right(times, disturbance.done_ms)
+        after = bisect_right(times, disturbance.fenced_ms.get(partition, disturbance.done_ms))
         if 0 < after < len(times):
             found.append(Gap(partition, times[after - 1], times[after]))
     return tuple(sorted(found, key=lambda gap: -gap.length_ms))

@@ -16,10 +16,10 @@ STEPS: Final = ("detected", "recorded", "ordered", "fenced", "drained", "active"
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One failure that was caused, and what came of it."""
+    """One failure or hand-over that was caused, and what came of it."""
 
     kind: str
-    """``process`` or ``host``."""
+    """``process``, ``host`` or ``handover``."""
     victim: str
     """The container or the host."""
     disturbance: Disturbance
@@ -28,11 +28,16 @@ class Failover:
     is_restored: bool
 
 
-def step_times(events: Iterable[Event], since_ms: int) -> dict[int, dict[str, int]]:
-    """Return partition → step → Unix milliseconds of the failovers that were detected after ``since_ms``."""
+def step_times(
+    events: Iterable[Event], since_ms: int, kind: str = "failover_finished"
+) -> dict[int, dict[str, int]]:
+    """Return partition → step → Unix milliseconds of the failovers that were detected after ``since_ms``.
+
+    With the kind ``handover_finished``: of the hand-overs that were decided then.
+    """
     found: dict[int, dict[str, int]] = {}
     for event in events:
-        if event.kind != "failover_finished" or event.data is None:
+        if event.kind != kind or event.data is None:
             continue
         for partition, times in event.data.get("tasks", {}).items():
             steps = {
@@ -44,7 +49,7 @@ def step_times(events: Iterable[Event], since_ms: int) -> dict[int, dict[str, in
 
 
 def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[int, int]) -> dict[str, Any]:
-    """Return the failover as it stands in the report; times in milliseconds since the failure.
+    """Return the failover as it stands in the report; times in milliseconds since the failure, or the decision.
 
     The single figures are those of the task that waited longest, ``per_task`` has all. ``gaps`` are those
     of `demo.gaps.gaps`, longest first; ``undisturbed_ms`` tells the longest interval without a failure.
@@ -55,9 +60,11 @@ def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[in
     def of_task(partition: int) -> dict[str, Any]:
         gap = by_partition.get(partition)
         steps = failover.steps.get(partition, {})
+        times = {f"{step}_ms": steps[step] - begun if step in steps else None for step in STEPS}
+        times["first_output_ms"] = gap.first_ms - begun if gap is not None else None
         return {
-            **{f"{step}_ms": steps[step] - begun if step in steps else None for step in STEPS},
-            "first_output_ms": gap.first_ms - begun if gap is not None else None,
+            **times,
+            "phases_ms": phases(times),
             "gap_ms": gap.length_ms if gap is not None else None,
             "longest_gap_without_failure_ms": undisturbed_ms.get(partition),
         }
@@ -75,6 +82,22 @@ def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[in
         "warm_ms": failover.disturbance.settled_ms - begun if failover.is_restored else None,
         "per_task": {str(partition): of_task(partition) for partition in tasks},
     }
+
+
+def phases(times: Mapping[str, int | None]) -> dict[str, int]:
+    """Return how long each phase took, milliseconds; ``times`` are those of its ends, since the failure.
+
+    A phase without a time counts with the next one. The first commit comes with the first output and is no
+    phase of its own.
+    """
+    found: dict[str, int] = {}
+    before = 0
+    for name in (*STEPS[:-1], "first_output"):
+        at = times.get(f"{name}_ms")
+        if at is not None:
+            found[name] = at - before
+            before = at
+    return found
 
 
 def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
@@ -106,13 +129,24 @@ def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | int | None]]:
+#: Median, minimum and maximum of some times, and how many there were.
+Spread = dict[str, float | int | None]
+
+
+def summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, Spread]:
     """Return median, minimum and maximum of each time of ``failovers``, as `describe` gives them."""
     names = [*(f"{step}_ms" for step in STEPS), "first_output_ms", "gap_ms", "restored_ms", "warm_ms"]
     return {name: _spread([each[name] for each in failovers if each.get(name) is not None]) for name in names}
 
 
-def _spread(values: Sequence[int]) -> dict[str, float | int | None]:
+def phase_summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, Spread]:
+    """Return median, minimum and maximum of how long each phase took, as `describe` gives them."""
+    every = [each["phases_ms"] for each in failovers]
+    names = [name for name in (*STEPS, "first_output") if any(name in each for each in every)]
+    return {name: _spread([each[name] for each in every if name in each]) for name in names}
+
+
+def _spread(values: Sequence[int]) -> Spread:
     if not values:
         return {"count": 0, "median": None, "minimum": None, "maximum": None}
     return {

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from demo.command import ROOT
 from demo.gaps import gaps, longest_undisturbed_ms
 from demo.picture import Timeline, draw
 from demo.report import Failover, describe, faults
-from demo.scenario import ROOT, Scenario, Shape, now_ms
+from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.verification import Verification

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from appmaster.client import ClusterClient
+from demo.command import ROOT, standfast
 from demo.events import EventLog
 from demo.gaps import Disturbance
 from demo.report import Failover, step_times
@@ -29,7 +27,6 @@ from examples.flights.replay import INPUT_TOPIC, create_topics
 from standby import naming
 from standby.errors import Unavailable
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
 JOB: Final = "flights"
 STAGE: Final = "main"
@@ -41,9 +38,6 @@ RESTORE_SECONDS: Final = 240.0
 #: How long a new standby may take until its JVM has loaded and compiled what a promotion needs.
 WARM_SECONDS: Final = 90.0
 _DRAIN_SECONDS: Final = 180.0
-_SUBMIT_SECONDS: Final = 300.0
-#: How long a command that was interrupted may take to end by itself.
-_INTERRUPTED_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -87,6 +81,7 @@ class Scenario:
         self._environment = cluster.environment()
         self._open = ExitStack()
         self._watch: Watch | None = None
+        self._client: ClusterClient | None = None
         self._log: EventLog | None = None
         self._run_id = ""
         self.failovers: list[Failover] = []
@@ -104,6 +99,12 @@ class Scenario:
         """Return what watches the job; there is none before `submit`."""
         assert self._watch is not None
         return self._watch
+
+    @property
+    def client(self) -> ClusterClient:
+        """Return who asks the leader; there is none before `submit`."""
+        assert self._client is not None
+        return self._client
 
     @property
     def log(self) -> EventLog:
@@ -124,10 +125,14 @@ class Scenario:
         pairs = (part for name, value in self._settings.items() for part in ("--set", f"{name}={value}"))
         self._standfast("submit", str(JOB_FILE), *pairs)
         took = time.monotonic() - begin
-        client = self._open.enter_context(
-            ClusterClient(JOB, self.cluster.zookeeper_connect, Path(self._environment["SKEIN_CONFIG"]))
+        # One for the watch, on its thread, and one for whoever asks for something.
+        self._client, watching = (
+            self._open.enter_context(
+                ClusterClient(JOB, self.cluster.zookeeper_connect, Path(self._environment["SKEIN_CONFIG"]))
+            )
+            for _ in range(2)
         )
-        self._watch = Watch(client, self.cluster.kafka_bootstrap, self._on_look)
+        self._watch = Watch(watching, self.cluster.kafka_bootstrap, self._on_look)
         self._open.callback(self._watch.stop)
         self._watch.start()
         return took
@@ -206,6 +211,22 @@ class Scenario:
         failover = self._follow("host", host, containers, tasks, begun, now_ms(), host)
         return failover, host
 
+    def hand_over(self) -> Failover:
+        """Ask for a planned hand-over of everything active in one container, and return what came of it.
+
+        Its times count from the decision: until then the active goes on while its standby gets ready. Raises
+        `Unavailable` when there is no active, `StandfastError` when the leader refuses.
+        """
+        status = self._status()
+        active = victim_process(status)
+        if active is None or active.container is None:
+            raise Unavailable("there is no active that could be handed over")
+        tasks = active_on(status, container=active.container)
+        self._show(f"handing over task {_list(tasks)} of {active.container} on {active.host}")
+        asked = now_ms()
+        self.client.call("failover", container=active.container)
+        return self._follow("handover", active.container, (), tasks, asked, asked)
+
     def drain(self) -> None:
         """Wait until every input record is committed as processed; gives up after three minutes.
 
@@ -261,11 +282,18 @@ class Scenario:
         silent_host: str | None = None,
     ) -> Failover:
         wanted = set(tasks)
-        self.log.wait_for(lambda events: wanted <= set(step_times(events, begun)), FAILOVER_SECONDS)
-        steps = step_times(self.log.events, begun)
+        is_planned = kind == "handover"
+        told = "handover_finished" if is_planned else "failover_finished"
+        self.log.wait_for(lambda events: wanted <= set(step_times(events, begun, told)), FAILOVER_SECONDS)
+        steps = step_times(self.log.events, begun, told)
+        fenced: dict[int, int] = {}
+        if is_planned:
+            begun = min((each["detected"] for each in steps.values()), default=begun)
+            fenced = {task: each["fenced"] for task, each in steps.items() if "fenced" in each}
+        since = "the decision" if is_planned else "the loss"
         for partition in sorted(wanted & set(steps)):
             first = steps[partition].get("first_commit")
-            took = f"{first - begun:,} ms after the loss" if first is not None else "at some later time"
+            took = f"{first - begun:,} ms after {since}" if first is not None else "at some later time"
             self._show(f"task {partition} is processed again: first commit {took}")
         for partition in sorted(wanted - set(steps)):
             self._show(f"task {partition} was NOT taken over within {FAILOVER_SECONDS:.0f} s")
@@ -274,14 +302,14 @@ class Scenario:
         whole = self.wait_until_whole(without=containers, since_ms=done)
         restored = whole.at_ms if whole is not None else now_ms()
         if whole is not None:
-            self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after the loss")
+            self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after {since}")
             # The next failure shall find a warm standby, as it would at any other time.
             if self.wait_until_warm():
-                self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after the loss")
+                self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after {since}")
         else:
             missing = what_is_missing(self._status(), self.shape.partitions, self.shape.copies)
             self._show(f"the replicas were NOT restored within {RESTORE_SECONDS:.0f} s: {missing}")
-        disturbance = Disturbance(tasks, begun, done, restored, now_ms())
+        disturbance = Disturbance(tasks, begun, done, restored, now_ms(), fenced)
         failover = Failover(kind, victim, disturbance, steps, whole is not None)
         self.failovers.append(failover)
         return failover
@@ -305,50 +333,8 @@ class Scenario:
         return naming.consumer_group(JOB, JOB, STAGE, self._run())
 
     def _standfast(self, *arguments: str) -> None:
-        """Run the command line as a user would, showing what it prints; raises `Unavailable` when it fails."""
-        command = [sys.executable, "-m", "appmaster.cli.main", *arguments]
-        last = ""
-        # A session of its own: Ctrl-C is this program's to pass on, in its own order.
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=self._environment | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout is not None
-            with process.stdout as lines:
-                for line in lines:
-                    last = line.strip() or last
-                    self._show(line.rstrip())
-            status = process.wait(_SUBMIT_SECONDS)
-        except BaseException:
-            _end(process)
-            raise
-        if status != 0:
-            raise Unavailable(f"standfast {arguments[0]} ended with status {status}: {last}")
+        standfast(self._environment, self._show, *arguments)
 
 
 def _list(tasks: Iterable[int]) -> str:
     return ", ".join(map(str, tasks)) or "none"
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a command that is not wanted any more, as Ctrl-C would, and everything that it started."""
-    try:
-        # Skein's driver is a process of its own session: the command has to end it, or we do.
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        children = []
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_INTERRUPTED_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for child in children:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()

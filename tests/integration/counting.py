@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from appmaster.client import ClusterClient
+from demo.command import ROOT
 from demo.events import EventLog
-from demo.scenario import ROOT
 from demo.standing import Status, parse
 from demo.topics import Stamped, read_committed
 from embedded.cluster import LocalCluster

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from demo.command import ROOT
 from demo.events import Event, EventLog
-from demo.scenario import ROOT
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from demo.scenario import ROOT
+from demo.command import ROOT
 from embedded.cluster import LocalCluster
 
 MODULE = """

@@ -20,6 +20,15 @@ def test_what_was_appended_while_the_signals_went_out_is_the_old_active_s() -> N
     assert (gap.last_ms, gap.first_ms) == (1_010, 1_600)
 
 
+def test_the_former_active_of_a_hand_over_works_until_it_is_fenced() -> None:
+    planned = Disturbance((0, 1), 1_000, 900, 3_000, 5_000, fenced_ms={0: 1_040, 1: 1_060})
+    found = gaps(planned, {0: [950, 1_030, 1_100, 1_200], 1: [1_010, 1_055, 1_080]})
+    assert [(each.partition, each.last_ms, each.first_ms) for each in found] == [
+        (0, 1_030, 1_100),
+        (1, 1_055, 1_080),
+    ]
+
+
 def test_a_task_without_output_on_both_sides_has_no_gap() -> None:
     assert gaps(LOSS, {0: [900], 1: [1_500]}) == ()
     assert gaps(LOSS, {}) == ()

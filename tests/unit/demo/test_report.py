@@ -11,7 +11,7 @@ import pytest
 from demo.compare import Comparison, StateComparison
 from demo.events import Event, decode
 from demo.gaps import Disturbance
-from demo.report import Failover, faults, step_times, summary
+from demo.report import Failover, faults, phase_summary, phases, step_times, summary
 from demo.run import assemble, outcome
 from demo.verification import Verification
 from demo.watch import Sample
@@ -121,6 +121,27 @@ def test_a_run_without_a_failure_promises_nothing() -> None:
 def test_steps_of_an_earlier_failover_are_not_taken_for_this_one() -> None:
     events = [finished(0, BEGUN - 60_000), Event(at_ms=BEGUN, kind="failover_started"), finished(1)]
     assert set(step_times(events, BEGUN)) == {1}
+
+
+def test_steps_of_a_hand_over_are_those_of_no_failover() -> None:
+    planned = Event(at_ms=BEGUN, kind="handover_finished", data={"tasks": {"1": {"detected_ms": BEGUN}}})
+    assert step_times([planned, finished(0)], BEGUN, "handover_finished") == {1: {"detected": BEGUN}}
+    assert set(step_times([planned, finished(0)], BEGUN)) == {0}
+
+
+def test_phases_lie_between_the_steps_that_were_timed() -> None:
+    times = {
+        "detected_ms": 50,
+        "recorded_ms": 60,
+        "ordered_ms": None,
+        "fenced_ms": 90,
+        "first_output_ms": 700,
+    }
+    assert phases(times) == {"detected": 50, "recorded": 10, "fenced": 30, "first_output": 610}
+    spread = phase_summary([{"phases_ms": phases(times)}, {"phases_ms": {"detected": 70}}])
+    assert spread["detected"] == {"count": 2, "median": 60, "minimum": 50, "maximum": 70}
+    assert spread["first_output"]["count"] == 1
+    assert "ordered" not in spread
 
 
 def test_steps_that_were_not_reached_are_left_out() -> None:
