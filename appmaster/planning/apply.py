@@ -293,6 +293,8 @@ def _container_registered(view: ClusterView, event: happened.ContainerRegistered
         is_warm=known.is_warm if known is not None else False,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
+    if presence is Presence.LIVE:
+        view = _not_missed(view, event.container)
     view = unsettle(view, view.processors_in(event.container))
     job = view.job_of(container)
     if known is None and job is not None:
@@ -366,7 +368,17 @@ def _spoken(view: ClusterView, container: Container) -> ClusterView:
     """Return the view with a container as it is after it spoke."""
     came_back = view.containers[container.id].presence is not container.presence
     view = replace(view, containers=put(view.containers, container.id, container))
-    return unsettle(view, view.processors_in(container.id)) if came_back else view
+    if not came_back:
+        return view
+    return unsettle(_not_missed(view, container.id), view.processors_in(container.id))
+
+
+def _not_missed(view: ClusterView, container: str) -> ClusterView:
+    """Return the view after a container came back: actives that nobody took from it are not missed any more."""
+    if all(each.container != container for each in view.lost_actives.values()):
+        return view
+    missed = {processor: each for processor, each in view.lost_actives.items() if each.container != container}
+    return replace(view, lost_actives=missed)
 
 
 def _report(view: ClusterView, event: happened.ReportReceived) -> ClusterView:

@@ -63,7 +63,9 @@ A lost **standby** is asked for on its last host, then anywhere (flow B); nobody
 (`standfast_failovers_without_standby_total`). An active that is started again on its own host is a failure and no
 failover, although `failover_started` and `failover_finished` are told for its times. **Planned stops** (drains,
 hand-overs, upgrades, moves, a displaced standby's stop, undeploying) are never failures, and spend nothing of a retry
-budget. Every decision names the rule below that took it (`data.rule` of its entry).
+budget. A leader that takes over while a lost active waits for its own host tells of the loss once more, since it cannot
+know what was told before (reason `gone-before-takeover`). Every decision names the rule below that took it (`data.rule`
+of its entry).
 
 """
 
@@ -199,7 +201,7 @@ def _names(triggers: tuple[Trigger, ...], every: int) -> str:
 
 def _flights(left: LeftOut) -> str:
     missing = [each for each in Flight if each not in left.flights]
-    if len(missing) <= 2:
+    if len(missing) < len(left.flights):
         return "all but: " + "; ".join(_short(each) for each in missing)
     return "; ".join(_short(each) for each in left.flights)
 

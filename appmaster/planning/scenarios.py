@@ -25,6 +25,11 @@ _DISPLACING: Final = (Flight.STOPPING, Flight.RESERVING)
 
 _Table = Mapping[Flight, Mapping[Trigger, Story]]
 
+
+def _but(*flights: Flight) -> tuple[Flight, ...]:
+    return tuple(each for each in Flight if each not in flights)
+
+
 #: What is the same under both policies.
 EITHER: Final[_Table] = {
     Flight.NOTHING: {
@@ -90,28 +95,22 @@ EITHER: Final[_Table] = {
 #: What cannot be, and why: the first line that fits a combination speaks for it.
 LEFT_OUT: Final = (
     LeftOut(
-        _DISPLACING,
+        (Flight.ASKING, *_DISPLACING),
         tuple(Trigger),
-        "policy `promote` has no standby make way",
+        "policy `promote` asks for no host and has no standby make way before the active is replaced",
         under=(Under.PROMOTE,),
     ),
+    LeftOut(_but(Flight.MOVING), (Trigger.FILLED,), "no container is being filled"),
+    LeftOut(_but(*_DISPLACING), (Trigger.DISPLACED, Trigger.STUCK, Trigger.RESERVED), "no standby makes way"),
     LeftOut(
-        tuple(each for each in Flight if each is not Flight.MOVING),
-        (Trigger.FILLED,),
-        "no container is being filled",
+        _but(Flight.FAILOVER, Flight.ANOTHER, Flight.PROMOTION, Flight.ASKING, *_DISPLACING),
+        (Trigger.RETURN,),
+        "no active was taken for lost",
     ),
-    LeftOut(
-        tuple(each for each in Flight if each not in _DISPLACING),
-        (Trigger.DISPLACED, Trigger.STUCK, Trigger.RESERVED),
-        "no standby makes way",
-    ),
-    LeftOut(
-        (Flight.RESERVING,),
-        (Trigger.RESERVED,),
-        "the reserved container is not there yet",
-    ),
+    LeftOut((Flight.RESERVING,), (Trigger.RESERVED,), "the reserved container is not there yet"),
     LeftOut((Flight.RESERVING,), (Trigger.STUCK,), "the standby has stopped"),
-    LeftOut(_DISPLACING, _ACTIVES_END, "the active is lost already: a standby makes way for it"),
+    LeftOut((Flight.ASKING, *_DISPLACING), _ACTIVES_END, "the active is lost already"),
+    LeftOut((Flight.ASKING,), (Trigger.PLANNED,), "the active is lost already"),
     LeftOut(_DISPLACING, (Trigger.STANDBY_PROCESS,), "the one standby makes way: it has a row of its own"),
     LeftOut(
         (Flight.FAILOVER, Flight.PROMOTION),

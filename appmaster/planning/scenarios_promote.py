@@ -60,6 +60,7 @@ PROMOTE: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         Trigger.LEADER_AND_ACTIVE: told(
             "lost ask ask bind begun without bind done", Counted.ACTIVE, Counted.NOBODY
         ),
+        Trigger.RETURN: told("done"),
     },
     Flight.ANOTHER: {
         Trigger.ACTIVE_PROCESS: told(
@@ -86,6 +87,7 @@ PROMOTE: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         Trigger.LEADER_AND_ACTIVE: told(
             "lost failover begun ask ask bind bind done", Counted.ACTIVE, Counted.FAILOVER
         ),
+        Trigger.RETURN: told("done"),
     },
     Flight.PROMOTION: {
         Trigger.ACTIVE_PROCESS: told(
@@ -102,6 +104,7 @@ PROMOTE: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         Trigger.LEADER_AND_ACTIVE: told(
             "lost ask ask bind begun without bind done", Counted.ACTIVE, Counted.NOBODY
         ),
+        Trigger.RETURN: told("done"),
     },
     Flight.RESTORING: {
         Trigger.ACTIVE_PROCESS: told(

@@ -59,6 +59,7 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         ),
         Trigger.LEADER: told("ask cancel ask bind"),
         Trigger.LEADER_AND_ACTIVE: told("lost ask ask bind begun done cancel ask bind", Counted.ACTIVE),
+        Trigger.RETURN: told("bind release done"),
     },
     Flight.ANOTHER: {
         Trigger.ACTIVE_PROCESS: told("lost ask bind begun done cancel ask bind", Counted.ACTIVE),
@@ -85,6 +86,7 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         ),
         Trigger.LEADER: told("ask cancel ask bind"),
         Trigger.LEADER_AND_ACTIVE: told("lost ask ask bind begun done cancel ask bind", Counted.ACTIVE),
+        Trigger.RETURN: told("bind release done"),
     },
     Flight.PROMOTION: {
         Trigger.ACTIVE_PROCESS: told("lost ask bind begun done cancel ask bind", Counted.ACTIVE),
@@ -104,6 +106,7 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         ),
         Trigger.LEADER: told("ask cancel ask bind"),
         Trigger.LEADER_AND_ACTIVE: told("lost ask ask bind begun done cancel ask bind", Counted.ACTIVE),
+        Trigger.RETURN: told("release done"),
     },
     Flight.RESTORING: {
         Trigger.ACTIVE_PROCESS: told("lost ask bind begun done", Counted.ACTIVE),
@@ -153,6 +156,22 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
         Trigger.BOTH: told("give-up lost lost ask ask bind begun bind done", Counted.ACTIVE, Counted.STANDBY),
         Trigger.LEADER_AND_ACTIVE: told("lost ask bind begun done", Counted.ACTIVE),
     },
+    Flight.ASKING: {
+        Trigger.STANDBY_PROCESS: told(
+            "lost ask bind begun without done cancel ask bind", Counted.STANDBY, Counted.NOBODY
+        ),
+        Trigger.STANDBY_HOST: told(
+            "lost ask cancel cancel ask bind begun without done ask bind",
+            Counted.STANDBY,
+            Counted.NOBODY,
+        ),
+        Trigger.LEADER: told(
+            "lost ask displace cancel ask stopped failover begun release ask done cancel ask bind",
+            Counted.ACTIVE,
+            Counted.FAILOVER,
+        ),
+        Trigger.RETURN: told(""),
+    },
     Flight.STOPPING: {
         Trigger.STANDBY_HOST: told(
             "lost lost ask cancel restore ask ask cancel cancel ask bind begun without done ask bind",
@@ -165,6 +184,7 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
             Counted.STAYED,
         ),
         Trigger.LEADER: told("stopped failover begun release ask done cancel ask bind", Counted.FAILOVER),
+        Trigger.RETURN: told("restore release"),
         Trigger.RESERVED: told(
             "lost ask stopped failover begun release ask done cancel ask bind",
             Counted.IDLE,
@@ -186,6 +206,7 @@ RESTART: Final[Mapping[Flight, Mapping[Trigger, Story]]] = {
             Counted.STAYED,
         ),
         Trigger.LEADER: told("ask failover begun exit release ask done cancel ask bind", Counted.FAILOVER),
+        Trigger.RETURN: told("restore cancel"),
         Trigger.DISPLACED: told(
             "lost failover begun ask done cancel ask bind", Counted.STANDBY, Counted.FAILOVER
         ),
