@@ -53,7 +53,7 @@ class Policy:
     launch_timeout_ms: int = 90_000
     """From YARN's grant to the container's first message."""
     request_timeout_ms: int = 5_000
-    any_timeout_ms: int = 30_000
+    any_timeout_ms: int = 15_000
     """How long a request for any host waits before it is made anew: YARN may have lost it."""
     stop_timeout_ms: int = 10_000
     """Policy ``restart``: how long a standby may take to stop before its process is ended."""
