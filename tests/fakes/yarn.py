@@ -334,7 +334,9 @@ class FakeCluster:
         if process.container not in self.never_stops:
             process.replicas = {each: status for each, status in process.replicas.items() if each in names}
         if self.now_ms >= process.ready_ms:
-            process.replicas.update({str(each.replica): self._status(process, each) for each in process.wanted})
+            process.replicas.update(
+                {str(each.replica): self._status(process, each) for each in process.wanted}
+            )
 
     def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
         return ReplicaStatus(
