@@ -272,8 +272,9 @@ def _container_registered(view: ClusterView, event: happened.ContainerRegistered
             presence = Presence.LIVE
             requests = without(view.requests, request.number)
             break
-    if known is not None and known.presence is Presence.LEAVING:
-        presence = Presence.LEAVING
+    if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
+        # Given back, and only heard again because it is not dead yet: it gets no roles.
+        presence = known.presence
     container = Container(
         event.container,
         event.skein_id,
