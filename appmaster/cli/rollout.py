@@ -49,10 +49,50 @@ def standing(status: Mapping[str, Any], goal: Goal) -> Standing:
     serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
     current = sum(each[goal.job] == goal.revision for each in serving)
     said = f"{current} of {len(serving)} containers run revision {goal.revision}"
-    if job["status"] == "deployed" and job["settled"] and current == len(serving) > 0:
-        return Standing(True, said)
+    if job["status"] == "deployed" and current == len(serving) > 0:
+        waits_for = under_way(status, job)
+        return Standing(not waits_for, f"{said}; {waits_for}" if waits_for else said)
     why = "; ".join(job["reasons"][:2])
     return Standing(False, f"{said}; {job['status']}{f': {why}' if why else ''}")
+
+
+def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
+    """Return what is being moved or handed over in a job that is deployed; empty when all is in place. Pure.
+
+    Its status may be of a moment ago: the copies themselves are what counts.
+    """
+    name = job["name"]
+    tasks = [
+        each for each in status["tasks"] if each["task"]["job"] == name and each["processor"] is not None
+    ]
+    missing = max(0, job["asked"]["tasks"] - len(tasks))
+    unfinished = sum(
+        len(each["replicas"]) != job["copies"] or not all(copy["in_sync"] for copy in each["replicas"])
+        for each in tasks
+    )
+    moving = sum(bool(each["moving"]) for each in tasks)
+    places: dict[int, set[tuple[tuple[int, str | None], ...]]] = {}
+    for each in tasks:
+        place = tuple((copy["copy"], copy["container"]) for copy in each["replicas"])
+        places.setdefault(each["processor"], set()).add(place)
+    # The tasks of a processor belong together: where they are not yet, some are about to move.
+    apart = sum(len(found) > 1 for found in places.values())
+    prefix = f"{name}/"
+    handed = [
+        each for each in (*status["handovers"], *status["failovers"]) if each["processor"].startswith(prefix)
+    ]
+    said = [
+        f"{count} {what}"
+        for count, what in (
+            (missing, "tasks are not there yet"),
+            (unfinished, "tasks have not all their copies in sync, and no others"),
+            (moving, "tasks are moving"),
+            (apart, "processors are not together yet"),
+            (len(handed), "actives are being handed over"),
+        )
+        if count
+    ]
+    return ", ".join(said)
 
 
 def wait(client: ClusterClient, goal: Goal, timeout_seconds: float, progress: Progress) -> dict[str, Any]:
