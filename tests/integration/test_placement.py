@@ -116,19 +116,6 @@ def test_active_that_dies_while_its_standby_restores_is_followed_by_it_all_the_s
     assert 'standfast_failovers_without_standby_total{job="flights",reason="restoring"} 1.0' in job.scrape()
 
 
-def test_active_that_dies_in_its_promotion_counts_as_lost_again(job: FlightsJob) -> None:
-    begun = now_ms()
-    with job.flow(rows=4_000):
-        active, standby = copies(job, 0)
-        job.send_to(active, signal.SIGKILL)
-        job.wait_for_event("decided_failover", begun)
-        job.send_to(standby, signal.SIGKILL)
-        without = job.wait_for_event("failover_without_standby", begun)
-    lost = [each.container for each in job.events(begun) if each.kind == "container_lost"]
-    assert lost == [active, standby]
-    assert (without.reason or "").startswith("no other copy lives")
-
-
 def test_one_host_left_runs_every_active_and_takes_no_copy_of_them(job: FlightsJob) -> None:
     """Of three hosts one goes, the job is whole on two; a second goes, and comes back."""
     leader = job.status.leader
@@ -140,7 +127,7 @@ def test_one_host_left_runs_every_active_and_takes_no_copy_of_them(job: FlightsJ
             assert job.scenario.wait_until_whole(without=gone) is not None
             assert {each.host for each in job.status.containers} == {leader.host, second}
         begun = now_ms()
-        with job.flow(rows=20_000):
+        with job.flow(rows=12_000):
             with job.lost_host(second):
                 refused = job.wait_for_event("same_host_refused", begun)
                 assert refused.host == leader.host
@@ -148,7 +135,7 @@ def test_one_host_left_runs_every_active_and_takes_no_copy_of_them(job: FlightsJ
                     lambda status: all(_active_on(each, leader.host) for each in status.tasks), "actives"
                 )
                 job.wait(_is_incomplete_for_want_of_hosts, "the reasons why it is incomplete")
-                job.wait_for_events(lambda each: each.kind == "same_host_refused", begun, "refusals", least=3)
+                job.wait_for_events(lambda each: each.kind == "same_host_refused", begun, "refusals", least=2)
             assert job.scenario.wait_until_whole() is not None
         assert job.status.jobs[0].status == "deployed"
         story = job.events(begun)
