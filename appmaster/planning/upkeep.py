@@ -81,8 +81,10 @@ def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
     """Return the copies in sync: the active, and each standby within the lag policy.
 
     A standby whose lag is unknown (the broker is away) stays what it is; one that is not bound any
-    more is out; it returns only when it has caught up under the present epoch (acceptance D2).
+    more is out; it returns only when it has caught up under the present epoch (acceptance D2). While the active is
+    lost nobody falls behind: what it began and did not end hides the changelog's end until it is fenced.
     """
+    is_lost = record.active is not None and turn.holder(cohort, record.active) is None
     members = {record.active} if record.active is not None else set[int]()
     for copy in record.placed:
         holder = turn.holder(cohort, copy)
@@ -104,6 +106,6 @@ def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
         else:
             # Restoring: it was in sync only if it has merely reopened under this epoch, which it says soon.
             is_in = False
-        if is_in:
+        if is_in or (is_lost and was_in):
             members.add(copy)
     return tuple(sorted(members))

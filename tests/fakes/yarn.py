@@ -83,6 +83,8 @@ class FakeCluster:
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
         self.refuses_writes = 0
         self.restore_ms = RESTORE_MS
+        #: How far behind every copy is, as it says.
+        self.lag_ms = 0
         #: The phase that a replica in a process comes to, by what is wanted of it.
         self.phase_of: Callable[[Process, Wanted], Phase] = in_time
         #: Containers that never get ready for a planned hand-over.
@@ -346,7 +348,7 @@ class FakeCluster:
             wanted.epoch,
             applied=10,
             end=10,
-            lag_ms=0,
+            lag_ms=self.lag_ms,
             input_committed=10,
             input_end=10,
             since_ms=self.now_ms,

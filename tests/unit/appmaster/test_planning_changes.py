@@ -352,6 +352,19 @@ def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
     settles(cluster, 60_000)
 
 
+def test_standby_counts_as_in_sync_although_what_the_lost_active_left_open_hides_the_end() -> None:
+    """Seen on a real cluster: a transaction stays open until the dead active's successor fences it."""
+    cluster = deployed(policy=RESTART)
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.run(200)
+    cluster.lag_ms = 10 * RESTART.lag_time_ms
+    while Kind.FAILOVER not in decided(cluster):
+        cluster.run(100)
+    cluster.lag_ms = 0
+    assert "failover_without_standby" not in [each.kind for each in cluster.news]
+    settles(cluster, 60_000)
+
+
 def displaces(cluster: FakeCluster) -> None:
     """Let time pass until the next decision that a standby makes way."""
     before = decided(cluster).count(Kind.DISPLACE)
