@@ -206,11 +206,24 @@ def test_rolling_upgrade_starts_every_process_anew_and_loses_nothing(job: Flight
 
 def test_revision_that_was_never_active_is_rolled_back(job: FlightsJob, files: Files) -> None:
     before, begun = actives(job), now_ms()
+    drained = sorted(job.cluster.hosts)[1:]
     with job.flow(rows=14_000):
+        # With standbys missing nothing is rolled out: the broken code gets no chance before it is withdrawn.
+        job.standfast("drain", *drained, "--no-wait")
+        job.wait(lambda status: status.jobs[0].status == "incomplete", "standbys that have nowhere to go")
         files.append(BROKEN_CODE)
         files.update("--wait", "none")
-        done = job.ask("rollback", JOB)
+        done = job.ask("rollback", JOB, "--wait", "none")
         assert (done["revision"], done["former"]) == (4, [3, 2, 1])
+        old = containers(job).keys()
+        job.standfast("admit", *drained)
+        job.wait(
+            lambda status: (
+                status.jobs[0].status == "deployed"
+                and not old & {each.container for each in status.containers}
+            ),
+            "every process anew, with the code of revision 2",
+        )
     assert {task: each[1] for task, each in actives(job).items()}.keys() == before.keys()
     assert not {"container_lost", "failover_started", "replica_failed"} & kinds(job, begun)
     files.restore(BROKEN_CODE)
