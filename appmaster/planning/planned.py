@@ -61,6 +61,10 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     processor = cohorts[0].processor
     if processor in turn.view.handovers or turn.preparing >= MOST_AT_ONCE:
         return None
+    if any(
+        each.record.active is not None and turn.holder(each, each.record.active) is None for each in cohorts
+    ):
+        return None  # the loss comes first: what is prepared now would be given up for it
     for cohort in cohorts:
         record = cohort.record
         if record.active is None or record.displaced is not None:

@@ -79,5 +79,7 @@ def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: s
             sample = scenario.watch.latest
             scenario.delete()
     hosts = {each.host for each in sample.status.containers} if sample is not None else set()
-    left = [path for host in hosts for path in (cluster.directory / "state" / JOB).glob(f"{escape(host)}/*")]
+    runs = {job.run for job in sample.status.jobs} if sample is not None else set()
+    state = cluster.directory / "state" / JOB
+    left = [path for host in hosts for run in runs for path in state.glob(f"{escape(host)}/*/{run}")]
     assert left == [], "a deleted job leaves no state on a host where it ran"
