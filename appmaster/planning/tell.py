@@ -166,8 +166,8 @@ def _followed(view: ClusterView, container: Container, failover: Failover) -> Cl
     done = True
     times: dict[str, dict[str, int | None]] = {}
     for task in failover.tasks:
-        if task not in view.records:
-            return view  # its first record is still on its way to ZooKeeper
+        if task in view.writing or task not in view.records:
+            return view  # its record is still on its way to ZooKeeper, and the present one is of before
         record = view.records[task].record
         if record.active != failover.to_copy or record.placed.get(failover.to_copy) != container.id:
             return replace(view, failovers=without(view.failovers, failover.processor))

@@ -269,7 +269,8 @@ class FakeCluster:
             self.lose_host(host, silent=False)
         self.up.add(host)
 
-    def _grant(self) -> None:
+    def grant(self) -> None:
+        """Grant what waits, where there is room."""
         if self.grants_nothing:
             return
         for skein_id, (due, wanted_host) in list(self.waiting.items()):
@@ -296,7 +297,8 @@ class FakeCluster:
                 skein_id, f"c{self.serial}", host, self.serial, 1000 + self.serial
             )
 
-    def _live(self) -> None:
+    def live(self) -> None:
+        """Have every process that can say how it is."""
         for process in list(self.processes.values()):
             if not self.can_hear(process):
                 continue
@@ -364,8 +366,8 @@ class FakeCluster:
             self.later = [each for each in self.later if each[0] > self.now_ms]
             for _, event in sorted(due, key=lambda each: each[0]):
                 self.tell(event)
-            self._grant()
-            self._live()
+            self.grant()
+            self.live()
             for _ in range(50):
                 if not self.turn():
                     break

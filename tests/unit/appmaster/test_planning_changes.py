@@ -559,3 +559,33 @@ def test_late_event_of_an_older_model_changes_nothing() -> None:
     model = cluster.view.jobs["job"].model
     cluster.tell(happened.JobLoaded("job", "run1", cluster.view.jobs["job"].spec, job.model, job.policy))
     assert cluster.view.jobs["job"].model == model
+
+
+def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_story() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    cluster.kill(active.skein_id)
+    bind: todo.WriteRecords | None = None
+    for _ in range(100):
+        cluster.now_ms += 50
+        due = [each for each in cluster.later if each[0] <= cluster.now_ms]
+        cluster.later = [each for each in cluster.later if each[0] > cluster.now_ms]
+        for _, event in due:
+            cluster.tell(event)
+        cluster.grant()
+        cluster.live()
+        actions = plan(cluster.view)
+        bind = next(
+            (each for each in actions if isinstance(each, todo.WriteRecords) and each.container), None
+        )
+        if bind is not None:
+            break
+        cluster.turn()
+    assert bind is not None
+    cluster.tell(happened.Started(bind, cluster.now_ms))
+    # The new container speaks while its record is on its way.
+    cluster.live()
+    assert cluster.view.failovers
+    cluster.obey(bind)
+    settles(cluster)
+    assert "failover_finished" in cluster.kinds()
