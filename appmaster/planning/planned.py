@@ -16,7 +16,7 @@ from appmaster.planning.moving import hand_over
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
-from standby.model import ProcessorId
+from standby.model import ProcessorId, SlotId
 
 #: So many hand-overs are under way at once, at most: each of them takes processor time from all.
 MOST_AT_ONCE: Final = 4
@@ -77,7 +77,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
             if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
                 return _prepared(turn, processor, record.active, filled, "moved: the new copy is in sync")
             continue
-        reason = _reason(turn, cohort, holder)
+        reason = _reason(turn, cohort, holder) or _next_door(turn, cohorts, cohort, holder)
         target = best_standby(turn, cohort, reason) if reason else None
         if target is not None:
             return _prepared(turn, processor, *target, reason)
@@ -105,6 +105,20 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> str:
     return f"upgrade: revision {cohort.job.revision} is to run"
 
 
+def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container) -> str:
+    """Return that the active belongs in another container of its own host; empty when it does not.
+
+    It cannot be filled there beside itself: a standby takes over, and it goes there as one.
+    """
+    active = cohort.record.active
+    if active is None or len(cohort.copies) == 1 or len(cohorts) == 1:
+        return ""
+    home = turn.home(cohorts, SlotId(cohort.processor, active))
+    if home is None or home.id == holder.id or home.host != holder.host:
+        return ""
+    return f"regroup: its tasks belong in {home.id} on the same host"
+
+
 def best_standby(
     turn: Turn, cohort: Cohort, reason: str = "", copy: int | None = None
 ) -> tuple[int, Container] | None:
@@ -121,12 +135,20 @@ def best_standby(
         and (copy is not None or (holder.host not in turn.view.excluded and each in cohort.copies))
     ]
     if reason.startswith("upgrade") and not cohort.job.model.is_mixed:
-        found = [each for each in found if is_current(cohort.job, each[1])]
+        # Or one that has actives of the processor besides: all in one, the other can be started anew.
+        found = [each for each in found if is_current(cohort.job, each[1]) or _has_active(turn, each[1])]
+    if reason.startswith("regroup"):
+        found = [each for each in found if turn.view.home(each[1].id) == SlotId(cohort.processor, each[0])]
     return min(
         found,
         key=lambda each: (not is_current(cohort.job, each[1]), *fitness(turn, cohort, *each)),
         default=None,
     )
+
+
+def _has_active(turn: Turn, container: Container) -> bool:
+    held = turn.view.assigned.get(container.id, {})
+    return any(turn.view.records[task].record.active == copy for task, copy in held.items())
 
 
 def balance(turn: Turn, job: Job) -> Iterator[Action]:

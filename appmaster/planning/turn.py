@@ -7,7 +7,8 @@ cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ from locality.history import remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
 from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role, SlotId, TaskId, TaskRecord
+
+#: So many containers are looked at for the home of one copy.
+_MOST_HOMES: Final = 4
 
 #: A task that has no record yet.
 _NO_VERSION: Final = -1
@@ -166,11 +170,15 @@ class Turn:
                 holder = self.view.holder(container)
                 if holder is not None and self.view.home(container) == SlotId(cohort.processor, copy):
                     found[container] = (copy, holder)
-        homes: dict[int, Container] = {}
-        for copy, holder in sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1])):
-            if copy not in homes and holder.host not in {each.host for each in homes.values()}:
-                homes[copy] = holder
-        return homes
+        ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1]))
+        by_copy: dict[int, list[Container]] = {}
+        for copy, holder in ranked:
+            by_copy.setdefault(copy, []).append(holder)
+        if all(len(each) == 1 for each in by_copy.values()):
+            chosen = {copy: holders[0] for copy, holders in by_copy.items()}
+            if len({each.host for each in chosen.values()}) == len(chosen):
+                return chosen
+        return _most_homes(by_copy, [holder.id for _, holder in ranked])
 
     def _rank(self, job: Job, container: Container) -> tuple[object, ...]:
         return (
@@ -377,6 +385,21 @@ class Turn:
             moving=_without(record.moving, copy),
             in_sync=tuple(each for each in record.in_sync if each != copy),
         )
+
+
+def _most_homes(by_copy: Mapping[int, Sequence[Container]], ranked: Sequence[str]) -> dict[int, Container]:
+    """Return the choice of one container a copy, no two on one host, that serves the most copies; then the best."""
+    copies = sorted(by_copy)
+    best: tuple[int, list[int]] | None = None
+    found: dict[int, Container] = {}
+    for choice in itertools.product(*((*by_copy[copy][:_MOST_HOMES], None) for copy in copies)):
+        chosen = {copy: each for copy, each in zip(copies, choice, strict=True) if each is not None}
+        if len({each.host for each in chosen.values()}) < len(chosen):
+            continue
+        rank = (-len(chosen), sorted(ranked.index(each.id) for each in chosen.values()))
+        if best is None or rank < best:
+            best, found = rank, chosen
+    return found
 
 
 def activated(record: TaskRecord, copy: int) -> TaskRecord:

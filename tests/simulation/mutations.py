@@ -17,7 +17,7 @@ from appmaster.planning.apply import apply
 from appmaster.planning.events import Event
 from appmaster.planning.plan import plan
 from appmaster.planning.turn import Turn
-from appmaster.planning.view import ClusterView, Presence, Recorded
+from appmaster.planning.view import ClusterView, Container, Presence, Recorded
 from standby import wire
 from standby.replica import claim
 from tests.simulation import replica as replicas
@@ -75,13 +75,15 @@ def _own_pause_is_their_silence() -> AbstractContextManager[None]:
 
 def _planned_stop_is_a_failure() -> AbstractContextManager[None]:
     original = apply
+    given_back: dict[str, Container] = {}
 
     def mutated(view: ClusterView, event: Event) -> ClusterView:
-        if isinstance(event, happened.ContainerCompleted):
-            for each in view.containers.values():
-                if each.skein_id == event.skein_id and each.presence is Presence.LEAVING:
-                    alive = replace(each, presence=Presence.LIVE)
-                    view = replace(view, containers={**view.containers, each.id: alive})
+        if isinstance(event, happened.Started) and isinstance(event.action, todo.ReleaseContainer):
+            known = view.containers[event.action.container]
+            given_back[known.skein_id] = replace(known, presence=Presence.LIVE)
+        if isinstance(event, happened.ContainerCompleted) and event.skein_id in given_back:
+            dead = given_back.pop(event.skein_id)
+            view = replace(view, containers={**view.containers, dead.id: dead})
         return original(view, event)
 
     return swapped(driver, "apply", mutated)
