@@ -197,6 +197,10 @@ class Turn:
             known = self.view.containers.get(container)
             if copy != but and known is not None and known.host:
                 found[known.host] = f"{cohort.processor}#{copy}"
+        active = cohort.record.active
+        if cohort.record.displaced is not None and active is not None and active != but:
+            # It is about to start where the standby makes way for it.
+            found[cohort.record.hosts.get(active, "")] = f"{cohort.processor}#{active}"
         return found
 
     def siblings(self, cohorts: Sequence[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
