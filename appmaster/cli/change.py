@@ -24,6 +24,7 @@ from appmaster.cli import rollout
 from appmaster.cli.code import forget_code
 from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options
 from appmaster.cli.submit import check_topics
 from appmaster.client import ClusterClient
@@ -43,15 +44,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount ``update`` and ``rollback`` on the command line."""
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
-        return parser
+        return add_command(subparsers, name, run, text, __doc__)
 
     parser = command("update", _update, "change a running job: its configuration, its code, or both")
     parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file, as the job is to be")

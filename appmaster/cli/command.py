@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, definition_of
 from appmaster.client import ClusterClient
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -30,16 +31,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount the commands on the command line."""
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
-        parser.set_defaults(run=run)
         return parser
 
     parser = command("failover", _failover, "hand a task's processor over to a standby, as planned")

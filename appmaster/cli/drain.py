@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
 from appmaster.client import ClusterClient
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -30,13 +31,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount the commands on the command line."""
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="a host, by YARN's name of it")
         parser.add_argument(
             "--cluster", metavar="NAME", help="the cluster's name (default: the only one there is)"
@@ -48,7 +43,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
             help="ZooKeeper servers (default: $STANDFAST_ZOOKEEPER)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.set_defaults(run=run)
         return parser
 
     drain = command("drain", _drain, "empty hosts, as planned")

@@ -14,6 +14,7 @@ from typing import Any
 from appmaster.adapters.kafka import read_events
 from appmaster.cli import logs
 from appmaster.cli.output import print_json, print_table
+from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, definition_of, open_zookeeper
 from appmaster.client import ClusterClient
 from standby import naming
@@ -25,16 +26,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount the reading commands on the command line."""
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
-        parser.set_defaults(run=run)
         return parser
 
     command("status", _status, "show how a job is; exit status 1 when it is not deployed")

@@ -16,6 +16,7 @@ from typing import Any
 from appmaster.adapters.kazoo import Loaded
 from appmaster.cli.command import open_client
 from appmaster.cli.output import print_json, print_table
+from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, definition_of, open_zookeeper
 from standby.errors import BadConfiguration
 from standby.model import TaskRecord
@@ -25,16 +26,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount the commands on the command line."""
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
-        parser.set_defaults(run=run)
         return parser
 
     command("model", _model, "show the job model: processors, tasks, copies, roles, hosts")

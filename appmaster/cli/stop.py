@@ -19,6 +19,7 @@ from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import yarn
 from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
 from standby import naming
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError
@@ -34,16 +35,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         ("kill", _kill, "stop a job; its state and offsets stay for the next submit"),
         ("delete", _delete, "stop a job and remove its state, offsets and records"),
     ):
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=(__doc__ or "").partition("\n\n")[2],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
-        parser.set_defaults(run=run)
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:

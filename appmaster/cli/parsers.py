@@ -1,0 +1,28 @@
+"""How every command of the command line is mounted: the same help, the same way to be run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+#: Mounts commands on these.
+Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+
+def add_command(
+    subparsers: Subparsers[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    doc: str | None,
+) -> argparse.ArgumentParser:
+    """Return the parser of a new command; all of its module's ``doc`` but the first paragraph ends its help."""
+    parser = subparsers.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=(doc or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
