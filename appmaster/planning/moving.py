@@ -6,10 +6,10 @@ standbys, on its only host, is stopped before it starts again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from appmaster.planning.actions import Kind, WriteRecords
+from appmaster.planning.changes import without
 from appmaster.planning.failover import is_in_sync
 from appmaster.planning.fitting import free_for
 from appmaster.planning.mixed import choose_mixed, is_overloaded
@@ -32,7 +32,7 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
                 f"{container} is of no use any more"
                 if target is None
                 else "there is no need to move any more",
-                lambda record, copy=copy: replace(record, moving=_but(record.moving, copy)),  # type: ignore[misc]
+                lambda record, copy=copy: replace(record, moving=without(record.moving, copy)),  # type: ignore[misc]
                 copy=copy,
             )
         if copy != record.active and turn.is_tailing(cohort, copy, target):
@@ -58,7 +58,7 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         if target.host in turn.hosts_of_copies(cohort, copy):
             return _make_way(turn, cohort, copy, target.host)
         if target.host == holder.host:
-            if copy == record.active and _others(turn, cohort):
+            if copy == record.active and not _is_alone(cohort, copy):
                 continue  # both would need the one directory: a standby takes over first
             if copy == record.active:
                 reason = move_reason(turn, cohorts, cohort, copy, holder)
@@ -83,10 +83,10 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
 
 def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> str:
     """Return why a copy should be in another container than it is; empty when it should not."""
+    is_alone = _is_alone(cohort, copy)
     if cohort.job.model.is_mixed:
-        if holder.host in turn.view.excluded and not (copy == cohort.record.active and _others(turn, cohort)):
+        if holder.host in turn.view.excluded and (copy != cohort.record.active or is_alone):
             return f"{holder.host} is to be empty"
-        is_alone = copy == cohort.record.active and not _others(turn, cohort)
         if is_alone and holder.id == next_container(turn, cohort.job):
             return f"revision {cohort.job.revision} is to run"
         if (copy != cohort.record.active or is_alone) and is_overloaded(turn, cohort, copy, holder):
@@ -97,7 +97,6 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
         len(cohorts) > 1 and (home := turn.home(cohorts, slot)) is not None and home.id != holder.id
     ):
         return f"its tasks belong to {cohort.processor}"
-    is_alone = copy == cohort.record.active and not _others(turn, cohort)
     if holder.host in turn.view.excluded and (copy != cohort.record.active or is_alone):
         return f"{holder.host} is to be empty"
     if is_alone and not is_current(cohort.job, holder):
@@ -105,13 +104,9 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
     return ""
 
 
-def _others(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether the job keeps standbys: one of them can take over."""
-    return len(cohort.copies) > 1
-
-
-def _but(mapping: Mapping[int, str], copy: int) -> dict[int, str]:
-    return {each: container for each, container in mapping.items() if each != copy}
+def _is_alone(cohort: Cohort, copy: int) -> bool:
+    """Return whether a copy is the active of a job without standbys: nobody can take over."""
+    return copy == cohort.record.active and len(cohort.copies) == 1
 
 
 def _moved(turn: Turn, cohort: Cohort, copy: int, target: Container) -> WriteRecords | None:
@@ -174,8 +169,8 @@ def _target(
         return None
     if cohort.job.model.is_mixed:
         found = choose_mixed(turn, cohort, copy, activates=False)
-        is_alone = copy == cohort.record.active and not _others(turn, cohort)
-        return found if found is not None and (found.host != holder.host or is_alone) else None
+        fits = found is not None and (found.host != holder.host or _is_alone(cohort, copy))
+        return found if fits else None
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None and home.id != holder.id:

@@ -39,12 +39,10 @@ class Need:
 def needs(turn: Turn) -> dict[Place, Need]:
     """Return every place that lacks a container, actives' first."""
     found: list[Need] = []
-    mixed: set[str] = set()
     for job, processor in turn.unsettled():
         if not job.is_led or job.model.processors[processor].parked:
             continue
         if job.model.is_mixed:
-            mixed.add(job.name)
             continue
         cohorts = turn.cohorts(job, processor)
         if cohorts is not None and processor not in turn.touched:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster.planning.actions import Change, Kind, WriteRecords
+from appmaster.planning.changes import without
 from appmaster.planning.model import Place
 from appmaster.planning.view import (
     ClusterView,
@@ -375,7 +376,7 @@ class Turn:
             record,
             placed={**record.placed, copy: container.id},
             hosts={**record.hosts, copy: container.host},
-            moving=_without(record.moving, copy),
+            moving=without(record.moving, copy),
             in_sync=tuple(each for each in record.in_sync if each != copy),
         )
         return activated(record, copy) if activates else record
@@ -385,8 +386,8 @@ class Turn:
         record = self.remembered(cohort, record, copy)
         return replace(
             record,
-            placed=_without(record.placed, copy),
-            moving=_without(record.moving, copy),
+            placed=without(record.placed, copy),
+            moving=without(record.moving, copy),
             in_sync=tuple(each for each in record.in_sync if each != copy),
         )
 
@@ -415,7 +416,3 @@ def activated(record: TaskRecord, copy: int) -> TaskRecord:
         epoch=record.epoch + 1,
         in_sync=tuple(sorted({*stays, copy})),
     )
-
-
-def _without(mapping: Any, key: int) -> dict[int, str]:
-    return {each: value for each, value in mapping.items() if each != key}
