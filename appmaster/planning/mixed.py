@@ -65,10 +65,8 @@ def mixed_containers(turn: Turn, job: Job) -> list[Container]:
     crowded = {each.id for each in crowding(turn, job)}
     return [
         each
-        for each in turn.view.containers.values()
+        for each in turn.of_job(job)
         if each.presence is Presence.LIVE
-        and (found := turn.view.job_of(each)) is not None
-        and found.name == job.name
         and may_take(turn, job, each)
         and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
         and each.host not in turn.view.excluded

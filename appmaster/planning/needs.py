@@ -154,10 +154,8 @@ def _berths(turn: Turn, job: Job) -> Iterator[Need]:
     view = turn.view
     held = [
         each
-        for each in view.containers.values()
-        if (found := view.job_of(each)) is not None
-        and found.name == job.name
-        and each.presence not in (Presence.LEAVING, Presence.ORPHAN)
+        for each in turn.of_job(job)
+        if each.presence not in (Presence.LEAVING, Presence.ORPHAN)
         and not (each.presence is Presence.LIVE and each.host in view.excluded)
         and not (each.presence is Presence.LIVE and not is_current(job, each) and view.is_free(each))
     ]

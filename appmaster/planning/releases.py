@@ -132,13 +132,8 @@ def _does_not_fit(
 
 
 def _surplus_of_mixed(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
-    serving = [
-        each
-        for each in turn.view.containers.values()
-        if (owner := turn.view.job_of(each)) is not None and owner.name == job.name
-    ]
     crowded = crowding(turn, job)
-    if len(serving) > job.model.containers + extra_containers(turn, job):
+    if len(turn.of_job(job)) > job.model.containers + extra_containers(turn, job):
         return Outcome.SURPLUS, "surplus: the job has containers enough"
     if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"

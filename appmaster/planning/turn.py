@@ -92,6 +92,7 @@ class Turn:
         self._homes: dict[ProcessorId, dict[int, Container]] = {}
         self._free: list[Container] | None = None
         self._by_host: dict[str, list[Container]] | None = None
+        self._by_job: dict[str, list[Container]] | None = None
         self._idle: list[Container] | None = None
         self._by_place: dict[Place, list[Container]] | None = None
         self._requests: dict[Place, Request] | None = None
@@ -229,6 +230,16 @@ class Turn:
             for each in self.view.containers.values():
                 self._by_host.setdefault(each.host, []).append(each)
         return self._by_host.get(host, ())
+
+    def of_job(self, job: Job) -> Sequence[Container]:
+        """Return every container that serves a job, or was asked for by it."""
+        if self._by_job is None:
+            self._by_job = {}
+            for each in self.view.containers.values():
+                owner = self.view.job_of(each)
+                if owner is not None:
+                    self._by_job.setdefault(owner.name, []).append(each)
+        return self._by_job.get(job.name, ())
 
     # ---- containers to give away ----
 

@@ -23,12 +23,8 @@ def outdated(turn: Turn, job: Job) -> list[Container]:
     """Return the containers of a job that serve it with an older revision."""
     return [
         each
-        for each in turn.view.containers.values()
-        if each.presence is Presence.LIVE
-        and not is_current(job, each)
-        and turn.view.assigned.get(each.id)
-        and (found := turn.view.job_of(each)) is not None
-        and found.name == job.name
+        for each in turn.of_job(job)
+        if each.presence is Presence.LIVE and not is_current(job, each) and turn.view.assigned.get(each.id)
     ]
 
 
@@ -123,13 +119,7 @@ def spare_hosts(turn: Turn, job: Job) -> list[str]:
 
 
 def _serving(turn: Turn, job: Job) -> list[Container]:
-    return [
-        each
-        for each in turn.view.containers.values()
-        if each.presence is Presence.LIVE
-        and (found := turn.view.job_of(each)) is not None
-        and found.name == job.name
-    ]
+    return [each for each in turn.of_job(job) if each.presence is Presence.LIVE]
 
 
 def _first(turn: Turn, container: Container) -> object:
