@@ -338,8 +338,9 @@ class JobConfig:
     )
     lag_time_ms: int = _key(
         "job.hotstandby.lag.time.ms",
-        "A standby behind the changelog's end for longer is not in sync.",
-        2_000,
+        "A standby behind the changelog's end for longer is not in sync. Keep it above the heartbeat time-out: the "
+        "transaction that a silent host leaves open hides the end, and its standby is not late by that.",
+        10_000,
         minimum=100,
     )
     orphan_timeout_ms: int = _key(

@@ -17,7 +17,10 @@ _TAIL_FILES = 12
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper, Kafka and YARN with three hosts. Whoever lets a host or a server die starts it again."""
+    """ZooKeeper, Kafka and YARN with three hosts. Whoever lets a host or a server die starts it again.
+
+    A test that fails may not get to it; then its hosts are started here, so that one failure stays one.
+    """
     end_abandoned()
     progress = Progress()
     cluster = LocalCluster.start(f"test-{os.getpid()}", is_temporary=True, show=progress.show)
@@ -33,7 +36,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     cluster = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(cluster, LocalCluster):
         report.sections.append(("logs of the embedded cluster", _logs(cluster)))
+        revive(cluster)
     return report
+
+
+def revive(cluster: LocalCluster) -> None:
+    """Start the hosts that are dead or held."""
+    for host in cluster.status().hosts:
+        if host.state != "running":
+            cluster.start_host(host.host)
 
 
 def _logs(cluster: LocalCluster) -> str:

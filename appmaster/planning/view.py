@@ -73,7 +73,7 @@ class Policy:
     """Failures at one committed offset after which a record is taken for poison."""
     fails_on_error: bool = True
     """Whether a poison record ends the job; else the containers give the record up."""
-    lag_time_ms: int = 2_000
+    lag_time_ms: int = 10_000
     in_sync_interval_ms: int = 500
     """In-sync sets of one processor are written at most this often."""
     resend_ms: int = 1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from demo.command import standfast
 from demo.events import EventLog
 from demo.scenario import JOB, Scenario, Shape
 from demo.standing import Status
@@ -77,6 +78,8 @@ def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: s
             yield FlightsJob(scenario)
         finally:
             sample = scenario.watch.latest
+            # What is drained stays so without the job, and the next job of this name is not to start with it.
+            standfast(cluster.environment(), print, "admit", *cluster.hosts, "--cluster", JOB)
             scenario.delete()
     hosts = {each.host for each in sample.status.containers} if sample is not None else set()
     runs = {job.run for job in sample.status.jobs} if sample is not None else set()

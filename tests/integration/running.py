@@ -145,6 +145,20 @@ class RunningJob(ABC):
             )
             time.sleep(_LOOK_SECONDS)
 
+    def wait_until_nothing_runs_on(self, host: str) -> None:
+        """Wait until a host runs no process of a container, except of an application's own first one.
+
+        The leader counts a container as ended when it has let go of all it holds; its interpreter takes a moment more.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while left := [
+            each
+            for each in self.cluster.container_processes(host)
+            if each.container_id and not each.container_id.endswith("_000001")
+        ]:
+            assert time.monotonic() < deadline, f"{left} are still there"
+            time.sleep(_LOOK_SECONDS)
+
     # ---- the command line ----
 
     def standfast(self, *arguments: str, status: int | None = 0) -> str:
