@@ -131,7 +131,8 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "promote",
                 situations.promotes,
-                "policy `promote`: another copy lives; the best in sync, else the least behind",
+                "policy `promote`, or a lost copy that the model has no place for: another copy lives; the best "
+                "in sync, else the least behind",
                 _alone(failover.promote),
                 (Kind.FAILOVER,),
                 deadline="restore_delay_ms",
@@ -224,7 +225,8 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "start anywhere",
                 situations.promotes_headless,
-                "policy `promote`: the active is lost, no other copy lives, and a container came",
+                "policy `promote`, or a lost copy that the model has no place for: the active is lost, no other "
+                "copy lives, and a container came",
                 placing.start,
                 (Kind.BIND,),
                 deadline="request_timeout_ms",

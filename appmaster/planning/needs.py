@@ -88,7 +88,7 @@ def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: Sl
         only_host = (
             is_active
             and lost is not None
-            and job.policy.restarts
+            and cohort.restarts
             and any(turn.holder(cohort, each) is not None for each in record.placed)
             and turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0)
         )

@@ -76,7 +76,7 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
             continue  # the steps of policy restart decide
         if record.active is None and copy != cohort.copies[0] and cohort.copies[0] in empty:
             continue  # the first copy is the first active: every active before any standby (SEP-23)
-        if is_active and alive and not cohort.job.policy.restarts:
+        if is_active and alive and not cohort.restarts:
             continue  # a live copy is about to be promoted; this place is a standby's then
         if is_active and poison(cohort, turn):
             continue
@@ -91,7 +91,7 @@ def binding(
 ) -> WriteRecords | None:
     """Return the placing of a copy in a container; it becomes the active there if that ``activates`` it."""
     lost = cohort.record.active
-    in_place = lost == copy and cohort.job.policy.restarts and container.host == cohort.record.hosts.get(copy)
+    in_place = lost == copy and cohort.restarts and container.host == cohort.record.hosts.get(copy)
     if in_place:
         reason = f"copy {copy} is started again on its own host"
     elif activates and lost is not None and any(turn.holder(cohort, each) for each in cohort.record.placed):
@@ -112,7 +112,7 @@ def binding(
         copy=copy,
         host=container.host,
         in_place=in_place,
-        policy="restart" if cohort.job.policy.restarts else "promote",
+        policy="restart" if cohort.restarts else "promote",
         **({"from_copy": lost} if lost is not None else {}),
     )
 

@@ -32,12 +32,12 @@ def makes_way(turn: Turn, cohort: Cohort) -> bool:
 
 def promotes(turn: Turn, cohort: Cohort) -> bool:
     """Return whether a standby takes over where it is."""
-    return not cohort.job.policy.restarts
+    return not cohort.restarts
 
 
 def restarts(turn: Turn, cohort: Cohort) -> bool:
     """Return whether a lost active is started again."""
-    return cohort.job.policy.restarts
+    return cohort.restarts
 
 
 def is_new(turn: Turn, cohort: Cohort) -> bool:
@@ -53,12 +53,12 @@ def is_headless(turn: Turn, cohort: Cohort) -> bool:
 
 def restarts_headless(turn: Turn, cohort: Cohort) -> bool:
     """Return whether a lost active is to be started again."""
-    return cohort.job.policy.restarts and is_headless(turn, cohort)
+    return cohort.restarts and is_headless(turn, cohort)
 
 
 def promotes_headless(turn: Turn, cohort: Cohort) -> bool:
     """Return whether the active is lost where a standby would take over in place."""
-    return not cohort.job.policy.restarts and is_headless(turn, cohort)
+    return not cohort.restarts and is_headless(turn, cohort)
 
 
 def is_moving(turn: Turn, cohort: Cohort) -> bool:

@@ -56,6 +56,15 @@ class Cohort:
         """Its tasks."""
         return tuple(each.record.task for each in self.recorded)
 
+    @property
+    def restarts(self) -> bool:
+        """Whether its active, once lost, is started again (policy ``restart``).
+
+        Not an active that the model has no place for: there is nothing to start it again in, so a standby takes over.
+        """
+        active = self.record.active
+        return self.job.policy.restarts and (active is None or active in self.copies)
+
 
 def is_current(job: Job, container: Container) -> bool:
     """Return whether a container runs the job's present revision, or none of it yet."""

@@ -400,6 +400,24 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_v
     assert Kind.FAILOVER in decided(cluster)
 
 
+def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_succeeded() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2", "h3"))
+    cluster.command(Operation.FAIL_OVER, processor=1)
+    settles(cluster)
+    task = next(each for each, found in cluster.versions.items() if found.record.active == 1)
+    cluster.load(containers=1, standbys=0)
+
+    while 0 not in cluster.versions[task].record.placed or cluster.versions[task].record.moving:
+        cluster.run(100)
+    assert cluster.versions[task].record.active == 1
+    cluster.lose_host(cluster.active_process(task.partition).host, silent=False)
+    cluster.actions.clear()
+    settles(cluster)
+    assert cluster.versions[task].record.active == 0
+    assert Kind.DISPLACE not in decided(cluster)
+    assert Kind.FAILOVER in decided(cluster)
+
+
 def test_new_leader_goes_on_with_a_displacement() -> None:
     cluster = deployed(policy=RESTART)
     active = cluster.active_process(0)
