@@ -276,7 +276,7 @@ def test_standby_that_lags_leaves_the_in_sync_set_and_returns(cluster: FakeClust
     container = record.placed[1]
     process = cluster.by_container(container)
     assert process is not None
-    lagging = {name: replace(status, lag_ms=5_000, applied=5) for name, status in process.replicas.items()}
+    lagging = {name: replace(status, lag_ms=30_000, applied=5) for name, status in process.replicas.items()}
     process.is_scripted, process.replicas = True, lagging
     cluster.run(1_000)
     assert cluster.versions[TaskId("job", "main", 0)].record.in_sync == (0,)
