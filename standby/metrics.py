@@ -71,6 +71,10 @@ _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
         "Unix time at which the replica entered its phase.",
         lambda each: _seconds(each.since_ms),
     ),
+    "standfast_replica_promotion_restored_records": (
+        "Changelog offsets that the replica's promotion had to replay after its fence; actives only.",
+        lambda each: each.restored_records,
+    ),
     "standfast_input_lag_records": (
         "Input offsets that are not committed yet; actives only.",
         _input_lag,

@@ -199,6 +199,18 @@ class ReplicaStatus:
     record_bytes: float | None = None
     """Size of the changelog's records that were applied last, mean of key and value; None: none were."""
 
+    drained_from: int | None = None
+    """Active only: changelog position of its state when its fence held."""
+    drained_to: int | None = None
+    """Active only: the changelog's end after its fence, up to which it replayed before it claimed the task."""
+
+    @property
+    def restored_records(self) -> int | None:
+        """Return how many changelog offsets its promotion had to replay; None when it is no active."""
+        if self.drained_from is None or self.drained_to is None:
+            return None
+        return max(0, self.drained_to - self.drained_from)
+
     @property
     def lag_records(self) -> int | None:
         """Return how many changelog offsets are not applied yet; None while unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import BrokenLaw, StandfastError, Unavailable
@@ -20,6 +21,16 @@ from standby.replica.overlay import Changes, Emitted
 
 #: Tells what ended the active: the signal, and why.
 Tell = Callable[[Signal, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a promotion had to replay (design 4.3)."""
+
+    applied: int
+    """Changelog position of the store when the fence held."""
+    end: int
+    """The changelog's end after the fence, open transactions included."""
 
 
 class StoreLost(Unavailable):
@@ -44,10 +55,12 @@ class ActiveTask:
         clock: Callable[[], int],
         probe: Probe,
         failures: InputFailures | None = None,
+        drained: Drained | None = None,
     ) -> None:
         """``failures`` are those at ``committed`` that earlier replicas had."""
         self.task: Final = task
         self.store: Final = store
+        self.drained: Final = drained
         self.tell: Final = tell
         self.committed = committed
         """The input offset of the next record to process."""

@@ -184,6 +184,8 @@ class HeldReplica:
             is_prepared=self.is_prepared(),
             failures=active.present_failures() if active is not None else last_failures,
             skipped=active.skipped if active is not None else 0,
+            drained_from=active.drained.applied if active is not None and active.drained else None,
+            drained_to=active.drained.end if active is not None and active.drained else None,
         )
 
     def is_stuck(self, now: float, timeout_seconds: float) -> bool:

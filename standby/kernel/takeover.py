@@ -11,7 +11,7 @@ from typing import Final
 
 from standby.config import JobConfig
 from standby.errors import Unavailable
-from standby.kernel.active import ActiveTask
+from standby.kernel.active import ActiveTask, Drained
 from standby.kernel.active import Tell as TellActive
 from standby.kernel.lane import Run
 from standby.kernel.ports import Broker, Writer, WriterLost
@@ -80,7 +80,7 @@ class Takeover:
             committed, record, self.config.run_start, lambda: self.broker.input_bounds(task.partition)
         )
         self._pass(who, OFFSETS_READ)
-        self._drain(who)
+        drained = self._drain(who)
         who.replayed.store.serve()
         self._pass(who, DRAINED)
         tell(Signal.DRAINED)
@@ -94,6 +94,7 @@ class Takeover:
             clock=self.clock,
             probe=self.probe,
             failures=failures_at(record.failures, offset),
+            drained=drained,
         )
         try:
             _wait(active.claim(), self.config.transaction_timeout_ms / 1000 + 5, who.run)
@@ -110,9 +111,11 @@ class Takeover:
         if who.run.is_cancelled():
             raise WriterLost(f"{who.replica}: called off")
 
-    def _drain(self, who: Candidate) -> None:
+    def _drain(self, who: Candidate) -> Drained:
         """Return once the store has everything up to the changelog's end after the fence (design 4.3)."""
         partition = who.replica.task.partition
+        # Before the question: what is replayed while it is on its way belongs to the drain.
+        applied = who.replayed.store.position.offset
         # Read uncommitted: an open transaction below it must be waited for, not stopped at.
         target = self.broker.changelog_ends((partition,))[partition]
         self._await_stable(who, target)
@@ -129,6 +132,7 @@ class Takeover:
                     f"{self.definition.changelog}-{partition}: the replay does not move on from {position} "
                     f"towards {target} for {_STALL_SECONDS:.0f} s"
                 )
+        return Drained(applied, target)
 
     def _await_stable(self, who: Candidate, target: int) -> None:
         """Return once no open transaction holds readers below ``target``."""

@@ -31,6 +31,8 @@ ACTIVE = ReplicaStatus(
     failures=InputFailures(7, 2),
     skipped=5,
     record_bytes=30.0,
+    drained_from=60,
+    drained_to=85,
 )
 STANDBY = ReplicaStatus(
     ReplicaId(TaskId("flights", "main", 1), 0), Role.STANDBY, Phase.RESTORING, 2, applied=3
@@ -58,6 +60,7 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     assert shown["standfast_replica_lag_records"] == {active: 10}, "an unknown end is no lag of 0"
     assert shown["standfast_replica_lag_seconds"] == {active: 1.5}
     assert shown["standfast_replica_lag_bytes"] == {active: 300}
+    assert shown["standfast_replica_promotion_restored_records"] == {active: 25}
     assert shown["standfast_replica_applied_offset"] == {active: 90, standby: 3}
     assert shown["standfast_input_lag_records"] == {active: 2}
     assert shown["standfast_replica_in_sync"] == {active: 1}
