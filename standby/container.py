@@ -9,15 +9,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
 from standby.adapters.grpc import ControlStreams, load_credentials
-from standby.adapters.kazoo import ZooKeeperCode, ZooKeeperMembership, ZooKeeperRecords, make_client
+from standby.adapters.kazoo import (
+    ZooKeeperCode,
+    ZooKeeperMembership,
+    ZooKeeperPeers,
+    ZooKeeperRecords,
+    make_client,
+)
 from standby.adapters.liveness import LivenessPort
+from standby.adapters.peer_server import PeerServer
 from standby.adapters.processes import ProcessMeter, end_children
 from standby.adapters.prometheus import MetricsServer, of_process
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
@@ -34,7 +41,8 @@ from standby.errors import BadConfiguration, StandfastError
 from standby.jobcode import JobCode
 from standby.kernel.codes import LoadCode
 from standby.metrics import Metric, of_container
-from standby.ports import Feed, MakeFeed, RecordReader, Replicas
+from standby.peers import Routes
+from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
 from standby.records import ContainerRecord
 from standby.wire import PROTOCOL, JobDefinition
 
@@ -65,6 +73,11 @@ class Surroundings:
     """Makes a job's modules importable; blocks, so never on the control thread."""
     on_change: Callable[[], None]
     """To be called from any thread whenever a phase changed."""
+    container: str
+    """The container's own id."""
+    peers: PeerDirectory
+    credentials: Path
+    """Directory with the pair that peers know each other by (`standby.adapters.tls`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,10 @@ class Kernel:
     find_leftovers: FindLeftoverState
     purge: Callable[[JobDefinition], None]
     """Removes what a deleted job left on this host's disks."""
+    routes: Routes = field(default_factory=dict)
+    """What peers may ask of it."""
+    metrics: Callable[[], Iterable[Metric]] = tuple
+    """What it tells Prometheus beyond the replicas' statuses."""
 
 
 MakeKernel = Callable[[Surroundings], Kernel]
@@ -118,18 +135,19 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     credentials = load_credentials(directory)
     liveness = LivenessPort(place.host)
     server = MetricsServer(place.host)
+    peers = PeerServer(place.host, directory)
     identity = Identity(
         place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()
     )
     _LOG.info(
-        "container %s (%s) of %s on %s, port %d, http port %d, pid %d",
+        "container %s (%s) of %s on %s, port %d, http port %d, peer port %d, pid %d",
         *(place.container, place.skein_id or "no Skein", cluster.name, place.host),
-        *(liveness.port, server.port, os.getpid()),
+        *(liveness.port, server.port, peers.port, os.getpid()),
     )
     inbox = Inbox()
     client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms)
     code = JobCode(directory, ZooKeeperCode(client, cluster.name).read_code)
-    membership = ZooKeeperMembership(client, cluster.name, _record(identity, place), inbox.post)
+    membership = ZooKeeperMembership(client, cluster.name, _record(identity, place, peers.port), inbox.post)
     kernel = make_kernel(
         Surroundings(
             cluster=cluster,
@@ -138,6 +156,9 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
             make_feed=partial(_make_feed, directory, code),
             load_code=code.load,
             on_change=partial(inbox.post, ReplicasChanged()),
+            container=place.container,
+            peers=ZooKeeperPeers(client, cluster.name),
+            credentials=directory,
         )
     )
     meter = ProcessMeter()
@@ -154,7 +175,8 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
         name = number.name
         signal.signal(number, lambda *_, name=name: inbox.post(Terminated(name)))
     meter.start()
-    server.start(partial(_metrics, loop, meter), Health(loop).look)
+    server.start(partial(_metrics, loop, meter, kernel), Health(loop).look)
+    peers.start(kernel.routes)
     watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop))
     watchdog.start()
     membership.start()
@@ -207,7 +229,7 @@ class Health:
         return turns_on and state.closing is None, facts
 
 
-def _record(identity: Identity, place: Place) -> ContainerRecord:
+def _record(identity: Identity, place: Place, peer_port: int) -> ContainerRecord:
     return ContainerRecord(
         container=identity.container,
         skein_id=identity.skein_id,
@@ -219,6 +241,7 @@ def _record(identity: Identity, place: Place) -> ContainerRecord:
         protocol=PROTOCOL,
         standfast=_version(),
         log_dirs=place.log_dirs,
+        peer_port=peer_port,
     )
 
 
@@ -237,8 +260,9 @@ def _make_feed(directory: Path, code: JobCode, config: JobConfig, job: JobDefini
     return make_feed(config, job, classpath, code.directory_of(job))
 
 
-def _metrics(loop: ControlLoop, meter: ProcessMeter) -> Iterator[Metric]:
+def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Metric]:
     yield from of_container(loop.state)
+    yield from kernel.metrics()
     yield from of_process(meter.figures)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from standby.model import ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.peers import PeerAddress
 from standby.wire import JobDefinition
 
 if TYPE_CHECKING:
@@ -115,6 +116,17 @@ class RecordReader(Protocol):
         """Return the task's record as the ZooKeeper ensemble has it now (synced); None when there is none.
 
         Raises `Transient` when it cannot be read now.
+        """
+        ...
+
+
+class PeerDirectory(Protocol):
+    """Knows where containers answer their peers."""
+
+    def find(self, container: str) -> PeerAddress | None:
+        """Return where a registered container answers; None when none of that id is registered.
+
+        Raises `Transient` when that cannot be read now.
         """
         ...
 

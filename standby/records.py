@@ -46,6 +46,8 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     """Version of the distribution."""
     log_dirs: tuple[str, ...] = ()
     version: int = VERSION
+    peer_port: int = 0
+    """`standby.peers`, over mutual TLS; 0: a version that has none."""
 
 
 class _Task(msgspec.Struct, frozen=True):

@@ -40,7 +40,8 @@ from standby.naming import (
     controller_path,
     task_path,
 )
-from standby.records import ContainerRecord, decode_controller, decode_task, encode
+from standby.peers import PeerAddress
+from standby.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
 
 #: How long one question to ZooKeeper may take; a suspended connection answers none.
 _ANSWER_SECONDS: Final = 5.0
@@ -210,6 +211,27 @@ class ZooKeeperRecords:
         except (KazooException, KazooTimeoutError) as error:
             raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
         return decode_task(data, path)
+
+
+class ZooKeeperPeers:
+    """Finds registered containers; see `standby.ports.PeerDirectory`. Any thread may ask."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def find(self, container: str) -> PeerAddress | None:
+        """Return where the container answers its peers; an old answer only costs a refused connection."""
+        path = container_path(self._cluster, container)
+        try:
+            data, _ = self._client.get_async(path).get(timeout=self._timeout_seconds)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
+        record = decode_container(data, path)
+        return PeerAddress(record.container, record.host, record.peer_port)
 
 
 class ZooKeeperCode:

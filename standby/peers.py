@@ -1,0 +1,53 @@
+"""What containers of a cluster ask of each other over HTTP: requests, answers, routes. Pure.
+
+They talk on a port of its own, with mutual TLS from the credentials that Skein puts into every container
+(design 3), so a state is readable by nobody else on the network. The plain port shows metrics only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where a container answers its peers."""
+
+    container: str
+    host: str
+    port: int
+    """0: it does not, being of an older version."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """A request of somebody who has the cluster's credentials."""
+
+    method: str
+    path: tuple[str, ...]
+    """The path's parts, decoded; the first one has chosen the route."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    start: int = 0
+    """First byte that is wanted (``Range: bytes=<start>-``)."""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What is answered."""
+
+    status: int
+    body: bytes | Iterable[bytes] = b""
+    """Bytes, or pieces that are made while they are sent, on the request's own thread."""
+    content_type: str = "application/json"
+    length: int | None = None
+    """Of pieces: how many bytes they have together; None: the connection ends behind them."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Answers the requests whose path begins with its name; called on a thread per connection.
+Route = Callable[[PeerRequest], PeerAnswer]
+
+#: First part of the path → its route.
+Routes = Mapping[str, Route]
