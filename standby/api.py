@@ -12,16 +12,22 @@ It must be pure: it also runs on a standby, to keep it warm, and there its resul
 ``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order. What
 it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
 at all. It may be called again with the same rows after a failure, then from the same state.
+
+`standby.state` has typed keys and values, counters and expiry on top of a `Store` (docs/state.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 
 class Store(Protocol):
-    """One named store of a task: bytes to bytes. Reads see the writes of the running batch."""
+    """One named store of a task: bytes to bytes, in the order of the keys' bytes.
+
+    Reads see the writes of the running batch. A store is of use during the call that it was given to; later
+    it raises `RuntimeError`.
+    """
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
@@ -31,12 +37,39 @@ class Store(Protocol):
         """Return the present ones among ``keys`` with their values, in one look-up."""
         ...
 
+    def __contains__(self, key: bytes) -> bool:
+        """Return whether ``key`` has a value; costs as much as `get`."""
+        ...
+
+    def range(
+        self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys from ``start`` up to but not including ``stop``, with their values, in key order.
+
+        ``stop`` None is the end of the store; ``reverse`` yields the same, last key first. What is seen is the
+        store as it was at the call: later writes of the batch do not show. Any number of iterators may be open,
+        and none need be read to its end: they hold nothing but a page of records.
+        """
+        ...
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys that begin with ``prefix``, whole, and their values, as `range` does."""
+        ...
+
     def put(self, key: bytes, value: bytes) -> None:
         """Set ``key`` to ``value``; both may be empty, neither None."""
         ...
 
+    def put_many(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """Set each key to its value, in order."""
+        ...
+
     def delete(self, key: bytes) -> None:
         """Remove ``key``, whether it exists or not."""
+        ...
+
+    def delete_many(self, keys: Iterable[bytes]) -> None:
+        """Remove each key, whether it exists or not."""
         ...
 
 

@@ -11,11 +11,13 @@ from typing import Final
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DbClosedError,
     DBCompressionType,
     MemtableFactory,
     Options,
     Rdict,
+    ReadOptions,
     WriteBatch,
     WriteBufferManager,
     WriteOptions,
@@ -23,12 +25,16 @@ from rocksdict import (
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import Change, Profile
+from standby.replica.scan import Page
 
 #: Shared by all databases of the process, so that many small tasks cost no more than one large.
 _CACHE: Final = Cache(64 << 20)
 
 #: Bounds what all databases of the process hold in memory before they write it out.
 _MEMTABLES: Final = WriteBufferManager(192 << 20, False)
+
+#: A page of a scan ends when it is so large, bytes of keys and values.
+_PAGE_BYTES: Final = 1 << 20
 
 _MEMTABLE_BYTES: Final = {Profile.SERVING: 32 << 20, Profile.LOADING: 64 << 20}
 
@@ -60,6 +66,12 @@ def _options(profile: Profile) -> Options:
         options.set_level_zero_slowdown_writes_trigger(1000)
         options.set_level_zero_stop_writes_trigger(2000)
         options.set_compression_type(DBCompressionType.none())
+    return options
+
+
+def _until(stop: bytes) -> ReadOptions:
+    options = ReadOptions()
+    options.set_iterate_upper_bound(stop)
     return options
 
 
@@ -106,6 +118,46 @@ class RocksDatabase:
             raise self._failed(error) from error
         return values
 
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        """Return the first, or with ``reverse`` the last, at most ``limit`` keys of [start, stop)."""
+        items: list[tuple[bytes, bytes]] = []
+        if start >= stop:
+            return Page(items, True)
+        try:
+            found = self._db.items(reverse, stop if reverse else start, _until(stop))
+            size = 0
+            for key, value in found:
+                assert isinstance(key, bytes), "raw mode"
+                if reverse and key < start:
+                    return Page(items, True)
+                if len(items) >= limit or size >= _PAGE_BYTES:
+                    return Page(items, False)
+                items.append((key, value))
+                size += len(key) + len(value)
+            self._check_end(items[-1][0] if items else None, start, stop, reverse)
+        except CorruptState:
+            raise
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise self._failed(error) from error
+        return Page(items, True)
+
+    def _check_end(self, last: bytes | None, start: bytes, stop: bytes, reverse: bool) -> None:
+        """Raise unless there is nothing behind ``last``.
+
+        The library's own loop takes a block that cannot be read for the end of the data (seen); what there
+        really was can only be asked of an iterator moved by hand.
+        """
+        iterator = self._db.iter(_until(stop))
+        if reverse:
+            iterator.seek_for_prev(stop if last is None else last)
+            if last is not None and iterator.valid() and iterator.key() == last:
+                iterator.prev()
+        else:
+            iterator.seek(start if last is None else last + b"\x00")
+        iterator.status()
+        if iterator.valid() and iterator.key() >= start:
+            raise CorruptState(f"{self._path}: a scan ended before {iterator.key()[:32]!r}")
+
     def write(self, changes: Iterable[Change]) -> None:
         """Apply the changes as one atomic batch."""
         batch = WriteBatch(raw_mode=True)
@@ -133,6 +185,17 @@ class RocksDatabase:
             self._db.flush()
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make a copy in a new directory on the same file system, by hard links."""
+        # A checkpoint holds the interpreter's lock while it writes out what is in memory (measured: 0.2 s for
+        # 30 MB). Flushing does not, and leaves it next to nothing to write.
+        self.flush()
+        try:
+            Checkpoint(self._db).create_checkpoint(str(directory))
+        except Exception as error:  # rocksdict raises nothing more specific
+            # Whatever it is: that there is no copy must not cost the database itself.
+            raise Unavailable(f"{directory}: {error}") from error
 
     def close(self) -> None:
         """Flush and close; harmless when it is closed."""

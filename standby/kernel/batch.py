@@ -17,7 +17,7 @@ from standby.model import TaskId
 from standby.ports import TaskBatch
 from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
-from standby.replica.overlay import Changes, Emitted, Outbox, overlay
+from standby.replica.overlay import BatchState, Changes, Emitted, Outbox
 
 _log: Final = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class BatchRunner:
             at = "not fed" if active is None else f"at {active.committed}"
             raise BrokenLaw(f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}")
         outbox = Outbox(self._outputs)
-        state, changes = overlay(self._stores, active.store)
+        state = BatchState(self._stores, active.store)
         step = self._found_step(batch.task)
         try:
             # The transform may have dropped every row; their offsets are committed all the same.
@@ -128,7 +128,9 @@ class BatchRunner:
             # The outermost loop of the user's code: its errors are of any kind, sys.exit() among them.
             _log.exception("%s: the step failed on input [%d, %d)", batch.task, batch.start, batch.end)
             raise _failed_step(batch, error) from error
-        return _Computed(batch, active, outbox.records, changes)
+        finally:
+            state.end()
+        return _Computed(batch, active, outbox.records, state.changes)
 
     def _found_step(self, task: TaskId) -> Step:
         if self._step is None:

@@ -17,6 +17,7 @@ from standby.errors import Transient
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.overlay import Changes, Emitted
+from standby.replica.scan import Page
 from standby.wire import JobDefinition
 
 #: A changelog record: full key and value; None as value is a tombstone.
@@ -180,6 +181,13 @@ class Database(Protocol):
         """Return the value of each key, in order."""
         ...
 
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        """Return the first, or with ``reverse`` the last, at most ``limit`` keys of [start, stop), and their values.
+
+        About a megabyte at most, but one record at least if there is any. Nothing stays open after it.
+        """
+        ...
+
     def write(self, changes: Iterable[Change]) -> None:
         """Apply the changes, in order, as one: after a crash all of them are there, or none.
 
@@ -193,6 +201,14 @@ class Database(Protocol):
 
     def flush(self) -> None:
         """Bring everything written so far to the disk."""
+        ...
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make a copy, with at least all that was written before, in a new directory on the same file system.
+
+        Cheap: files are shared by hard links. The copy opens as any other database. Writes may go on in
+        another thread; closing may not.
+        """
         ...
 
     def close(self) -> None:

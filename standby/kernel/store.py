@@ -23,6 +23,7 @@ from standby.replica.origin import (
     decode_origin,
     decode_position,
 )
+from standby.replica.scan import Page
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,6 +79,10 @@ class TaskStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each full key, in order."""
         return self._open.get_many(keys)
+
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        """Return a page of the keys of [start, stop), full keys, in order."""
+        return self._open.page(start, stop, limit, reverse=reverse)
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield what has ``prefix``, in key order: for checks and tools."""

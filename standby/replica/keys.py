@@ -20,6 +20,12 @@ def prefix(store: str) -> bytes:
     return bytes((len(name),)) + name
 
 
+def after(prefix: bytes) -> bytes | None:
+    """Return the first key behind all that begin with ``prefix``; None when there is none (only 0xff bytes)."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
+
+
 def split(key: bytes) -> tuple[str, bytes]:
     """Return the store's name and the user's key in a changelog key.
 

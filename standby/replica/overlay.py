@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
-from standby.api import State
+from standby.api import Store
 from standby.errors import BadConfiguration
-from standby.replica.keys import prefix
+from standby.replica.keys import after, prefix
+from standby.replica.scan import Order, Page, Pages, merged, paged
 
 #: Full key → new value, None for a deletion; in the order of each key's first write.
 Changes = dict[bytes, "bytes | None"]
 
 
-class Reads(Protocol):
+class Reads(Pages, Protocol):
     """The committed state below a batch."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -25,10 +26,11 @@ class Reads(Protocol):
 class StoreOverlay:
     """One named store during one batch; implements `standby.api.Store`."""
 
-    def __init__(self, name: str, reads: Reads, changes: Changes) -> None:
+    def __init__(self, name: str, reads: Reads, changes: Changes, order: Order) -> None:
         self._prefix = prefix(name)
         self._reads = reads
         self._changes = changes
+        self._order = order
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
@@ -54,18 +56,110 @@ class StoreOverlay:
             )
         return present
 
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def range(
+        self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys of [start, stop) with their values, in key order, as they are now."""
+        end = after(self._prefix) if stop is None else self._prefix + stop
+        assert end is not None, "a store's name begins with its length"
+        return self._scan(self._prefix + start, end, reverse)
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys that begin with ``prefix``, whole, and their values, as they are now."""
+        full = self._prefix + prefix
+        end = after(full)
+        assert end is not None, "a store's name begins with its length"
+        return self._scan(full, end, reverse)
+
     def put(self, key: bytes, value: bytes) -> None:
         """Set ``key`` to ``value``."""
         # Checked here, where the author's line is in the traceback, not when the batch is written.
         if type(key) is not bytes or type(value) is not bytes:
-            raise TypeError(
-                f"a store maps bytes to bytes, not {type(key).__name__} to {type(value).__name__}"
-            )
+            raise _not_bytes(key, value)
         self._changes[self._prefix + key] = value
+
+    def put_many(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """Set each key to its value, in order."""
+        put = self.put
+        for key, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
+            put(key, value)
 
     def delete(self, key: bytes) -> None:
         """Remove ``key``, whether it exists or not."""
         self._changes[self._prefix + key] = None
+
+    def delete_many(self, keys: Iterable[bytes]) -> None:
+        """Remove each key, whether it exists or not."""
+        for key in keys:
+            self.delete(key)
+
+    def end(self) -> None:
+        """Refuse everything from now on: the batch is over, its changes are on their way to the changelog."""
+        self._reads, self._changes = _OVER, _Over()
+
+    def _scan(self, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        # Taken at the call, not at the first item: what the batch writes from now on is not seen. Below, nothing
+        # changes before the batch has ended, so reading that by the page sees one state, too.
+        own = self._order.between(start, stop) if start < stop else []
+        return self._without_prefix(merged(own, paged(self, start, stop, reverse=reverse), reverse=reverse))
+
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        """Return a page of the committed state, by full keys; refused when the batch is over."""
+        return self._reads.page(start, stop, limit, reverse=reverse)
+
+    def _without_prefix(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        length = len(self._prefix)
+        return ((key[length:], value) for key, value in items)
+
+
+def _not_bytes(key: object, value: object) -> TypeError:
+    return TypeError(f"a store maps bytes to bytes, not {type(key).__name__} to {type(value).__name__}")
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("the batch that this store was given for is over")
+
+
+class _Over(Changes):
+    """What stands in for the changes of a batch that is over, at no cost for those of a running one."""
+
+    __contains__ = __getitem__ = __setitem__ = _refuse
+
+
+class _OverReads:
+    get_many = page = staticmethod(_refuse)
+
+
+_OVER = _OverReads()
+
+
+class BatchState(Mapping[str, Store]):
+    """The stores of one task during one batch, a `standby.api.State`, and the changes that gather in it.
+
+    The last write of a key counts; nothing reaches what is below.
+    """
+
+    def __init__(self, stores: Iterable[str], reads: Reads) -> None:
+        self.changes: Changes = {}
+        order = Order(self.changes)
+        self._stores = {name: StoreOverlay(name, reads, self.changes, order) for name in stores}
+
+    def __getitem__(self, name: str) -> Store:
+        return self._stores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def end(self) -> None:
+        """Have every store, and every iterator over one, refuse from now on."""
+        for store in self._stores.values():
+            store.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +195,3 @@ class Outbox:
         elif topic not in self._topics:
             raise BadConfiguration(f"task.outputs: does not list {topic!r}, to which the step emits")
         self.records.append(Emitted(topic, key, value, headers))
-
-
-def overlay(stores: Iterable[str], reads: Reads) -> tuple[State, Changes]:
-    """Return the state that a step function gets, and the dictionary in which its changes gather.
-
-    The last write of a key counts; nothing reaches ``reads``.
-    """
-    changes: Changes = {}
-    return {name: StoreOverlay(name, reads, changes) for name in stores}, changes

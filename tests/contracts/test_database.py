@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from standby.adapters.rocksdict import open_database
-from standby.errors import Transient, Unavailable
+from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenDatabase, Profile
 from tests.fakes.database import MemoryDisk
 
@@ -40,6 +42,59 @@ def test_items_are_the_keys_of_the_prefix_in_order(open_one: OpenDatabase, tmp_p
     database.write([(b"b\xff", b"3"), (b"b", b"1"), (b"a", b"0"), (b"ba", b"2"), (b"c", b"4")])
     assert list(database.items(b"b")) == [(b"b", b"1"), (b"ba", b"2"), (b"b\xff", b"3")]
     assert list(database.items(b"zz")) == []
+    database.close()
+
+
+def test_a_page_is_a_stretch_of_a_range_in_either_direction(open_one: OpenDatabase, tmp_path: Path) -> None:
+    database = open_one(tmp_path / "db", Profile.SERVING)
+    keys = [b"a", b"b", b"b\x00", b"ba", b"b\xff", b"c"]
+    database.write([(each, each + b"!") for each in keys])
+    database.write([(b"bb", b"x"), (b"bb", None)])
+
+    def page(start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> tuple[list[bytes], bool]:
+        found = database.page(start, stop, limit, reverse=reverse)
+        assert all(value == key + b"!" for key, value in found.items)
+        return [key for key, _ in found.items], found.is_last
+
+    assert page(b"b", b"c", 10) == ([b"b", b"b\x00", b"ba", b"b\xff"], True)
+    assert page(b"b", b"c", 10, reverse=True) == ([b"b\xff", b"ba", b"b\x00", b"b"], True)
+    assert page(b"b", b"c", 2) == ([b"b", b"b\x00"], False)
+    assert page(b"b", b"c", 2, reverse=True) == ([b"b\xff", b"ba"], False)
+    assert page(b"b", b"ba", 1, reverse=True) == ([b"b\x00"], False)
+    assert page(b"", b"\xff", 6) == (keys, True)
+    assert page(b"", b"\xff", 6, reverse=True) == (keys[::-1], True)
+    for reverse in (False, True):
+        assert page(b"bb", b"bc", 5, reverse=reverse) == ([], True)
+        assert page(b"d", b"e", 5, reverse=reverse) == ([], True)
+        assert page(b"0", b"1", 5, reverse=reverse) == ([], True)
+        assert page(b"b", b"b", 5, reverse=reverse) == ([], True)
+        assert page(b"c", b"b", 5, reverse=reverse) == ([], True)
+    database.close()
+    with pytest.raises(Unavailable):
+        database.page(b"", b"\xff", 6)
+
+
+def test_a_page_is_bounded_in_bytes_too(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    database.write([(b"%03d" % number, b"x" * 400_000) for number in range(10)])
+    first = database.page(b"", b"\xff", 1000)
+    assert [key for key, _ in first.items] == [b"000", b"001", b"002"]
+    assert not first.is_last
+    database.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_damaged_block_does_not_pass_for_the_end(reverse: bool, tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    database.write([(b"%05d" % number, os.urandom(100)) for number in range(2_000)])
+    database.close()
+    (table,) = (tmp_path / "db").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    table.write_bytes(content)
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    with pytest.raises(CorruptState):
+        database.page(b"", b"\xff", 5_000, reverse=reverse)
     database.close()
 
 
@@ -79,3 +134,67 @@ def test_a_closed_one_is_unavailable(open_one: OpenDatabase, tmp_path: Path) -> 
         database.write([(b"k", b"v")])
     with pytest.raises(Unavailable):
         database.flush()
+
+
+def test_a_checkpoint_is_a_database_of_its_own(open_one: OpenDatabase, tmp_path: Path) -> None:
+    database = open_one(tmp_path / "db", Profile.SERVING)
+    database.write([(b"%d" % number, b"x" * number) for number in range(1000)])
+    database.checkpoint(tmp_path / "copy")
+    database.write([(b"later", b"y"), (b"1", None)])
+    # What the first one does with its files is nothing to the second one.
+    database.flush()
+    copy = open_one(tmp_path / "copy", Profile.SERVING)
+    assert copy.get_many([b"999", b"1", b"later"]) == [b"x" * 999, b"x", None]
+    copy.write([(b"999", b"of the copy")])
+    copy.close()
+    assert database.get_many([b"999", b"1", b"later"]) == [b"x" * 999, None, b"y"]
+    database.close()
+    again = open_one(tmp_path / "copy", Profile.LOADING)
+    assert again.get_many([b"999"]) == [b"of the copy"]
+    again.close()
+
+
+def test_a_checkpoint_needs_a_new_directory_and_an_open_database(
+    open_one: OpenDatabase, tmp_path: Path
+) -> None:
+    database = open_one(tmp_path / "db", Profile.SERVING)
+    database.write([(b"k", b"v")])
+    (tmp_path / "there").mkdir()
+    with pytest.raises(Unavailable):
+        database.checkpoint(tmp_path / "there")
+    with pytest.raises(Unavailable):
+        database.checkpoint(tmp_path / "no" / "parent")
+    database.checkpoint(tmp_path / "copy")
+    database.close()
+    with pytest.raises(Unavailable):
+        database.checkpoint(tmp_path / "another")
+
+
+def test_a_checkpoint_taken_while_somebody_writes_is_one_moment(
+    open_one: OpenDatabase, tmp_path: Path
+) -> None:
+    database = open_one(tmp_path / "db", Profile.SERVING)
+    begun, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            database.write([(b"a", b"%d" % number), (b"b", b"%d" % number)])
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait(10)
+    before = database.get_many([b"a"])[0]
+    database.checkpoint(tmp_path / "copy")
+    done.set()
+    writer.join()
+    database.close()
+    copy = open_one(tmp_path / "copy", Profile.SERVING)
+    first, second = copy.get_many([b"a", b"b"])
+    copy.close()
+    assert before is not None
+    assert first is not None
+    assert first == second
+    assert int(first) >= int(before)

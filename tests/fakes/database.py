@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import Change, Profile
+from standby.replica.scan import Page
+
+#: A checkpoint's one file.
+_COPY = "000001.sst"
 
 
 class MemoryDisk:
@@ -31,6 +36,10 @@ class MemoryDisk:
             # Whoever deletes the directory deletes the database.
             self.flushed.pop(path, None)
             path.mkdir(parents=True)
+        if (path / _COPY).is_file():
+            # A checkpoint, wherever it was carried since.
+            self.flushed[path] = pickle.loads((path / _COPY).read_bytes())
+            (path / _COPY).unlink()
         self.profiles.append(profile)
         database = self.open_ones[path] = MemoryDatabase(self, path)
         return database
@@ -50,6 +59,11 @@ class MemoryDatabase:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._check()
         return [self._content.get(each) for each in keys]
+
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        self._check()
+        found = sorted((each for each in self._content.items() if start <= each[0] < stop), reverse=reverse)
+        return Page(found[:limit], len(found) <= limit)
 
     def write(self, changes: Iterable[Change]) -> None:
         self._check()
@@ -73,6 +87,13 @@ class MemoryDatabase:
         if self._disk.is_full:
             raise Unavailable(f"{self._path}: no space left")
         self._disk.flushed[self._path] = dict(self._content)
+
+    def checkpoint(self, directory: Path) -> None:
+        self.flush()
+        if directory.exists() or not directory.parent.is_dir():
+            raise Unavailable(f"{directory}: exists, or has no parent")
+        directory.mkdir()
+        (directory / _COPY).write_bytes(pickle.dumps(self._content))
 
     def close(self) -> None:
         if self._disk.open_ones.get(self._path) is self:

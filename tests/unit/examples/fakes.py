@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +23,30 @@ class MemoryStore(Store):
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         return {key: self.data[key] for key in keys if key in self.data}
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.data
+
+    def range(
+        self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        found = (each for each in self.data.items() if start <= each[0] and (stop is None or each[0] < stop))
+        return iter(sorted(found, reverse=reverse))
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return (each for each in self.range(prefix, None, reverse) if each[0].startswith(prefix))
+
     def put(self, key: bytes, value: bytes) -> None:
         self.data[key] = value
 
+    def put_many(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        self.data.update(pairs)
+
     def delete(self, key: bytes) -> None:
         self.data.pop(key, None)
+
+    def delete_many(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self.delete(key)
 
 
 class MemoryOutput(Output):
