@@ -191,8 +191,8 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "drop",
                 situations.always,
-                "a standby that the model has no place for, whose container is to be started anew, or that "
-                "can go nowhere from a host that is to be empty",
+                "a standby that the model has no place for, whose container is to be started anew, that can go "
+                "nowhere from a host that is to be empty, or that could only take over with withdrawn code",
                 _alone(placing.drop),
                 (Kind.DROP,),
                 deadline="",

@@ -74,7 +74,7 @@ def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
 
 def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the promotion of the best live copy, in place."""
-    candidates = _candidates(turn, cohort)
+    candidates = [each for each in _candidates(turn, cohort) if not turn.is_superseded(cohort.job, each[1])]
     if cohort.record.displaced is not None or not candidates:
         return None
     lost = cohort.record.active

@@ -36,6 +36,7 @@ def choose_mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> C
 
     fitting = [each for each in live if fits_host(turn, cohort, copy, each)]
     if activates:
+        fitting = [each for each in fitting if not turn.is_superseded(job, each)]
         roomy = [each for each in fitting if load(each)[0] < most[0]]
         if cohort.record.active is not None and not roomy:
             roomy = fitting

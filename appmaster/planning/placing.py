@@ -7,7 +7,7 @@ is.
 from __future__ import annotations
 
 from appmaster.planning.actions import Kind, WriteRecords
-from appmaster.planning.failover import poison
+from appmaster.planning.failover import is_lost, poison
 from appmaster.planning.fitting import free_for, is_apart, is_clear
 from appmaster.planning.mixed import choose_mixed
 from appmaster.planning.turn import Cohort, Turn, is_current
@@ -28,6 +28,11 @@ def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         holder = turn.view.holder(container)
         if holder is None:
             continue
+        if not cohort.restarts and is_lost(turn, cohort) and turn.is_superseded(cohort.job, holder):
+            revision = holder.revisions.get(cohort.job.name)
+            return dropping(
+                turn, cohort, copy, f"it runs revision {revision}, which is not wanted: it cannot take over"
+            )
         if is_restarting(turn, cohort, holder):
             reason = f"its container is started anew with revision {cohort.job.revision}"
             if is_current(cohort.job, holder):
@@ -81,7 +86,9 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
         if is_active and poison(cohort, turn):
             continue
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
-        if container is not None and is_clear(turn, cohort, container):
+        if container is None or (activates and turn.is_superseded(cohort.job, container)):
+            continue
+        if is_clear(turn, cohort, container):
             return binding(turn, cohort, copy, container, activates=activates)
     return None
 

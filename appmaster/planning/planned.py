@@ -132,6 +132,7 @@ def best_standby(
         and holder.presence is Presence.LIVE
         and is_in_sync(cohort, each)
         and turn.is_tailing(cohort, each, holder)
+        and not turn.is_superseded(cohort.job, holder)
         and (copy is not None or (holder.host not in turn.view.excluded and each in cohort.copies))
     ]
     if reason.startswith("upgrade") and not cohort.job.model.is_mixed:

@@ -106,6 +106,7 @@ class Turn:
         self._by_place: dict[Place, list[Container]] | None = None
         self._requests: dict[Place, Request] | None = None
         self._loads: dict[str, list[int]] | None = None
+        self._highest_active: dict[str, int] = {}
 
     # ---- what is where ----
 
@@ -162,6 +163,21 @@ class Turn:
             and status.lag_ms <= bound
             for status in self.statuses(cohort, copy, container)
         )
+
+    def is_superseded(self, job: Job, container: Container) -> bool:
+        """Return whether a container runs a revision that is not asked for any more and that was never active.
+
+        A rollback was granted because that code had committed nothing; it must not begin to after it.
+        """
+        revision = container.revisions.get(job.name, job.revision)
+        if revision == job.revision:
+            return False
+        if job.name not in self._highest_active:
+            recorded = (self.view.records.get(task) for task in job.model.tasks)
+            self._highest_active[job.name] = max(
+                (each.record.revision for each in recorded if each is not None), default=0
+            )
+        return 0 < self._highest_active[job.name] < revision < job.revision
 
     def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
         """Return the container that a slot's tasks belong in; None when there is none yet."""

@@ -251,6 +251,39 @@ def test_revision_is_recorded_with_the_decision_that_first_makes_it_active() -> 
 # ---- policy restart (SEP-23, part 3; acceptance A10) ----
 
 
+def test_standby_with_withdrawn_code_is_not_promoted_when_the_active_dies() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    cluster.load(revision=2)
+    while not (
+        upgraded := [each.id for each in cluster.view.containers.values() if each.revisions == {"job": 2}]
+    ):
+        cluster.run(100)
+    mine = next(task for task, each in cluster.versions.items() if upgraded[0] in each.record.placed.values())
+    other = next(
+        task for task, each in cluster.versions.items() if upgraded[0] not in each.record.placed.values()
+    )
+    assert {each.record.revision for each in cluster.versions.values()} == {1}
+    # While a standby of another processor is missing nothing more is started anew.
+    record = cluster.versions[other].record
+    lost = cluster.by_container(record.placed[1 - (record.active or 0)])
+    assert lost is not None
+    cluster.grants_nothing = True
+    cluster.kill(lost.skein_id)
+    cluster.run(1_000)
+    # Rolled back: the former code under a third number; the second was never active.
+    cluster.load(revision=3)
+    cluster.run(1_000)
+    assert upgraded[0] in cluster.versions[mine].record.placed.values()
+    cluster.actions.clear()
+    cluster.kill(cluster.active_process(mine.partition).skein_id)
+    cluster.run(5_000)
+    assert Kind.FAILOVER not in decided(cluster)
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {3}
+    assert cluster.versions[mine].record.revision == 3
+
+
 def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> None:
     """Seen on a real cluster: Skein lost one for any host, and an active was missing for ever."""
     cluster = deployed(hosts=("h1", "h2"))
