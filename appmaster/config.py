@@ -63,6 +63,6 @@ def cluster(config: JobConfig, cell: int, racks: Mapping[str, str] | None = None
         suspect_grace_ms=config.suspect_grace_ms,
         orphan_timeout_ms=config.orphan_timeout_ms,
         racks=dict(racks or {}),
-        state_dirs=(config.state_dir,),
+        state_dirs=config.state_dirs,
         http_port=config.http_port,
     )

@@ -1,0 +1,323 @@
+"""What YARN, the containers and their connections tell, folded into the view; used by `apply`. Pure.
+
+Messages come late, twice and in any order between connections. What is of an older incarnation, or of a container
+that is unknown, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from appmaster.planning import events as happened
+from appmaster.planning.changes import (
+    avoid,
+    failed_attempt,
+    gone,
+    lost,
+    place_of,
+    put,
+    unsettle,
+    unsettle_job,
+    with_known_hosts,
+    with_news,
+    without,
+)
+from appmaster.planning.model import job_of
+from appmaster.planning.tell import followed_failovers, reported_phases, stopped_standby
+from appmaster.planning.view import ClusterView, Container, News, Presence, RequestState
+from standby.model import Phase, ReplicaStatus, SlotId
+
+
+def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
+    """Return the view with a container that held tasks under the leader before, and has not spoken to this one yet."""
+    if event.container in view.containers:
+        return view
+    container = Container(
+        event.container, event.skein_id, Presence.EXPECTED, event.at_ms, heard_ms=event.at_ms
+    )
+    view = replace(view, containers=put(view.containers, event.container, container))
+    view = with_known_hosts(view, (event.container,))
+    return unsettle(view, view.processors_in(event.container))
+
+
+def request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:
+    """Return the view in which YARN has a request under its own id."""
+    request = view.requests.get(event.number)
+    if request is None:
+        return view
+    placed = replace(request, skein_id=event.skein_id, state=RequestState.WAITING)
+    return replace(view, requests=put(view.requests, event.number, placed))
+
+
+def request_refused(view: ClusterView, event: happened.RequestRefused) -> ClusterView:
+    """Return the view in which a request could not be made: the place is tried again after a back-off."""
+    request = view.requests.get(event.number)
+    if request is None:
+        return view
+    view = replace(view, requests=without(view.requests, event.number))
+    view = failed_attempt(view, request.place, event.at_ms, event.reason, counts=False)
+    return with_news(
+        view,
+        News(
+            "request_refused",
+            job=job_of(request.place),
+            host=request.host,
+            reason=event.reason,
+            data={"kind": request.kind.value, "place": str(request.place)},
+        ),
+    )
+
+
+def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
+    """Return the view in which YARN has granted a request; its container has yet to register."""
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
+            granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
+            view = replace(view, requests=put(view.requests, request.number, granted))
+            data = {
+                "kind": request.kind.value,
+                "place": str(request.place),
+                "waited_ms": event.at_ms - request.since_ms,
+            }
+            return with_news(
+                view, News("request_granted", job=job_of(request.place), host=request.host, data=data)
+            )
+    return view
+
+
+def container_completed(view: ClusterView, event: happened.ContainerCompleted) -> ClusterView:
+    """Return the view after YARN's word that a container has ended, or will never start."""
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id:
+            # It ended before it ever spoke to us: a launch that failed.
+            view = replace(view, requests=without(view.requests, request.number))
+            view = failed_attempt(view, request.place, event.at_ms, f"ended at launch: {event.message}")
+            if request.host is not None:
+                view = avoid(
+                    view, request.host, event.at_ms, request.place, "a container ended there at launch"
+                )
+            return with_news(
+                view,
+                News(
+                    "launch_failed",
+                    job=job_of(request.place),
+                    copy=request.place.copy if isinstance(request.place, SlotId) else None,
+                    host=request.host,
+                    reason=event.message,
+                    data={"kind": request.kind.value, "place": str(request.place)},
+                ),
+            )
+    for container in view.containers.values():
+        if container.skein_id == event.skein_id:
+            view = lost(view, container, f"yarn-completed: {event.message}", event.at_ms)
+            return gone(view, container.id, event.at_ms)
+    return view
+
+
+def container_registered(view: ClusterView, event: happened.ContainerRegistered) -> ClusterView:
+    """Return the view with a container that opened its stream, with everything that it holds."""
+    known = view.containers.get(event.container)
+    if known is not None and event.incarnation < known.incarnation:
+        return view
+    place = known.place if known is not None else None
+    presence = Presence.ORPHAN if known is None else Presence.LIVE
+    requests = view.requests
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id:
+            place = request.place
+            presence = Presence.LIVE
+            requests = without(view.requests, request.number)
+            break
+    if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
+        # Given back, and only heard again because it is not dead yet: it gets no roles.
+        presence = known.presence
+    container = Container(
+        event.container,
+        event.skein_id,
+        presence,
+        event.at_ms,
+        host=event.host,
+        incarnation=event.incarnation,
+        pid=event.pid,
+        http_port=event.http_port,
+        heard_ms=event.at_ms,
+        place=place,
+        binding=known.binding if known is not None else "",
+        revisions=event.revisions,
+        statuses={each.replica: each for each in event.replicas},
+        has_ended=_has_ended(event.replicas),
+        leftovers=event.leftovers,
+        is_warm=known.is_warm if known is not None else False,
+    )
+    view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
+    if presence is Presence.LIVE:
+        view = _not_missed(view, event.container)
+    view = unsettle(view, view.processors_in(event.container))
+    job = view.job_of(container)
+    if known is None and job is not None:
+        view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
+        if job.model.is_mixed:
+            # Its share lies in the others: they have settled without it when it comes late.
+            view = unsettle_job(view, job.name)
+    return with_news(
+        view,
+        News(
+            "container_registered",
+            job=job.name if job is not None else None,
+            container=event.container,
+            host=event.host,
+            reason="returned" if known is not None else "new",
+            data={
+                "skein_id": event.skein_id,
+                "pid": event.pid,
+                "holds": len(event.replicas),
+                "place": str(place) if place is not None else None,
+            },
+        ),
+    )
+
+
+def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
+    return any(each.phase in (Phase.FAILED, Phase.FENCED) for each in replicas)
+
+
+def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> Container | None:
+    """Return the container with its silence ended, or None when the message is of no one we know."""
+    known = view.containers.get(container)
+    if known is None or known.incarnation != incarnation:
+        return None
+    # One that was suspected for its silence only had a slow moment: its stream never broke. Its roles
+    # were given away all the same; it will be told what is wanted of it now.
+    # One whose replica failed is no use, however lively it is.
+    is_back = known.presence is Presence.BROKEN or (
+        known.presence is Presence.SUSPECT and not known.reason.startswith("replica-")
+    )
+    presence = Presence.LIVE if is_back else known.presence
+    since = known.since_ms if presence is known.presence else at_ms
+    return replace(known, heard_ms=at_ms, presence=presence, since_ms=since)
+
+
+def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    """Return the view in which a container was heard."""
+    if event.container not in view.containers:
+        return _stranger(view, event)
+    known = _heard(view, event.container, event.incarnation, event.at_ms)
+    return view if known is None else _spoken(view, known)
+
+
+def _stranger(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    """Return the view with one who speaks although YARN has ended it, or it was given back: it is told to exit.
+
+    The NodeManager that should have ended its process was lost, as a rule. As long as its stream stands it takes
+    itself for led, and its open stores keep every later copy of its tasks from that host (design 4.10).
+    """
+    orphan = Container(
+        event.container,
+        "",
+        Presence.ORPHAN,
+        event.at_ms,
+        incarnation=event.incarnation,
+        heard_ms=event.at_ms,
+    )
+    return replace(view, containers=put(view.containers, orphan.id, orphan))
+
+
+def _spoken(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view with a container as it is after it spoke."""
+    came_back = view.containers[container.id].presence is not container.presence
+    view = replace(view, containers=put(view.containers, container.id, container))
+    if not came_back:
+        return view
+    return unsettle(_not_missed(view, container.id), view.processors_in(container.id))
+
+
+def _not_missed(view: ClusterView, container: str) -> ClusterView:
+    """Return the view after a container came back: actives that nobody took from it are not missed any more."""
+    if all(each.container != container for each in view.lost_actives.values()):
+        return view
+    missed = {processor: each for processor, each in view.lost_actives.items() if each.container != container}
+    return replace(view, lost_actives=missed)
+
+
+def report_received(view: ClusterView, event: happened.ReportReceived) -> ClusterView:
+    """Return the view with what a container says of itself and of each replica."""
+    known = _heard(view, event.container, event.incarnation, event.at_ms)
+    if known is None:
+        return view
+    before = view.containers[event.container]
+    known = replace(
+        known,
+        obeyed=event.number,
+        statuses={each.replica: each for each in event.replicas},
+        has_ended=_has_ended(event.replicas),
+        revisions=event.revisions,
+        is_warm=event.warm,
+        rss_bytes=event.rss_bytes,
+    )
+    view = _spoken(view, known)
+    if _gist(view, before) != _gist(view, known):
+        view = unsettle(view, view.processors_in(known.id))
+    view = reported_phases(view, known, before.statuses)
+    view = stopped_standby(view, before, known)
+    view = followed_failovers(view, known)
+    place = place_of(view, known)
+    attempts = view.attempts.get(place) if place is not None else None
+    serves = any(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in event.replicas)
+    if place is not None and attempts is not None and attempts.in_row and serves:
+        view = replace(view, attempts=put(view.attempts, place, replace(attempts, in_row=0)))
+    return view
+
+
+def _gist(view: ClusterView, container: Container) -> object:
+    """Return what of a report may call for a decision; offsets and figures do not."""
+    job = view.job_of(container)
+    bound = job.policy.lag_time_ms if job is not None else 0
+    return (
+        container.obeyed >= container.sent,
+        container.revisions,
+        [
+            (
+                each.replica,
+                each.phase,
+                each.role,
+                each.epoch,
+                each.lag_ms is None,
+                each.lag_ms is not None and each.lag_ms <= bound,
+                each.failures,
+                each.is_prepared,
+            )
+            for each in container.statuses.values()
+        ],
+    )
+
+
+def stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
+    """Return the view in which a container's connection is gone: its port will tell whether it lives."""
+    known = view.containers.get(event.container)
+    if known is None or known.incarnation != event.incarnation:
+        return view
+    if not known.skein_id:
+        return gone(view, known.id, event.at_ms)  # a stranger: nobody else will tell of its end
+    if known.presence is not Presence.LIVE:
+        return view
+    broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
+    view = replace(view, containers=put(view.containers, known.id, broken))
+    return unsettle(view, view.processors_in(known.id))
+
+
+def port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
+    """Return the view after an attempt to connect to a container's own port."""
+    if event.container in view.ending and not event.accepts:
+        view = replace(view, ending=without(view.ending, event.container))
+        return unsettle(view, view.processors_in(event.container))
+    known = view.containers.get(event.container)
+    if known is None or known.incarnation != event.incarnation or known.presence is not Presence.BROKEN:
+        return view
+    if event.accepts:
+        # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its
+        # port does. It is asked again soon, until the reconnect grace is over.
+        return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=False)))
+    # Nobody listens where the process listened: it is dead. YARN's word only comes later.
+    view = lost(view, known, "port-refused", known.since_ms)
+    return gone(view, known.id, event.at_ms)
