@@ -230,6 +230,14 @@ class JobConfig:
         "",
         pattern=_TOPIC,
     )
+    input_lost: str = _key(
+        "task.input.lost",
+        "What becomes of a task whose next input was deleted before it was processed (its topic's retention is too "
+        "short): `fail` ends it, `skip` goes on at the first record that is left; the log and the records given "
+        "up tell how many offsets are missing.",
+        "fail",
+        choices=("fail", "skip"),
+    )
     progress_timeout_ms: int = _key(
         "task.progress.timeout.ms",
         "An active with waiting input and no commit for so long is a failure.",
@@ -260,8 +268,10 @@ class JobConfig:
     )
     transaction_timeout_ms: int = _key(
         "job.transaction.timeout.ms",
-        "Age at which the broker aborts a dead active's open transaction, if nobody fences it before.",
-        10_000,
+        "Age at which the broker aborts a dead active's open transaction, if nobody fences it before: for so long, "
+        "and up to the broker's own clean-up interval more, readers of its outputs stand still when nobody takes "
+        "over. A transaction that takes longer is aborted too, so keep it above the time a batch needs to be written.",
+        5_000,
         minimum=1_000,
     )
 

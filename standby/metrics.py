@@ -104,7 +104,7 @@ def of_container(state: ControlState) -> Iterator[Metric]:
         )
     yield Metric(
         "standfast_records_given_up_total",
-        "Input records that were left out by task.on.error since the replica became active.",
+        "Input left out by task.on.error (records) and task.input.lost (offsets) since the replica became active.",
         Kind.COUNTER,
         REPLICA_LABELS,
         tuple((_labels(each), float(each.skipped)) for each in statuses if each.role is Role.ACTIVE),

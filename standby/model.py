@@ -194,7 +194,8 @@ class ReplicaStatus:
     """Active only: failures of user code at the present committed offset, those before this replica included;
     None when there are none."""
     skipped: int = 0
-    """Active only: input records given up by `task.on.error` since this replica became active."""
+    """Active only: input records given up by `task.on.error`, and input offsets by `task.input.lost`, since this
+    replica became active."""
 
     record_bytes: float | None = None
     """Size of the changelog's records that were applied last, mean of key and value; None: none were."""

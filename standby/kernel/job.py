@@ -11,6 +11,7 @@ from typing import Final
 from standby.config import JobConfig, parse
 from standby.kernel.batch import BatchRunner, Step
 from standby.kernel.ends import Ends
+from standby.kernel.lost_input import LostInput
 from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.preparation import Preparation
@@ -81,7 +82,9 @@ class JobKernel:
             runner,
             suspects,
             Preparation(self.broker.committed),
-            self.broker.input_bounds,
+            LostInput(
+                self.broker.input_bounds, self.commit_seconds, may_skip=self.config.input_lost == "skip"
+            ),
             clock,
             name,
         )

@@ -13,6 +13,7 @@ from typing import Final
 from standby.errors import BadConfiguration, CorruptState, StandfastError, Transient
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
+from standby.kernel.lost_input import LostInput
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
 from standby.replica.failing import code_error
@@ -50,7 +51,7 @@ class Members:
         self,
         runner: BatchRunner,
         suspects: Suspects,
-        input_bounds: Callable[[int], tuple[int, int]],
+        lost_input: LostInput,
         clock: Callable[[], int],
     ) -> None:
         self.joined: dict[TaskId, ActiveTask] = {}
@@ -58,7 +59,7 @@ class Members:
         """Before this monotonic time the feed is not started again."""
         self._runner = runner
         self._suspects = suspects
-        self._input_bounds = input_bounds
+        self._lost_input = lost_input
         self._clock = clock
         self._failures = 0
 
@@ -136,7 +137,7 @@ class Members:
         self._failures += 1
         _log.warning("the feed ended (%d. time in a row): %r", self._failures, failure)
         self.retry_at = time.monotonic() + min(0.1 * 2**self._failures, 5.0)
-        if isinstance(failure, CorruptState) and self._drop_outside(actives):
+        if isinstance(failure, CorruptState) and self._settle_outside(actives):
             return
         if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:
             for task, active in actives.items():
@@ -145,21 +146,19 @@ class Members:
                     active.tell(Signal.FAILED, f"the feed failed {self._failures} times in a row: {failure}")
             self._failures = 0
 
-    def _drop_outside(self, actives: Mapping[TaskId, ActiveTask]) -> bool:
-        """Fail the tasks whose committed offset is outside of their input; return whether there are any."""
+    def _settle_outside(self, actives: Mapping[TaskId, ActiveTask]) -> bool:
+        """See to the tasks whose committed offset is outside of their input; return whether there are any."""
         found = False
         for task, active in actives.items():
-            try:
-                first, end = self._input_bounds(task.partition)
-            except StandfastError:
+            if self.joined.get(task) is not active:
                 continue
-            if not first <= active.committed <= end and self.drop(task) is not None:
+            try:
+                is_settled = self._lost_input.settle(active)
+            except TaskFailed as failure:
+                self.end_task(active, failure)
                 found = True
-                active.abandon()
-                active.tell(
-                    Signal.FAILED,
-                    f"the committed input offset {active.committed} is outside of the partition [{first}, {end}]",
-                )
+            else:
+                found |= is_settled
         return found
 
     def reclaim_idle(self) -> None:

@@ -16,6 +16,7 @@ from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import BatchRunner, TaskFailed
 from standby.kernel.lane import settle
+from standby.kernel.lost_input import LostInput
 from standby.kernel.members import Members, Running
 from standby.kernel.preparation import Preparation
 from standby.kernel.suspects import Suspects
@@ -64,7 +65,7 @@ class Pipeline:
         runner: BatchRunner,
         suspects: Suspects,
         preparation: Preparation,
-        input_bounds: Callable[[int], tuple[int, int]],
+        lost_input: LostInput,
         clock: Callable[[], int],
         name: str,
     ) -> None:
@@ -72,7 +73,7 @@ class Pipeline:
         self._runner = runner
         self._suspects = suspects
         self._preparation = preparation
-        self._members = Members(runner, suspects, input_bounds, clock)
+        self._members = Members(runner, suspects, lost_input, clock)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._feed: Feed | None = None
         self._running: Running | None = None

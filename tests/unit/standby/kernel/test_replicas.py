@@ -415,15 +415,23 @@ def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, st
     lab.assert_exact()
 
 
-def test_a_committed_offset_outside_of_the_input_fails_that_task(lab: MemoryLab, start: Make) -> None:
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize(("first_left", "end"), [(30, 40), (0, 4)], ids=["deleted", "another topic"])
+def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_aloud(
+    tmp_path: Path, policy: str, first_left: int, end: int
+) -> None:
+    """It is never passed when it is beyond the end: what is read there now would not be what was meant."""
+    lab = MemoryLab(tmp_path, **{"task.input.lost": policy})
     lab.name(0, 1)
-    first = start("a")
+    first = lab.container("a")
     first.want(0, Role.ACTIVE, 1)
     lab.produce(20)
     first.await_processed()
     first.close()
-    lab.kafka.starts["in", 1] = 30
-    lab.kafka.logs["in", 1].extend(Entry(b"k", b"v") for _ in range(30))
+    lab.kafka.starts["in", 1] = first_left
+    log = lab.kafka.logs["in", 1]
+    log[end:] = []
+    log.extend(Entry(b"k", b"v") for _ in range(end - len(log)))
 
     def script(feed: MemoryFeed) -> None:
         def check() -> None:
@@ -433,13 +441,18 @@ def test_a_committed_offset_outside_of_the_input_fails_that_task(lab: MemoryLab,
 
         feed.on_start = check
 
-    second = start("a", script=script)
+    second = lab.container("a", script=script)
     lab.name(0, 2)
     second.want(0, Role.ACTIVE, 2)
-    second.eventually(lambda: any(each.phase is Phase.FAILED for each in second.statuses()))
-    (failed,) = (each for each in second.statuses() if each.phase is Phase.FAILED)
-    assert failed.replica.task.partition == 1
-    assert "outside of the partition [30, 40]" in failed.detail
+    if policy == "skip" and first_left:
+        second.await_processed()
+        assert {each.replica.task.partition: each.skipped for each in second.statuses()} == {0: 0, 1: 20}
+    else:
+        second.eventually(lambda: any(each.phase is Phase.FAILED for each in second.statuses()))
+        (failed,) = (each for each in second.statuses() if each.phase is Phase.FAILED)
+        assert failed.replica.task.partition == 1
+        assert f"offset 10 is outside of the partition [{first_left}, {end}]" in failed.detail
+    second.close()
 
 
 def test_a_changelog_cut_under_a_running_standby_is_restored_once(lab: MemoryLab, start: Make) -> None:
