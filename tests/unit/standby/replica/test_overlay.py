@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration
@@ -39,6 +39,7 @@ operations = st.lists(
 )
 
 
+@settings(derandomize=True)
 @given(operations, operations)
 def test_it_behaves_like_plain_dictionaries(
     before: list[tuple[str, str, bytes, bytes]], batch: list[tuple[str, str, bytes, bytes]]
@@ -95,6 +96,7 @@ def in_range(
     )
 
 
+@settings(derandomize=True)
 @given(
     st.dictionaries(st.tuples(st.sampled_from(["s", "t"]), st.binary(max_size=2)), st.binary(max_size=2)),
     st.lists(st.one_of(writes, scans), max_size=40),

@@ -1,0 +1,28 @@
+"""What a job's author may put on top of a store: typed keys and values, counters, expiry (docs/state.md).
+
+All of it writes through the store that it is given, so that changelog, standby and active hold the same bytes.
+"""
+
+from standby.state.counters import Counters
+from standby.state.expiring import Expiring
+from standby.state.formats import ARROW, JSON, MSGPACK, json_of, msgpack_of
+from standby.state.serdes import BYTES, INT, TEXT, Key, Serde, tuple_of
+from standby.state.typed import Typed, typed
+
+__all__ = [
+    "ARROW",
+    "BYTES",
+    "INT",
+    "JSON",
+    "MSGPACK",
+    "TEXT",
+    "Counters",
+    "Expiring",
+    "Key",
+    "Serde",
+    "Typed",
+    "json_of",
+    "msgpack_of",
+    "tuple_of",
+    "typed",
+]

@@ -1,0 +1,53 @@
+"""Numbers that are added to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+from standby.api import Store
+from standby.state.serdes import INT, Serde
+from standby.state.typed import Typed
+
+K = TypeVar("K")
+
+
+class Counters(Generic[K]):
+    """A number of 64 bits for each key, 0 at first. Values are `standby.state.INT`."""
+
+    def __init__(self, store: Store, *, key: Serde[K]) -> None:
+        self._numbers = Typed(store, key, INT)
+
+    def get(self, key: K) -> int:
+        """Return the number of ``key``; 0 when nothing was ever added."""
+        return self._numbers.get(key) or 0
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, int]:
+        """Return the number of each key, in one look-up."""
+        asked = list(dict.fromkeys(keys))
+        found = self._numbers.get_many(asked)
+        return {key: found.get(key, 0) for key in asked}
+
+    def add(self, key: K, amount: int = 1) -> int:
+        """Add ``amount``, which may be negative; return the new number. Raises `OverflowError`."""
+        number = self.get(key) + amount
+        self._numbers.put(key, number)
+        return number
+
+    def add_many(self, keys: Sequence[K], amounts: Sequence[int] | None = None) -> list[int]:
+        """Add to each key in turn, by default 1; return the number that each addition came to.
+
+        A key may come any number of times. It takes one look-up and one write for each of them, so a whole
+        batch at once is what it is for. Raises `OverflowError`.
+        """
+        numbers = self.get_many(keys)
+        results = []
+        for key, amount in zip(keys, [1] * len(keys) if amounts is None else amounts, strict=True):
+            numbers[key] += amount
+            results.append(numbers[key])
+        self._numbers.put_many(numbers)
+        return results
+
+    def delete(self, key: K) -> None:
+        """Forget the number of ``key``: it is 0 again."""
+        self._numbers.delete(key)

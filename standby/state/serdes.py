@@ -1,0 +1,161 @@
+"""Values as bytes and back; keys whose bytes are in the order of the values. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+
+#: What is added so that the order of unsigned bytes is the order of signed numbers.
+_OFFSET: Final = 1 << 63
+
+#: In a composite key a zero byte of a text is written with this behind it, and the text ends with `_END`.
+#: The end is lower than anything that a text can go on with, so the shorter of two comes first.
+_ESCAPED: Final = b"\x00\xff"
+_END: Final = b"\x00\x01"
+
+
+class Serde(Protocol[T]):
+    """Turns values into bytes and back."""
+
+    def dump(self, value: T, /) -> bytes:
+        """Return the value as bytes; equal values give equal bytes."""
+        ...
+
+    def load(self, data: bytes, /) -> T:
+        """Return the value; raises `ValueError` for bytes that are none."""
+        ...
+
+
+class Key(Serde[T], Protocol[T]):
+    """A serde whose bytes are in the order of the values: scans of such keys make sense."""
+
+    def head(self, value: T, /) -> bytes:
+        """Return what the bytes of exactly those keys begin with that begin with ``value``."""
+        ...
+
+    def dump_part(self, value: T, /) -> bytes:
+        """Return the value as a part of a composite key: bytes that say themselves where they end."""
+        ...
+
+    def load_part(self, data: bytes, at: int, /) -> tuple[T, int]:
+        """Return the part that begins at ``at``, and where the next one does; raises as `load`."""
+        ...
+
+
+class _Bytes:
+    """Bytes as they are."""
+
+    def dump(self, value: bytes, /) -> bytes:
+        return value
+
+    def load(self, data: bytes, /) -> bytes:
+        return data
+
+    def head(self, value: bytes, /) -> bytes:
+        return value
+
+    def dump_part(self, value: bytes, /) -> bytes:
+        return value.replace(b"\x00", _ESCAPED) + _END
+
+    def load_part(self, data: bytes, at: int, /) -> tuple[bytes, int]:
+        end = at
+        # A zero byte of the text itself is an escaped one.
+        while (end := data.find(b"\x00", end)) >= 0 and data[end : end + 2] == _ESCAPED:
+            end += 2
+        if end < 0 or data[end : end + 2] != _END:
+            raise ValueError(f"{data[:32]!r} is no composite key: a text in it does not end")
+        return data[at:end].replace(_ESCAPED, b"\x00"), end + 2
+
+
+class _Text:
+    """Text as UTF-8, which has the order of the code points."""
+
+    def dump(self, value: str, /) -> bytes:
+        return value.encode()
+
+    def load(self, data: bytes, /) -> str:
+        return data.decode()
+
+    def head(self, value: str, /) -> bytes:
+        return value.encode()
+
+    def dump_part(self, value: str, /) -> bytes:
+        return BYTES.dump_part(value.encode())
+
+    def load_part(self, data: bytes, at: int, /) -> tuple[str, int]:
+        part, end = BYTES.load_part(data, at)
+        return part.decode(), end
+
+
+class _Int:
+    """Whole numbers of 64 bits with a sign, eight bytes each."""
+
+    def dump(self, value: int, /) -> bytes:
+        try:
+            return (value + _OFFSET).to_bytes(8, "big")
+        except OverflowError:
+            raise OverflowError(f"{value} is outside of the 64 bits of INT") from None
+
+    def load(self, data: bytes, /) -> int:
+        if len(data) != 8:
+            raise ValueError(f"{data[:32]!r} is no INT: it has {len(data)} bytes, not 8")
+        return int.from_bytes(data, "big") - _OFFSET
+
+    def head(self, value: int, /) -> bytes:
+        return self.dump(value)
+
+    def dump_part(self, value: int, /) -> bytes:
+        return self.dump(value)
+
+    def load_part(self, data: bytes, at: int, /) -> tuple[int, int]:
+        return self.load(data[at : at + 8]), at + 8
+
+
+class _Tuple:
+    """Tuples of a fixed length, ordered by the first part, then the second, and so on."""
+
+    def __init__(self, parts: tuple[Key[Any], ...]) -> None:
+        self._parts = parts
+
+    def dump(self, value: tuple[Any, ...], /) -> bytes:
+        if len(value) != len(self._parts):
+            raise ValueError(f"{value!r} has {len(value)} parts, the key has {len(self._parts)}")
+        return self.head(value)
+
+    def load(self, data: bytes, /) -> tuple[Any, ...]:
+        value, end = self.load_part(data, 0)
+        if end != len(data):
+            raise ValueError(f"{data[:32]!r} is longer than a key of {len(self._parts)} parts")
+        return value
+
+    def head(self, value: tuple[Any, ...], /) -> bytes:
+        if len(value) > len(self._parts):
+            raise ValueError(f"{value!r} has {len(value)} parts, the key has {len(self._parts)}")
+        # The last parts may be missing: then it is what all keys with the first ones begin with.
+        return b"".join(part.dump_part(each) for part, each in zip(self._parts, value, strict=False))
+
+    def dump_part(self, value: tuple[Any, ...], /) -> bytes:
+        return self.dump(value)
+
+    def load_part(self, data: bytes, at: int, /) -> tuple[tuple[Any, ...], int]:
+        values = []
+        for part in self._parts:
+            value, at = part.load_part(data, at)
+            values.append(value)
+        return tuple(values), at
+
+
+BYTES: Final[Key[bytes]] = _Bytes()
+TEXT: Final[Key[str]] = _Text()
+INT: Final[Key[int]] = _Int()
+
+
+def tuple_of(*parts: Key[Any]) -> Key[tuple[Any, ...]]:
+    """Return the serde of composite keys with these parts, ordered as Python orders such tuples.
+
+    A prefix of one is a tuple with fewer parts.
+    """
+    if not parts:
+        raise ValueError("a composite key has at least one part")
+    return _Tuple(parts)
