@@ -267,7 +267,7 @@ def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) ->
 def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -9.7)  # of the default 10 s
+    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -4.7)  # of the default 5 s
     hang, go = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -294,7 +294,7 @@ def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
 def test_user_code_that_never_returns_breaks_the_container(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -9.7)
+    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -4.7)
     monkeypatch.setattr(replicas_module, "_HALT_GRACE_SECONDS", 0.2)
     never, began = threading.Event(), threading.Event()
 
