@@ -96,7 +96,7 @@ class ActiveTask:
             raise BrokenLaw(
                 f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (design 4.4)"
             )
-        return self._submit(lambda: self._commit(end, outputs, changes))
+        return self._submit(lambda: self._commit(start, end, outputs, changes))
 
     @property
     def epoch(self) -> int:
@@ -109,7 +109,7 @@ class ActiveTask:
 
     def claim(self) -> Future[None]:
         """Commit the present offset again: to claim the epoch, and so that Kafka does not forget it."""
-        return self._submit(lambda: self._commit(self.committed, (), {}))
+        return self._submit(lambda: self._commit(self.committed, self.committed, (), {}))
 
     def abandon(self) -> None:
         """Give the task up: what is waited for fails at once, and nothing late reaches the store.
@@ -145,7 +145,12 @@ class ActiveTask:
         with self._gate:
             self._waiting.discard(outcome)
 
-    def _commit(self, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
+    def _commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
+        if start != self.committed:
+            # What was committed on this thread since it was asked for may hold the same input.
+            raise BrokenLaw(
+                f"{self.task}: a commit of [{start}, {end}) although {self.committed} is committed (design 4.4)"
+            )
         self._writer.prepare(outputs, changes, end, self._metadata)
         self._probe(BEFORE_COMMIT)
         position = self._writer.commit()

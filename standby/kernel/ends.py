@@ -79,6 +79,9 @@ class Ends:
                 if not self._was_away:
                     _log.warning("the ends of the partitions are not known: %s", error)
                 self._was_away = True
+            except Exception:  # noqa: BLE001 - this thread's outermost loop
+                # Without it every lag of the job would be unknown for good, and nothing would say so.
+                _log.exception("asking for the ends of the partitions")
             self._wake.wait(self._interval)
             self._wake.clear()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from standby.errors import BrokenLaw, CorruptState, StandfastError, Transient
+from standby.errors import BrokenLaw, CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ends import Ends
 from standby.kernel.lane import settle
 from standby.kernel.ports import Broker, Changelog, Chunk
@@ -48,6 +48,8 @@ class Replayed:
     lag: LagClock = field(default_factory=LagClock)
     lag_ms: int | None = None
     """For how long it has been behind; None while that is not known."""
+    at_end_ms: int | None = None
+    """When (Unix milliseconds) it last had all there was in the changelog; None: not known."""
     record_bytes: float | None = None
     """Mean size of the records applied last; None while there were none."""
     told: Signal | None = None
@@ -111,10 +113,23 @@ class Replay:
             except StandfastError as error:
                 _log.warning("replay: %s", error)
                 self._wait(1.0)
+            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
+                _log.exception("the replay cannot go on")
+                self._fail_all(f"the replay cannot go on: {type(error).__name__}: {error}")
         for partition in tuple(self._replicas):
             self._forget(partition, Transient("the replay was closed"))
         if self._reader is not None:
             self._reader.close()
+
+    def _fail_all(self, told: str) -> None:
+        """End every replay after a bug, rather than leave replicas that stand still and say nothing."""
+        for replica in tuple(self._replicas.values()):
+            self._replicas.pop(replica.partition)
+            if replica.drained is not None:
+                settle(replica.drained, error=Unavailable(told))
+            replica.tell(Signal.FAILED, told)
+        # Its assignment is not known any more; the next replica gets a new one.
+        self._reader = None
 
     def _turn(self) -> None:
         while not self._inbox.empty():
@@ -152,6 +167,11 @@ class Replay:
         except StandfastError as error:
             self._forget(replica.partition, error)
             replica.tell(Signal.FAILED, f"applying the changelog: {error}")
+        except Exception as error:  # noqa: BLE001 - a bug must not leave a replica that stands still and says nothing
+            _log.exception("changelog partition %d", replica.partition)
+            told = f"applying the changelog: {type(error).__name__}: {error}"
+            self._forget(replica.partition, Unavailable(told))
+            replica.tell(Signal.FAILED, told)
 
     def _apply(self, replica: Replayed, chunk: Chunk) -> None:
         store = replica.store
@@ -178,7 +198,7 @@ class Replay:
         if end.asked_ms > replica.seen_ms:
             replica.seen_ms = end.asked_ms
             replica.lag.end_seen(end.offset, end.asked_ms)
-        at_end_ms = replica.lag.applied(position)
+        at_end_ms = replica.at_end_ms = replica.lag.applied(position)
         replica.lag_ms = replica.lag.lag_ms(position, self._clock())
         is_in_sync = (
             at_end_ms is not None and replica.lag_ms is not None and replica.lag_ms < self._lag_bound_ms
