@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,9 @@ from tests.fakes.records import FileRecords
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
+
+#: Whether the cases run in their full length and number, as the acceptance list has them: ``STANDFAST_LONG=1``.
+IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
 
 
 class Lab:
@@ -104,8 +108,15 @@ class Lab:
         self._named = dict.fromkeys(range(self.tasks), (copy, epoch, claimed))
         self.records.write(self._named, failures)
 
-    def wanted(self, copy: int, role: Role, epoch: int) -> tuple[Wanted, ...]:
-        return tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.task_ids)
+    def wanted(
+        self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None
+    ) -> tuple[Wanted, ...]:
+        """Return the wish for this copy of every task, or of those in ``tasks`` only."""
+        return tuple(
+            Wanted(ReplicaId(task, copy), role, epoch)
+            for task in self.task_ids
+            if tasks is None or task.partition in tasks
+        )
 
     @property
     def jobs(self) -> Mapping[str, JobDefinition]:
@@ -133,6 +144,28 @@ class Lab:
         for partition, offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
 
+    @contextmanager
+    def load(self, count: int = 20, pause_seconds: float = 0.01) -> Iterator[threading.Event]:
+        """Produce ``count`` records again and again in the block, or until the event that it gives is set."""
+        done, errors = threading.Event(), list[BaseException]()
+
+        def work() -> None:
+            try:
+                while not done.is_set():
+                    self.produce(count)
+                    done.wait(pause_seconds)
+            except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield done
+        finally:
+            done.set()
+            thread.join()
+        assert not errors, errors
+
     def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
         """Write a record to partition 0 that is to be left out: the model does not know of it."""
         topic = self.definition.config["task.inputs"]
@@ -142,6 +175,14 @@ class Lab:
     def committed_records(self, topic: str) -> list[tuple[bytes, bytes | None]]:
         """Return every committed record of a topic with as many partitions as there are tasks."""
         return list(self._read(topic))
+
+    def committed_offsets(self) -> list[int]:
+        """Return the committed input offset of each task, 0 where there is none."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.definition.group})
+        topic = self.definition.config["task.inputs"]
+        found = consumer.committed([TopicPartition(topic, each) for each in range(self.tasks)], 20)
+        consumer.close()
+        return [max(0, each.offset) for each in found]
 
     def raw_changelog(self, transactions: Iterable[tuple[list[tuple[bytes, bytes | None]], bool]]) -> None:
         """Write transactions to partition 0 of the changelog; False aborts one."""
@@ -258,8 +299,8 @@ class Container:
     replicas: LocalReplicas
     host: str
 
-    def want(self, copy: int, role: Role, epoch: int) -> None:
-        self.replicas.obey(self.lab.wanted(copy, role, epoch), self.lab.jobs)
+    def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
+        self.replicas.obey(self.lab.wanted(copy, role, epoch, tasks), self.lab.jobs)
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self.replicas.statuses()
@@ -290,13 +331,22 @@ class Container:
 class Child:
     """A kernel in a process of its own, on the lab's records file."""
 
-    def __init__(self, lab: Lab, host: str, kill_at: str = "", hit: int = 1) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        host: str,
+        kill_at: str = "",
+        hit: int = 1,
+        **more: object,
+    ) -> None:
+        """``kill_at``, ``hit`` and ``more`` are those of `tests.fakes.kernel_child.Spec`."""
         spec = {
             "definition": msgspec.to_builtins(lab.definition),
             "host": host,
             "records": str(lab.directory / "records.json"),
             "kill_at": kill_at,
             "hit": hit,
+            **more,
         }
         self.lab, self.host = lab, host
         self.process = subprocess.Popen(
@@ -312,15 +362,19 @@ class Child:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def want(self, copy: int, role: Role, epoch: int) -> None:
+    def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(msgspec.json.encode(self.lab.wanted(copy, role, epoch)).decode() + "\n")
+        wanted = self.lab.wanted(copy, role, epoch, tasks)
+        self.process.stdin.write(msgspec.json.encode(wanted).decode() + "\n")
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self._statuses
 
     def await_phase(self, phase: Phase, seconds: float = 20) -> None:
         await_all(self, lambda each: each.phase is phase, seconds)
+
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20) -> None:
+        await_all(self, is_so, seconds)
 
     def await_death(self, seconds: float = 30) -> int:
         return self.process.wait(seconds)

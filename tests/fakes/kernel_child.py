@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -33,19 +34,40 @@ class Spec(msgspec.Struct):
     """The probe point at which the process kills itself; empty: never."""
     hit: int
     """Which of the passings is the deadly one, counted from 1."""
+    delay_ms: float = 0
+    """For how long the deadly passing is held up first, for what others do meanwhile."""
+    hold_at: str = ""
+    """The probe point that nobody passes any more from its passing number ``hold_from`` on; empty: none."""
+    hold_from: int = 1
+    goes_on: bool = False
+    """Whether it is not held up: it goes on, and the process dies so much later, in the midst of what it does."""
 
 
 def main() -> None:
     """Hold replicas until the standard input ends, or the probe strikes."""
     spec = msgspec.json.decode(sys.argv[1], type=Spec)
-    lock, passed = threading.Lock(), [0]
+    lock, passed, held = threading.Lock(), [0], [0]
+
+    def die() -> None:
+        time.sleep(spec.delay_ms / 1000)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def probe(point: str) -> None:
-        if point == spec.kill_at:
+        if point == spec.hold_at:
             with lock:
-                passed[0] += 1
-                if passed[0] == spec.hit:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                held[0] += 1
+                is_held = held[0] >= spec.hold_from
+            if is_held:
+                threading.Event().wait()
+        if point != spec.kill_at:
+            return
+        with lock:
+            passed[0] += 1
+            is_deadly = passed[0] == spec.hit
+        if is_deadly and spec.goes_on:
+            threading.Thread(target=die).start()
+        elif is_deadly:
+            die()
 
     changed = threading.Event()
     replicas = LocalReplicas(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -27,8 +27,13 @@ IN_A_BATCH = (
     (probes.BEFORE_COMMIT, 5),
     (probes.AFTER_COMMIT, 5),
     (probes.STORE_BATCH, 4),
+    # In the midst of the write, or of what comes after it.
+    (probes.STORE_BATCH, 6, {"goes_on": True}),
+    (probes.STORE_BATCH, 8, {"goes_on": True, "delay_ms": 0.1}),
     (probes.AFTER_STORE, 5),
     (probes.TASK_COMMITTED, 3),
+    # Exactly one of the tasks: two claims and one batch are committed, and nobody gets further than that.
+    (probes.TASK_COMMITTED, 1, {"hold_at": probes.BEFORE_COMMIT, "hold_from": 4, "delay_ms": 50}),
 )
 
 #: Points on the way to active; two tasks pass them side by side.
@@ -41,42 +46,26 @@ ON_THE_WAY = (
 )
 
 
-@pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker that runs already, or the session's cluster."""
-    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
-
-
 @pytest.fixture
-def lab(bootstrap: str, tmp_path: Path) -> Lab:
-    return Lab(bootstrap, tmp_path)
+def lab(kafka_bootstrap: str, tmp_path: Path) -> Lab:
+    return Lab(kafka_bootstrap, tmp_path)
 
 
-@pytest.fixture
-def start_child() -> Iterator[Callable[..., Child]]:
-    children: list[Child] = []
-
-    def start(*args: object, **more: object) -> Child:
-        children.append(Child(*args, **more))  # type: ignore[arg-type]
-        return children[-1]
-
-    yield start
-    for each in children:
-        each.end()
-
-
-@pytest.mark.parametrize(("point", "hit"), IN_A_BATCH)
+@pytest.mark.parametrize("death", IN_A_BATCH, ids=lambda death: f"{death[0]} {death[1]} {len(death) - 2}")
 def test_exact_when_the_active_dies_in_a_batch(
-    lab: Lab, start_child: Callable[..., Child], point: str, hit: int
+    lab: Lab, start_child: Callable[..., Child], death: tuple[Any, ...]
 ) -> None:
+    point, hit, more = (*death, {})[:3]
     lab.name(0, 1)
-    doomed = start_child(lab, "host-a", kill_at=point, hit=hit)
+    doomed = start_child(lab, "host-a", kill_at=point, hit=hit, **more)
     doomed.want(0, Role.ACTIVE, 1)
     with lab.local("host-b") as successor:
         successor.want(1, Role.STANDBY, 1)
         successor.await_phase(Phase.TAILING)
         lab.produce(900)
         assert doomed.await_death() == -signal.SIGKILL
+        if more.get("hold_at"):
+            assert sorted(offset > 0 for offset in lab.committed_offsets()) == [False, True]
         lab.name(1, 2, claimed=True)
         successor.want(1, Role.ACTIVE, 2)
         lab.produce(300)
@@ -113,6 +102,27 @@ def test_exact_when_a_promotion_dies(
         first.await_processed()
     lab.assert_exact()
     lab.assert_local_state("host-a")
+
+
+def test_exact_when_it_dies_while_it_replays_on_its_way(lab: Lab, start_child: Callable[..., Child]) -> None:
+    """The fence stands, part of the changelog is in its store, and nothing is claimed."""
+    lab.name(0, 1)
+    with lab.local("host-a") as first:
+        first.want(0, Role.ACTIVE, 1)
+        lab.produce(300)
+        first.await_processed()
+        doomed = start_child(lab, "host-b", kill_at=probes.REPLAYED)
+        lab.name(1, 2, claimed=True)
+        doomed.want(1, Role.ACTIVE, 2)
+        assert doomed.await_death() == -signal.SIGKILL
+        lab.produce(100)
+        with lab.local("host-b") as second:
+            lab.name(1, 3, claimed=True)
+            second.want(1, Role.ACTIVE, 3)
+            second.await_processed()
+            first.await_phase(Phase.FENCED)
+    lab.assert_exact()
+    lab.assert_local_state("host-b")
 
 
 def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
@@ -171,12 +181,23 @@ def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: Callable[..., 
     lab.assert_exact()
 
 
-def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab) -> None:
-    stalled, go = threading.Event(), threading.Event()
+@pytest.mark.parametrize(
+    "step",
+    [
+        probes.RECORD_READ,
+        probes.WRITER_INITIALISED,
+        probes.OFFSETS_READ,
+        probes.DRAINED,
+        probes.CLAIMED,
+    ],
+)
+def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> None:
+    """Its view of the records is stale for good, so only the epoch in the offset's metadata can stop it."""
+    stalled, go = threading.Semaphore(0), threading.Event()
 
     def stall(point: str) -> None:
-        if point == probes.RECORD_READ:
-            stalled.set()
+        if point == step:
+            stalled.release()
             assert go.wait(60)
 
     old_records = MemoryRecords()
@@ -185,7 +206,8 @@ def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab) -> None:
     lab.name(0, 3)
     with lab.local("host-b", stall, old_records) as promotee, lab.local("host-a") as rightful:
         promotee.want(1, Role.ACTIVE, 2)
-        assert stalled.wait(20)
+        for _ in lab.task_ids:
+            assert stalled.acquire(timeout=20)
         rightful.want(0, Role.ACTIVE, 3)
         lab.produce(200)
         rightful.await_processed()
@@ -214,12 +236,12 @@ K = prefix("counts") + b"k"
     ids=["commit marker", "aborted transaction", "empty abort", "only aborted", "nothing"],
 )
 def test_any_changelog_tail_is_replayed_to_its_end(
-    bootstrap: str,
+    kafka_bootstrap: str,
     tmp_path: Path,
     tail: list[tuple[list[tuple[bytes, bytes | None]], bool]],
     expected: bytes | None,
 ) -> None:
-    lab = Lab(bootstrap, tmp_path, tasks=1)
+    lab = Lab(kafka_bootstrap, tmp_path, tasks=1)
     lab.raw_changelog(tail)
     end = sum(len(records) + bool(records) for records, _ in tail)
     with lab.local("host-a") as container:
@@ -269,10 +291,10 @@ def test_left_over_state_is_used_and_that_of_another_run_is_not(lab: Lab) -> Non
 
 
 def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
-    bootstrap: str, tmp_path: Path
+    kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     # A purely compacted topic cannot be cut; somebody's operations may have made it another.
-    lab = Lab(bootstrap, tmp_path, changelog_policy="compact,delete")
+    lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
     lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
         active.want(0, Role.ACTIVE, 1)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,29 +18,15 @@ from standby.model import InputFailures, Phase, Role
 from tests.kernel_lab import CLUSTER, Child, Lab
 
 
-@pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker that runs already, or the session's cluster."""
-    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
-
-
-@pytest.fixture
-def start_child() -> Iterator[Callable[..., Child]]:
-    children: list[Child] = []
-
-    def start(*args: object, **more: object) -> Child:
-        children.append(Child(*args, **more))  # type: ignore[arg-type]
-        return children[-1]
-
-    yield start
-    for each in children:
-        each.end()
-
-
-def lab_with_dead_letters(bootstrap: str, directory: Path, tasks: int, **config: str) -> tuple[Lab, str]:
+def lab_with_dead_letters(
+    kafka_bootstrap: str, directory: Path, tasks: int, **config: str
+) -> tuple[Lab, str]:
     dead = f"dead-{uuid.uuid4().hex[:10]}"
     lab = Lab(
-        bootstrap, directory, tasks, **{"task.on.error": "dead-letter", "task.dead.letter": dead, **config}
+        kafka_bootstrap,
+        directory,
+        tasks,
+        **{"task.on.error": "dead-letter", "task.dead.letter": dead, **config},
     )
     for future in lab.admin.create_topics([NewTopic(dead, tasks, 1)]).values():
         future.result(20)
@@ -51,10 +36,10 @@ def lab_with_dead_letters(bootstrap: str, directory: Path, tasks: int, **config:
 @pytest.mark.parametrize("point", [probes.BEFORE_COMMIT, probes.AFTER_COMMIT, probes.AFTER_STORE])
 @pytest.mark.parametrize("hit", [2, 3, 4])
 def test_one_dead_letter_for_each_record_whichever_commit_is_deadly(
-    bootstrap: str, tmp_path: Path, start_child: Callable[..., Child], point: str, hit: int
+    kafka_bootstrap: str, tmp_path: Path, start_child: Callable[..., Child], point: str, hit: int
 ) -> None:
     """The first is the claim; then come the good half before the record, its dead letter, the half behind it."""
-    lab, dead = lab_with_dead_letters(bootstrap, tmp_path, tasks=1)
+    lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=1)
     lab.produce(5)
     lab.poison(b"raise", headers=(("trace", b"1"),))
     lab.produce(5)
@@ -73,8 +58,8 @@ def test_one_dead_letter_for_each_record_whichever_commit_is_deadly(
     lab.assert_local_state("host-b")
 
 
-def test_the_dead_letter_has_the_headers_of_the_record_and_ours(bootstrap: str, tmp_path: Path) -> None:
-    lab, dead = lab_with_dead_letters(bootstrap, tmp_path, tasks=2)
+def test_the_dead_letter_has_the_headers_of_the_record_and_ours(kafka_bootstrap: str, tmp_path: Path) -> None:
+    lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=2)
     lab.name(0, 1)
     with lab.local("host-a") as container:
         container.want(0, Role.ACTIVE, 1)
@@ -101,11 +86,14 @@ def test_the_dead_letter_has_the_headers_of_the_record_and_ours(bootstrap: str, 
 
 
 def test_a_record_that_ends_every_process_is_given_up_in_the_end(
-    bootstrap: str, tmp_path: Path, start_child: Callable[..., Child], capsys: pytest.CaptureFixture[str]
+    kafka_bootstrap: str,
+    tmp_path: Path,
+    start_child: Callable[..., Child],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The test plays the leader: it counts each end at the offset that was committed last."""
     lab, dead = lab_with_dead_letters(
-        bootstrap, tmp_path, 1, **{"task.on.error.attempts": "2", "task.batch.max.records": "16"}
+        kafka_bootstrap, tmp_path, 1, **{"task.on.error.attempts": "2", "task.batch.max.records": "16"}
     )
     lab.produce(13)
     lab.poison(b"crash")

@@ -1,0 +1,200 @@
+"""kill -9 under load at random moments, and what the readers of an output see of it (B1, B3)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from standby.adapters.confluent_kafka import connect
+from standby.config import parse
+from standby.kernel import probes
+from standby.model import Phase, Role
+from tests.kernel_lab import CLUSTER, IS_LONG, Child, Container, Lab
+
+#: Kills of B1: the acceptance list has 50 (``STANDFAST_LONG=1``).
+KILLS = 50 if IS_LONG else 6
+
+#: `transaction.abort.timed.out.transaction.cleanup.interval.ms` of the embedded cluster's broker.
+CLEANUP_SECONDS = 1.0
+
+
+class Ends:
+    """A probe that notes where the changelog of a task ends once its new owner's fence holds."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+        self.seen: dict[int, int] = {}
+
+    def __call__(self, point: str) -> None:
+        if point == probes.OFFSETS_READ:
+            # The replica's own thread passes here, and is named after it.
+            partition = int(threading.current_thread().name.rpartition(".")[2].partition("#")[0])
+            self.seen[partition] = self._broker.changelog_ends((partition,))[partition]
+
+    def assert_restored(self, container: Container) -> int:
+        """Compare what the actives say they had to restore with what was seen; return the most of it."""
+        for each in container.statuses().values():
+            assert each.drained_to == self.seen[each.replica.task.partition]
+            assert each.drained_from is not None
+            assert each.restored_records == each.drained_to - each.drained_from >= 0
+        return max(each.restored_records or 0 for each in container.statuses().values())
+
+    def close(self) -> None:
+        self._broker.close()
+
+
+@pytest.mark.timeout(900)
+def test_exact_however_often_the_active_is_killed(
+    kafka_bootstrap: str,
+    tmp_path: Path,
+    start_child: Callable[..., Child],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exactness is cumulative: what any of the kills had lost or doubled would still be wrong at the end."""
+    lab = Lab(kafka_bootstrap, tmp_path)
+    ends, moments = Ends(lab), random.Random(7)
+    gaps, restored = list[float](), list[int]()
+    lab.name(1, 1)
+    with lab.local("host-b", ends) as keeper, lab.load(10, 0.005):
+        keeper.want(1, Role.ACTIVE, 1)
+        for epoch in range(2, 2 + 2 * KILLS, 2):
+            doomed = start_child(lab, "host-a")
+            doomed.want(0, Role.STANDBY, epoch - 1)
+            # The dead one's left-over state is worth something: it is back after a tail.
+            doomed.await_phase(Phase.TAILING)
+            lab.name(0, epoch, claimed=True)
+            keeper.want(1, Role.STANDBY, epoch)
+            doomed.want(0, Role.ACTIVE, epoch)
+            doomed.await_all(lambda each: each.first_commit_ms is not None)
+            keeper.await_phase(Phase.TAILING)
+            time.sleep(moments.uniform(0, 0.3))
+            doomed.send(signal.SIGKILL)
+            began = time.monotonic()
+            doomed.await_death()
+            lab.name(1, epoch + 1, claimed=True)
+            keeper.want(1, Role.ACTIVE, epoch + 1)
+            keeper.await_all(lambda each: each.first_commit_ms is not None)
+            gaps.append((time.monotonic() - began) * 1000)
+            restored.append(ends.assert_restored(keeper))
+    # Left the block in this order: the load ended, then the keeper, which may not have processed all of it.
+    lab.name(1, epoch + 2, claimed=True)
+    with lab.local("host-b") as keeper:
+        keeper.want(1, Role.ACTIVE, epoch + 2)
+        keeper.await_processed()
+    ends.close()
+    lab.assert_exact()
+    lab.assert_local_state("host-b")
+    with capsys.disabled():
+        print(
+            f"\n  {KILLS} kills under load, {sum(len(each) for each in lab.input)} records, exact; kill to first "
+            f"commit {statistics.median(gaps):.0f}/{max(gaps):.0f} ms (median/max), most restored {max(restored)}"
+        )
+
+
+class Reader(threading.Thread):
+    """Reads all of an output, read committed, and notes the longest silence."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(daemon=True)
+        self._stop_it = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": lab.bootstrap,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        topic = lab.definition.config["task.outputs"]
+        self._consumer.assign([TopicPartition(topic, each, 0) for each in range(lab.tasks)])
+        self._lock = threading.Lock()
+        self._last: dict[int, float] = {}
+        self.silences: dict[int, float] = {}
+
+    def run(self) -> None:
+        while not self._stop_it.is_set():
+            for message in self._consumer.consume(1000, 0.01):
+                partition, now = message.partition() or 0, time.monotonic()
+                with self._lock:
+                    silence = now - self._last.get(partition, now)
+                    self.silences[partition] = max(self.silences.get(partition, 0), silence)
+                    self._last[partition] = now
+        self._consumer.close()
+
+    def begin(self) -> None:
+        """Count silences from now on."""
+        with self._lock:
+            self.silences = {}
+
+    def longest_since(self, moment: float) -> float | None:
+        """Return the longest silence, once every partition has been heard of after ``moment``."""
+        with self._lock:
+            has_all = self._last and all(each > moment for each in self._last.values())
+            return max(self.silences.values()) if has_all else None
+
+    def end(self) -> None:
+        self._stop_it.set()
+        self.join()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False], ids=["failover", "nobody takes over"])
+def test_how_long_a_dead_actives_transaction_holds_up_the_readers_of_another_tasks_output(
+    kafka_bootstrap: str,
+    tmp_path: Path,
+    start_child: Callable[..., Child],
+    capsys: pytest.CaptureFixture[str],
+    is_replaced: bool,
+) -> None:
+    """Both tasks write to both partitions of the output; the dead one's open transaction lies in both."""
+    more = {} if IS_LONG else {"job.transaction.timeout.ms": "2000"}
+    lab = Lab(kafka_bootstrap, tmp_path, **more)
+    timeout = parse(lab.definition.config).transaction_timeout_ms / 1000
+    lab.name(0, 1)
+    doomed = start_child(lab, "host-a", kill_at=probes.BEFORE_COMMIT, hit=30, delay_ms=100)
+    reader = Reader(lab)
+    with lab.local("host-b") as other, lab.local("host-c") as successor:
+        other.want(0, Role.ACTIVE, 1, tasks=[1])
+        successor.want(1, Role.STANDBY, 1, tasks=[0])
+        successor.await_phase(Phase.TAILING)
+        reader.start()
+        with lab.load(20, 0.01):
+            other.await_all(lambda each: each.first_commit_ms is not None)
+            doomed.want(0, Role.ACTIVE, 1, tasks=[0])
+            doomed.await_all(lambda each: (each.input_committed or 0) > 0)
+            reader.begin()
+            doomed.await_death()
+            died = time.monotonic()
+            if is_replaced:
+                lab.name(1, 2, claimed=True)
+                successor.want(1, Role.ACTIVE, 2, tasks=[0])
+            deadline = died + timeout + 30
+            while (silence := reader.longest_since(died + 0.05)) is None:
+                assert time.monotonic() < deadline, "the readers hang"
+                time.sleep(0.01)
+        if not is_replaced:
+            # The broker aborted it, and nobody else.
+            assert silence > 0.5
+            lab.name(1, 2, claimed=True)
+            successor.want(1, Role.ACTIVE, 2, tasks=[0])
+        for each in (other, successor):
+            end = {task: records[-1][0] + 1 for task, records in enumerate(lab.input)}
+            each.await_all(lambda one, end=end: one.input_committed == end[one.replica.task.partition])
+    reader.end()
+    lab.assert_exact()
+    # Some grace for a busy machine.
+    assert silence < (timeout if is_replaced else timeout + CLEANUP_SECONDS + 2)
+    with capsys.disabled():
+        print(
+            f"\n  readers of another task's output stood still for {silence * 1000:.0f} ms "
+            f"({'failover' if is_replaced else 'nobody takes over'}; transaction time-out {timeout:g} s)"
+        )
