@@ -17,17 +17,22 @@ def start() -> NoReturn:
     from pathlib import Path
 
     from standby.adapters.confluent_kafka import connect
+    from standby.adapters.peer_client import open_sources
     from standby.adapters.rocksdict import open_database
     from standby.config import parse
     from standby.container import Kernel, Surroundings, main
     from standby.feed.functions import step_of
+    from standby.kernel.fetch import Peers
     from standby.kernel.leftovers import find_leftovers, purge_run
     from standby.kernel.replicas import LocalReplicas
+    from standby.kernel.snapshots import ROUTE, Snapshots
+    from standby.kernel.tally import Tally
     from standby.model import Leftover
     from standby.wire import JobDefinition
 
     def make_kernel(around: Surroundings) -> Kernel:
         cluster, host = around.cluster, around.host
+        tally = Tally()
         replicas = LocalReplicas(
             cluster.name,
             host,
@@ -38,17 +43,20 @@ def start() -> NoReturn:
             open_database=open_database,
             find_step=step_of,
             load_code=around.load_code,
+            tally=tally,
+            peers=Peers(around.container, around.peers, open_sources(around.credentials)),
         )
+        snapshots = Snapshots(replicas.offer, tally)
         directories = [Path(each) for each in cluster.state_dirs]
 
         def leftovers() -> tuple[Leftover, ...]:
             return find_leftovers(directories, cluster.name, host, (), time.time_ns() // 1_000_000)
 
         def purge(job: JobDefinition) -> None:
-            every = {*directories, Path(parse(job.config).state_dir)}
+            every = {*directories, *map(Path, parse(job.config).state_dirs)}
             purge_run(sorted(every), cluster.name, host, job.name, job.run)
 
-        return Kernel(replicas, leftovers, purge)
+        return Kernel(replicas, leftovers, purge, {ROUTE: snapshots.answer}, snapshots.close, tally.metrics)
 
     main(make_kernel)
 

@@ -246,11 +246,39 @@ class JobConfig:
     )
 
     # ---- state ----
-    state_dir: str = _key(
+    state_dirs: tuple[str, ...] = _key(
         "job.state.dir",
-        "Directory on every host for task state; it should survive a container and a reboot.",
-        "/var/tmp/standfast",  # noqa: S108 (the state is checked before use, and the user may set another),
+        "Directories on every host for task state, one per disk; they should survive a container and a reboot. "
+        "New state goes where most room is.",
+        ("/var/tmp/standfast",),  # noqa: S108 (the state is checked before use, and the user may set another)
         applies="never",
+        example="[/disk1/standfast, /disk2/standfast]",
+    )
+    stray_delay_ms: int = _key(
+        "job.state.stray.delay.ms",
+        "How long state that nobody can use any more stays on a host's disks.",
+        3_600_000,
+        minimum=0,
+    )
+    peer_min_records: int = _key(
+        "job.restore.peer.min.records",
+        "Length of a task's changelog from which on a new replica fetches a copy of another replica's state rather "
+        "than replay it; -1: never.",
+        50_000,
+        minimum=-1,
+    )
+    peer_max_bytes_per_second: int = _key(
+        "job.restore.peer.max.bytes.per.second",
+        "Most bytes a second that a container gives to others that fetch state, and most that it fetches; 0: no "
+        "bound.",
+        268_435_456,
+        minimum=0,
+    )
+    peer_max_concurrent: int = _key(
+        "job.restore.peer.max.concurrent",
+        "Most copies of state that a container gives at once, and most that it fetches at once.",
+        2,
+        minimum=1,
     )
     changelog_replication: int = _key(
         "job.changelog.replication.factor",
@@ -653,8 +681,11 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
         yield f"job.python: {config.python!r} is not an absolute path"
     if config.python and config.python_archive:
         yield "job.python and job.python.archive: give one of them"
-    if not config.state_dir.startswith("/"):
-        yield f"job.state.dir: {config.state_dir!r} is not an absolute path"
+    for each in config.state_dirs:
+        if not each.startswith("/"):
+            yield f"job.state.dir: {each!r} is not an absolute path"
+    if not config.state_dirs or len(set(config.state_dirs)) != len(config.state_dirs):
+        yield "job.state.dir: give at least one directory, and none twice"
     longest = naming.changelog_topic(config.cluster, config.job_name, config.stage, "0" * 32)
     if len(longest) > 249:
         yield (

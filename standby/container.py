@@ -90,6 +90,8 @@ class Kernel:
     """Removes what a deleted job left on this host's disks."""
     routes: Routes = field(default_factory=dict)
     """What peers may ask of it."""
+    close: Callable[[], None] = lambda: None
+    """Gives up what peers still fetch; called once the replicas are closed."""
     metrics: Callable[[], Iterable[Metric]] = tuple
     """What it tells Prometheus beyond the replicas' statuses."""
 
@@ -182,6 +184,7 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     membership.start()
     quit_ = loop.run()
     watchdog.stop()
+    kernel.close()
     if quit_.purge:
         for definition in loop.state.jobs.values():
             kernel.purge(definition)

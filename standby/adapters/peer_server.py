@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -79,7 +79,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             self._open.add(secured)
         try:
-            self.RequestHandlerClass(secured, client_address, self)
+            self.RequestHandlerClass(secured, client_address, self)  # type: ignore[arg-type] # the stubs say Self
         except OSError as error:
             _log.debug("%s: gone: %s", client_address, error)
         finally:
@@ -160,6 +160,10 @@ class _Requests(BaseHTTPRequestHandler):
             # Too late for another status: that the answer is cut short says it.
             _log.warning("%s: %s", self.path, error)
             self.close_connection = True
+        finally:
+            if isinstance(pieces, Generator):
+                # Also when the peer has gone: what it was given must not wait for the garbage collector.
+                pieces.close()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent class has it so
         """What is asked is told by who answers."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from standby.errors import BrokenLaw, CorruptState, Fenced, StandfastError, Transient
@@ -15,10 +16,12 @@ from standby.kernel.job import JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.replay import Replayed
-from standby.kernel.store import TaskStore, open_store, wipe_store
+from standby.kernel.restore import Restore
+from standby.kernel.snapshots import NotNow, Offer
+from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
-from standby.model import InputFailures, Phase, ReplicaStatus
-from standby.replica.lifecycle import Effect, Replica, Signal
+from standby.model import InputFailures, Phase, ReplicaStatus, Role
+from standby.replica.lifecycle import TAKING_OVER, Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -56,6 +59,10 @@ class HeldReplica:
         self._lane = Lane(f"replica-{replica.id}")
         self._run = Run()
         self._store: TaskStore | None = None
+        self._directory: Path | None = None
+        self._restore: Final = Restore(
+            job, replica.id.task, lambda: self.replica.role is Role.ACTIVE, self._say
+        )
         self._replayed: Replayed | None = None
         self._writer: Writer | None = None
         self._last_failures: InputFailures | None = None
@@ -90,7 +97,10 @@ class HeldReplica:
                 *(replica.id, self.replica.phase.value, replica.phase.value, replica.epoch),
                 f" ({detail})" if detail else "",
             )
+        is_hurried = replica.phase is Phase.OPENING and replica.role is not self.replica.role
         self.replica = replica
+        if is_hurried and replica.role is Role.ACTIVE:
+            self._restore.hurry()
         for effect in effects:
             if effect is Effect.HALT:
                 self._run.cancel()
@@ -147,6 +157,31 @@ class HeldReplica:
     def end(self) -> None:
         """End the replica's thread; it is closed already."""
         self._lane.close()
+
+    def offer(self) -> Offer:
+        """Return the means to copy its state for a peer; raises `NotNow`. From any thread.
+
+        An active has better things to do until it has made its first commits after its promotion (design 3).
+        """
+        replica, store, active = self.replica, self._store, self.active
+        if store is None or replica.phase not in (Phase.TAILING, Phase.ACTIVE):
+            raise NotNow(f"{replica.id} is {replica.phase.value}", is_soon=replica.phase in TAKING_OVER)
+        if replica.phase is Phase.ACTIVE and (active is None or not self._has_begun(active)):
+            raise NotNow(f"{replica.id} has not committed anything yet", is_soon=True)
+        config = self.job.config
+        return Offer(
+            role=replica.role,
+            epoch=replica.epoch,
+            directory=store.directory,
+            checkpoint=store.checkpoint,
+            bytes_per_second=config.peer_max_bytes_per_second,
+            concurrent=config.peer_max_concurrent,
+        )
+
+    def _has_begun(self, active: ActiveTask) -> bool:
+        """Return whether it has committed input in its epoch, or has none to commit."""
+        end = self.job.ends.input(self.replica.id.task.partition)
+        return active.first_commit_ms is not None or (end is not None and end.offset <= active.committed)
 
     def status(self) -> ReplicaStatus:
         """Return how it is, at once; from any thread."""
@@ -210,6 +245,21 @@ class HeldReplica:
             self._behind_since, self._seen = now, seen
         return now - self._behind_since > timeout_seconds
 
+    def readable(self) -> tuple[TaskStore, int | None] | None:
+        """Return the store to look something up in, and since when at most something may be missing there.
+
+        Unix milliseconds; None for an active, which is what there is. None at all when there is no state, or none
+        whose age is known. From any thread.
+        """
+        store, replayed = self._store, self._replayed
+        if store is None:
+            return None
+        if self.replica.phase is Phase.ACTIVE:
+            return store, None
+        if replayed is None or replayed.at_end_ms is None:
+            return None
+        return store, replayed.at_end_ms
+
     # ---- on the replica's lane ----
 
     def _carry_out(self, effect: Effect, run: Run) -> None:
@@ -253,20 +303,15 @@ class HeldReplica:
     def _open_store(self, run: Run) -> None:
         if self._store is not None:
             raise BrokenLaw(f"{self.replica.id}: its store is open already")
-        job, task = self.job, self.replica.id.task
         delay = 0.05
         while True:
             try:
-                self._store = open_store(
-                    job.directory(task),
-                    job.origin(task),
-                    job.broker.changelog_bounds(task.partition),
-                    job.environment.clock(),
-                    job.environment.open_database,
-                    job.environment.probe,
-                )
+                self._store = self._restore.open(run)
+                self._directory = self._store.directory
                 break
             except Transient as error:
+                if run.is_cancelled():
+                    return
                 if not self.detail:
                     _log.warning("%s: waiting: %s", self.replica.id, error)
                 self.detail = f"waiting: {_first_line(error)}"
@@ -275,9 +320,16 @@ class HeldReplica:
                 delay = min(2 * delay, 2.0)
         self._post(self, run, Signal.OPENED, "")
 
+    def _say(self, what: str) -> None:
+        """Have it reported what goes on while the state is not open yet."""
+        if self.replica.phase is Phase.OPENING:
+            self.detail = what
+
     def _wipe_store(self, _run: Run) -> None:
         self._close()
-        wipe_store(self.job.directory(self.replica.id.task), self.job.environment.open_database)
+        self._restore.state_lost()
+        if self._directory is not None:
+            wipe_store(self._directory, self.job.environment.open_database)
 
     def _replay(self, run: Run) -> None:
         if self._store is None:

@@ -11,6 +11,7 @@ from typing import Final
 from standby.config import JobConfig, parse
 from standby.kernel.batch import BatchRunner, Step
 from standby.kernel.ends import Ends
+from standby.kernel.fetch import Peers
 from standby.kernel.lost_input import LostInput
 from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
@@ -19,6 +20,7 @@ from standby.kernel.probes import Probe
 from standby.kernel.replay import Replay
 from standby.kernel.suspects import Suspects
 from standby.kernel.takeover import Takeover
+from standby.kernel.tally import Tally
 from standby.model import TaskId
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
@@ -47,6 +49,9 @@ class Environment:
     clock: Callable[[], int]
     """Unix milliseconds."""
     probe: Probe
+    tally: Tally
+    peers: Peers | None = None
+    """Whom to fetch state from; None: from nobody."""
 
 
 class JobKernel:
@@ -103,11 +108,11 @@ class JobKernel:
         """Have the ends of these partitions asked for, changelog and input."""
         self._watched = (tuple(changelog), tuple(inputs))
 
-    def directory(self, task: TaskId) -> Path:
-        """Return where a task's state lies on this host."""
+    def directories(self, task: TaskId) -> tuple[Path, ...]:
+        """Return where a task's state may lie on this host, one place for each state directory."""
         environment = self.environment
         path = state_path(environment.cluster, environment.host, task, self.definition.run)
-        return Path(self.config.state_dir) / path
+        return tuple(Path(each) / path for each in self.config.state_dirs)
 
     def origin(self, task: TaskId) -> Origin:
         """Return what the side file of a task's state must say; raises `Transient`."""

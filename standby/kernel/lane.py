@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -67,10 +67,35 @@ class Run:
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self._acts: list[Callable[[], None]] = []
 
     def cancel(self) -> None:
         """Have it end soon."""
-        self._cancelled.set()
+        with self._lock:
+            self._cancelled.set()
+            acts, self._acts = self._acts, []
+        for act in acts:
+            act()
+
+    @contextmanager
+    def cutting_off(self, act: Callable[[], None]) -> Iterator[None]:
+        """Have ``act`` called when the run is cancelled inside of the block, or was before.
+
+        On the thread that cancels, so it must not block.
+        """
+        with self._lock:
+            is_late = self._cancelled.is_set()
+            if not is_late:
+                self._acts.append(act)
+        if is_late:
+            act()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if act in self._acts:
+                    self._acts.remove(act)
 
     def is_cancelled(self) -> bool:
         """Return whether it was cancelled."""

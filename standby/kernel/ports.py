@@ -14,6 +14,8 @@ from typing import Protocol
 
 from standby.config import JobConfig
 from standby.errors import Transient
+from standby.model import TaskId
+from standby.peers import PeerAddress
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.overlay import Changes, Emitted
@@ -214,6 +216,46 @@ class Database(Protocol):
     def close(self) -> None:
         """Flush and close."""
         ...
+
+
+class Refused(Transient):
+    """A peer does not give what it was asked for."""
+
+    def __init__(self, message: str, *, is_soon: bool = False) -> None:
+        super().__init__(message)
+        self.is_soon = is_soon
+        """Whether it may well give it in a moment: it is busy, or about to be ready."""
+
+
+class SnapshotSource(Protocol):
+    """Another container that may give a copy of a task's state; used from one thread.
+
+    Everything but `release` raises `Refused`, and `Transient` when the peer cannot be reached or goes away.
+    """
+
+    def take(self, task: TaskId, run: str) -> bytes:
+        """Return the manifest (`standby.replica.snapshot`) of a copy made now."""
+        ...
+
+    def read(self, lease: str, file: str, start: int) -> Iterator[bytes]:
+        """Yield a file of the copy from byte ``start`` on, in pieces; it may end early."""
+        ...
+
+    def release(self, lease: str) -> None:
+        """Give the copy back; never raises."""
+        ...
+
+    def interrupt(self) -> None:
+        """Have what is under way fail at once, and everything after it; from any thread, without waiting."""
+        ...
+
+    def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+#: Opens a source; the seconds are how long a silent one is waited for. Connects when it is first used.
+OpenSource = Callable[[PeerAddress, float], SnapshotSource]
 
 
 #: Opens, or makes, the database in a directory.

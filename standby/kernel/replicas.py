@@ -16,11 +16,14 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError
 from standby.kernel.batch import Step
 from standby.kernel.codes import Codes, LoadCode, load_nothing
+from standby.kernel.fetch import Peers
 from standby.kernel.held import HeldReplica
 from standby.kernel.job import Environment, JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe, no_probe
+from standby.kernel.snapshots import NotNow, Offer
+from standby.kernel.tally import Tally
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
@@ -85,13 +88,18 @@ class LocalReplicas:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         probe: Probe = no_probe,
         load_code: LoadCode = load_nothing,
+        tally: Tally | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule.
 
         ``load_code`` makes the modules of a definition importable that names its code; it may block.
+        ``peers`` are the containers that state may be fetched from, ``tally`` counts where it came from.
         """
         self._environment = Environment(
-            cluster, host, records, make_feed, connect, open_database, find_step, clock, probe
+            *(cluster, host, records, make_feed, connect, open_database, find_step, clock, probe),
+            tally or Tally(),
+            peers,
         )
         self._on_change = on_change
         self._inbox: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -123,6 +131,10 @@ class LocalReplicas:
         """Return the present status of every replica held, closed ones until the next `obey`."""
         return {each: held.status() for each, held in self._held.items()}
 
+    def held(self) -> tuple[HeldReplica, ...]:
+        """Return every replica held; from any thread."""
+        return tuple(self._held.values())
+
     @property
     def is_warm(self) -> bool:
         """Whether a promotion now would find its pipeline warm; False without any job."""
@@ -138,6 +150,13 @@ class LocalReplicas:
     def broken(self) -> str | None:
         """Why the whole container must end; None while all is well."""
         return self._broken
+
+    def offer(self, task: TaskId, run: str) -> Offer:
+        """Return the means to copy a task's state for a peer; raises `NotNow`. From any thread."""
+        for held in self._held.values():
+            if held.replica.id.task == task and held.job.definition.run == run:
+                return held.offer()
+        raise NotNow(f"{task} of run {run} is not held here")
 
     def close(self, deadline_seconds: float) -> bool:
         """Close everything within the deadline; return whether that succeeded."""

@@ -66,6 +66,11 @@ class TaskStore:
         return self._position
 
     @property
+    def directory(self) -> Path:
+        """Where it lies."""
+        return self._directory
+
+    @property
     def retention_ms(self) -> int:
         """For how long the changelog keeps tombstones."""
         return self._origin.retention_ms
@@ -79,6 +84,18 @@ class TaskStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each full key, in order."""
         return self._open.get_many(keys)
+
+    def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each full key, in order: for threads that have no part in the replica's work.
+
+        They may meet a flush, a copy or the closing, and wait for those; whoever applies changes never waits for
+        them. Raises `Transient` while the state is being loaded, `Unavailable` when it is closed.
+        """
+        with self._gate:
+            if self._profile is Profile.LOADING:
+                # Its memory is not sorted: each look-up would sort all of it.
+                raise Transient("it is being restored")
+            return self._open.get_many(keys)
 
     def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
         """Return a page of the keys of [start, stop), full keys, in order."""
@@ -129,15 +146,31 @@ class TaskStore:
             self._open.flush()
             self._write_side_file(self._origin.at(position))
 
+    def checkpoint(self, directory: Path) -> Origin:
+        """Make a copy of the database in a new directory on the same disk; return what its side file must say.
+
+        Changes may be applied meanwhile; opening again and closing wait. Raises `Unavailable` when it is closed.
+        """
+        with self._gate:
+            if self._database is None or self._written is None:
+                raise Unavailable(f"{self._directory}: the store is closed")
+            # Taken before the copy is made: at least this much is in it.
+            position = self._written
+            self._database.checkpoint(directory)
+            return self._origin.at(position)
+
     def serve(self) -> None:
         """Leave the loading profile, if the state is in it."""
+        if self._profile is Profile.SERVING:
+            # A promotion must not wait at the gate for a flush, or for a copy that is being made.
+            return
         with self._gate:
             if self._profile is Profile.LOADING:
                 self.flush()
                 self._open.close()
                 self._database = None
+                self._database = self._open_database(self._directory / DATABASE, Profile.SERVING)
                 self._profile = Profile.SERVING
-                self._database = self._open_database(self._directory / DATABASE, self._profile)
 
     def close(self) -> None:
         """Flush and close, keeping the files; harmless when closed."""
@@ -165,16 +198,10 @@ class TaskStore:
         self._written = position
 
     def _write_side_file(self, content: Origin) -> None:
-        file = self._directory / SIDE_FILE
         try:
-            scratch = file.with_suffix(".new")
-            with scratch.open("wb") as out:
-                out.write(content.encode())
-                out.flush()
-                os.fsync(out.fileno())
-            scratch.replace(file)
+            write_side_file(self._directory, content)
         except OSError as error:
-            raise Unavailable(f"{file}: {error}") from error
+            raise Unavailable(f"{self._directory / SIDE_FILE}: {error}") from error
         self._flushed = content
 
 
@@ -191,13 +218,44 @@ def open_store(
     ``bounds`` are the changelog's first offset and end. Raises `Transient` while another process holds the
     directory, `Unavailable` when the disk does not do.
     """
+    try:
+        store = open_existing(directory, expected, bounds, now_ms, open_database, probe)
+    except CorruptState as error:
+        _log.warning("%s: the state in %s is not used: %s", expected.task, directory, error)
+    else:
+        if store is not None:
+            return store
+    return open_empty(directory, expected, bounds, now_ms, open_database, probe)
+
+
+def open_existing(
+    directory: Path,
+    expected: Origin,
+    bounds: tuple[int, int],
+    now_ms: int,
+    open_database: OpenDatabase,
+    probe: Probe,
+) -> TaskStore | None:
+    """Return the state in ``directory``, None when there is none; raises `CorruptState` when it may not be used.
+
+    Otherwise as `open_store`.
+    """
+    found = read_side_file(directory)
+    if found is None:
+        return None
+    return _open_checked(directory, found, expected, bounds, now_ms, open_database, probe)
+
+
+def open_empty(
+    directory: Path,
+    expected: Origin,
+    bounds: tuple[int, int],
+    now_ms: int,
+    open_database: OpenDatabase,
+    probe: Probe,
+) -> TaskStore:
+    """Return an empty state at the changelog's start; what lies in ``directory`` is wiped. As `open_store`."""
     first, end = bounds
-    found = _read_side_file(directory)
-    if found is not None:
-        try:
-            return _open_checked(directory, found, expected, bounds, now_ms, open_database, probe)
-        except CorruptState as error:
-            _log.warning("%s: the state in %s is not used: %s", expected.task, directory, error)
     wipe_store(directory, open_database)
     profile = Profile.LOADING if end - first > _FAR_BEHIND else Profile.SERVING
     store = TaskStore(directory, expected, open_database, profile, probe)
@@ -250,7 +308,18 @@ def wipe_store(directory: Path, open_database: OpenDatabase) -> None:
         raise Unavailable(f"{directory}: {error}") from error
 
 
-def _read_side_file(directory: Path) -> Origin | None:
+def write_side_file(directory: Path, content: Origin) -> None:
+    """Write the side file so that after a crash it is the old one or the new one; raises OSError."""
+    file = directory / SIDE_FILE
+    scratch = file.with_suffix(".new")
+    with scratch.open("wb") as out:
+        out.write(content.encode())
+        out.flush()
+        os.fsync(out.fileno())
+    scratch.replace(file)
+
+
+def read_side_file(directory: Path) -> Origin | None:
     """Return the side file's content, None when there is no usable one."""
     file = directory / SIDE_FILE
     try:

@@ -1,0 +1,322 @@
+"""Gets a replica's state: what is left on the disks, else a peer's copy, else nothing (design 3, 4.8)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standby.errors import CorruptState, StandfastError, Transient, Unavailable
+from standby.kernel.fetch import Peers, Scratch
+from standby.kernel.job import JobKernel
+from standby.kernel.lane import Run
+from standby.kernel.places import by_room, free_bytes, open_found
+from standby.kernel.ports import OpenDatabase, Refused, SnapshotSource
+from standby.kernel.probes import Probe
+from standby.kernel.store import TaskStore, open_empty, open_existing, wipe_store
+from standby.model import TaskId
+from standby.replica.origin import Origin, Position, check_state
+from standby.replica.snapshot import Manifest, decode_manifest
+from standby.replica.sources import Peer, Source, peers_of
+
+_log: Final = logging.getLogger(__name__)
+
+#: A source that says nothing for so long has gone; shorter where an active waits for its state.
+_SILENCE_SECONDS: Final = 15.0
+_SILENCE_URGENT_SECONDS: Final = 3.0
+
+#: How often a source that breaks off is tried again while there is progress between.
+_TRIES: Final = 3
+
+#: For how long sources that are busy, or about to be ready, are waited for before the changelog is replayed.
+_PATIENCE_SECONDS: Final = 300.0
+
+_BETWEEN_ROUNDS_SECONDS: Final = 0.5
+
+#: Room that must be left on a disk behind a copy.
+_SPARE_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A copy that was lent to us and is not complete here: its giver goes on where it broke off."""
+
+    container: str
+    manifest: Manifest
+    directory: Path
+
+
+class _DiskFailed(Unavailable):
+    """This host's own disk does not take what is fetched."""
+
+
+class Restore:
+    """Opens one replica's state; `open` runs on the replica's lane, `hurry` on any thread."""
+
+    def __init__(
+        self, job: JobKernel, task: TaskId, is_urgent: Callable[[], bool], tell: Callable[[str], None]
+    ) -> None:
+        """``is_urgent``: whether an active waits for it; ``tell`` takes what is going on, in a few words."""
+        self._job = job
+        self._task = task
+        self._is_urgent = is_urgent
+        self._tell = tell
+        self._begun: _Begun | None = None
+        self._source: SnapshotSource | None = None
+        self._lock = threading.Lock()
+        self._new_look = threading.Event()
+        self._last = Source.LOCAL
+        self._distrusts_peers = False
+
+    def open(self, run: Run) -> TaskStore:
+        """Return the state, open.
+
+        Raises `Transient` when it is worth another try (and when the run was cancelled), `Unavailable` when no
+        disk of this host does.
+        """
+        started = time.monotonic()
+        store = open_found(self._directories, self._open_existing)
+        if store is not None:
+            return self._opened(store, Source.LOCAL, 0, started)
+        store = self._from_peers(run)
+        if store is not None:
+            return store
+        self._check(run)
+        bounds = self._bounds()
+        failure: Unavailable | None = None
+        for place in by_room(self._directories):
+            try:
+                store = open_empty(place, self._origin, bounds, *self._means)
+            except Transient:
+                raise
+            except Unavailable as error:
+                _log.warning("%s: %s", self._task, error)
+                failure = error
+            else:
+                return self._opened(store, Source.CHANGELOG, 0, started)
+        assert failure is not None, "there is a place, or an error before"
+        raise failure
+
+    def hurry(self) -> None:
+        """Look again at once where the state may come from: the replica is to become active.
+
+        What is fetched at this moment is cut off: its giver may be the active that was just lost, and silent.
+        If it lives, the next look finds it again and goes on where it broke off.
+        """
+        with self._lock:
+            self._new_look.set()
+            if self._source is not None:
+                self._source.interrupt()
+
+    def state_lost(self) -> None:
+        """Take note that what was opened last did not do: a peer's copy is not fetched twice then."""
+        self._distrusts_peers = self._last in (Source.STANDBY, Source.ACTIVE)
+
+    # ---- peers ----
+
+    def _from_peers(self, run: Run) -> TaskStore | None:
+        peers, config = self._job.environment.peers, self._job.config
+        if peers is None or config.peer_min_records < 0 or self._distrusts_peers:
+            return None
+        first, end = self._bounds()
+        if end - first < config.peer_min_records:
+            return None
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            is_soon = False
+            self._new_look.clear()
+            for peer in self._candidates(peers):
+                self._check(run)
+                if self._new_look.is_set():
+                    break
+                try:
+                    return self._from(peer, peers, run)
+                except _DiskFailed as error:
+                    _log.warning("%s: no copy is fetched: %s", self._task, error)
+                    return None
+                except Refused as error:
+                    is_soon |= error.is_soon
+                    _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
+                except StandfastError as error:
+                    self._check(run)
+                    if self._new_look.is_set():
+                        break
+                    self._job.environment.tally.failed(self._task.job, peer.kind)
+                    _log.warning("%s: nothing from copy %d: %s", self._task, peer.copy, error)
+            if self._new_look.is_set():
+                continue
+            if not is_soon or self._is_urgent() or time.monotonic() > give_up:
+                return None
+            self._tell("waiting for a replica that can give its state")
+            run.pause(_BETWEEN_ROUNDS_SECONDS)
+            self._check(run)
+
+    def _candidates(self, peers: Peers) -> tuple[Peer, ...]:
+        """Return whom to ask, the one first that a copy was begun from."""
+        try:
+            record = self._job.environment.records.read(self._task)
+        except Transient as error:
+            _log.warning("%s: whom to fetch from is not known: %s", self._task, error)
+            return ()
+        begun = self._begun.container if self._begun is not None else None
+        return tuple(sorted(peers_of(record, peers.container), key=lambda each: each.container != begun))
+
+    def _from(self, peer: Peer, peers: Peers, run: Run) -> TaskStore:
+        """Return the state, fetched from one peer; raises what went wrong."""
+        started = time.monotonic()
+        address = peers.directory.find(peer.container)
+        if address is None or not address.port:
+            raise Unavailable(f"{peer.container} is not registered, or does not give its state")
+        limit = self._job.config.peer_max_concurrent
+        with run.cutting_off(peers.slots.wake):
+            if not peers.slots.take(limit, run.is_cancelled):
+                raise Transient("called off")
+        try:
+            silence = _SILENCE_URGENT_SECONDS if self._is_urgent() else _SILENCE_SECONDS
+            source = peers.open_source(address, silence)
+            with self._lock:
+                self._source = source
+            try:
+                with run.cutting_off(source.interrupt):
+                    store, size = self._fetch(source, peer, peers, run)
+            finally:
+                with self._lock:
+                    self._source = None
+                source.close()
+        finally:
+            peers.slots.give_back()
+        return self._opened(store, peer.kind, size, started)
+
+    def _fetch(self, source: SnapshotSource, peer: Peer, peers: Peers, run: Run) -> tuple[TaskStore, int]:
+        """Return the state and how many bytes were fetched for it."""
+        begun = self._begun if self._begun and self._begun.container == peer.container else None
+        tries, size = 0, 0
+        while True:
+            manifest = begun.manifest if begun is not None else self._manifest(source)
+            place = begun.directory if begun is not None else self._place(manifest)
+            scratch = Scratch(place)
+            self._begun = _Begun(peer.container, manifest, place)
+            try:
+                with scratch.locked():
+                    self._bring(source, manifest, scratch, peers, run)
+                    source.release(manifest.lease)
+                    self._begun = None
+                    self._check_manifest(manifest)
+                    wipe_store(place, self._job.environment.open_database)
+                    scratch.install(manifest)
+            except CorruptState:
+                self._begun = None
+                source.release(manifest.lease)
+                raise
+            except Refused as error:
+                # The copy was taken back meanwhile; a new one shares most of its files.
+                _log.info("%s: %s", self._task, error)
+                begun, self._begun = None, None
+            except Transient as error:
+                if self._new_look.is_set() or run.is_cancelled():
+                    raise
+                _log.info("%s: copy %d broke off: %s", self._task, peer.copy, error)
+                begun = self._begun
+            except Unavailable as error:
+                self._begun = None
+                scratch.clear()
+                source.release(manifest.lease)
+                raise _DiskFailed(str(error)) from error
+            else:
+                size += scratch.fetched_bytes
+                store = self._open_existing(place)
+                assert store is not None, "it was installed"
+                return store, size
+            size += scratch.fetched_bytes
+            tries = 0 if scratch.fetched_bytes else tries + 1
+            if tries >= _TRIES:
+                raise Transient("it breaks off again and again")
+            if run.pause(0.05 * 2**tries):
+                raise Transient("called off")
+
+    def _bring(
+        self, source: SnapshotSource, manifest: Manifest, scratch: Scratch, peers: Peers, run: Run
+    ) -> None:
+        bound = self._job.config.peer_max_bytes_per_second
+        total = manifest.total_bytes
+
+        def wait(amount: int) -> None:
+            # An active that waits for its state is worth more than an even load.
+            seconds = 0.0 if self._is_urgent() else peers.pace.take(amount, bound)
+            if seconds > 0 and run.pause(seconds):
+                raise Transient("called off")
+
+        def tell() -> None:
+            done = f"{scratch.done_bytes / 1e6:.0f} of {total / 1e6:.0f} MB"
+            self._tell(f"fetching state from {self._giver(manifest)}: {done}")
+
+        scratch.fetch(source, manifest, wait, tell)
+
+    def _giver(self, manifest: Manifest) -> str:
+        return f"the {manifest.role.value} at epoch {manifest.epoch}"
+
+    def _manifest(self, source: SnapshotSource) -> Manifest:
+        """Return the manifest of a new copy, when that is of use."""
+        manifest = decode_manifest(source.take(self._task, self._job.definition.run))
+        try:
+            self._check_manifest(manifest)
+        except StandfastError:
+            source.release(manifest.lease)
+            raise
+        return manifest
+
+    def _check_manifest(self, manifest: Manifest) -> None:
+        """Raise `CorruptState` when the copy would not pass for left-over state."""
+        origin = manifest.origin
+        first, end = self._bounds()
+        position = Position(origin.offset, origin.caught_up_ms)
+        check_state(origin, self._origin, position, end, self._job.environment.clock())
+        if origin.offset < first:
+            raise CorruptState(f"it is at {origin.offset}, and the changelog begins at {first}")
+
+    def _place(self, manifest: Manifest) -> Path:
+        """Return the state's final place, on a disk that has room for it."""
+        for each in by_room(self._directories):
+            if (free_bytes(each) or 0) >= manifest.total_bytes + _SPARE_BYTES:
+                return each
+        raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
+
+    # ---- what it is opened with ----
+
+    @property
+    def _directories(self) -> tuple[Path, ...]:
+        return self._job.directories(self._task)
+
+    @property
+    def _origin(self) -> Origin:
+        return self._job.origin(self._task)
+
+    @property
+    def _means(self) -> tuple[int, OpenDatabase, Probe]:
+        environment = self._job.environment
+        return environment.clock(), environment.open_database, environment.probe
+
+    def _bounds(self) -> tuple[int, int]:
+        return self._job.broker.changelog_bounds(self._task.partition)
+
+    def _open_existing(self, place: Path) -> TaskStore | None:
+        # The end is asked for now: an active has gone on while the state was fetched.
+        return open_existing(place, self._origin, self._bounds(), *self._means)
+
+    def _opened(self, store: TaskStore, source: Source, size: int, started: float) -> TaskStore:
+        seconds = time.monotonic() - started
+        self._last = source
+        self._job.environment.tally.opened(self._task.job, source, size, seconds)
+        _log.info(
+            "%s: state from %s at offset %d in %s: %d bytes fetched, %.2f s",
+            *(self._task, source.value, store.position.offset, store.directory, size, seconds),
+        )
+        return store
+
+    def _check(self, run: Run) -> None:
+        if run.is_cancelled():
+            raise Transient(f"{self._task}: called off")
