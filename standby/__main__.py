@@ -27,6 +27,8 @@ def start() -> NoReturn:
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.snapshots import ROUTE, Snapshots
     from standby.kernel.tally import Tally
+    from standby.lookup import ROUTE as STATE
+    from standby.lookup import Lookups
     from standby.model import Leftover
     from standby.wire import JobDefinition
 
@@ -47,6 +49,8 @@ def start() -> NoReturn:
             peers=Peers(around.container, around.peers, open_sources(around.credentials)),
         )
         snapshots = Snapshots(replicas.offer, tally)
+        lookups = Lookups(replicas.held, lambda: time.time_ns() // 1_000_000)
+        routes = {ROUTE: snapshots.answer, STATE: lookups.answer}
         directories = [Path(each) for each in cluster.state_dirs]
 
         def leftovers() -> tuple[Leftover, ...]:
@@ -56,7 +60,7 @@ def start() -> NoReturn:
             every = {*directories, *map(Path, parse(job.config).state_dirs)}
             purge_run(sorted(every), cluster.name, host, job.name, job.run)
 
-        return Kernel(replicas, leftovers, purge, {ROUTE: snapshots.answer}, snapshots.close, tally.metrics)
+        return Kernel(replicas, leftovers, purge, routes, snapshots.close, tally.metrics)
 
     main(make_kernel)
 

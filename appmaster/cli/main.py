@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import embedded.cli
-from appmaster.cli import change, command, drain, observe, placement, stop, submit
+from appmaster.cli import change, command, drain, get, observe, placement, stop, submit
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -28,6 +28,7 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     submit.add_commands,
     change.add_commands,
     observe.add_commands,
+    get.add_commands,
     placement.add_commands,
     command.add_commands,
     drain.add_commands,

@@ -14,29 +14,32 @@ def server_context(directory: Path) -> ssl.SSLContext:
 
     Raises `BadConfiguration` when there is no such pair.
     """
-    context = _with_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), directory)
+    context = _with_pair(
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), directory / CERTIFICATE_FILE, directory / KEY_FILE
+    )
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def client_context(directory: Path) -> ssl.SSLContext:
+def client_context(
+    directory: Path, certificate: str = CERTIFICATE_FILE, key: str = KEY_FILE
+) -> ssl.SSLContext:
     """Return what a client needs that talks only to a server with the pair in ``directory``.
 
     To be used with `standby.wire.CERTIFICATE_NAME` as the server's name: the certificate is the
     cluster's, not a host's. Raises `BadConfiguration` when there is no such pair.
     """
-    return _with_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), directory)
+    return _with_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), directory / certificate, directory / key)
 
 
-def _with_pair(context: ssl.SSLContext, directory: Path) -> ssl.SSLContext:
-    certificate = directory / CERTIFICATE_FILE
+def _with_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> ssl.SSLContext:
     try:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(certificate, directory / KEY_FILE)
+        context.load_cert_chain(certificate, key)
         # Self-signed: it is its own authority.
         context.load_verify_locations(certificate)
     except OSError as error:
         raise BadConfiguration(
-            f"{certificate}, {KEY_FILE}: no usable pair of credentials: {error.strerror or error}"
+            f"{certificate}, {key.name}: no usable pair of credentials: {error.strerror or error}"
         ) from error
     return context
