@@ -84,6 +84,8 @@ class ActiveTask:
         # Held while the store is written: whoever gives the task up must not hand the store on before.
         self._gate = threading.Lock()
         self._is_abandoned = False
+        #: Why nothing more may be committed: the outcome of a commit is not known, or the store lacks it.
+        self._lost: BaseException | None = None
         self._waiting: set[Future[None]] = set()
 
     def commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> Future[None]:
@@ -139,6 +141,7 @@ class ActiveTask:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - whoever waits decides on it
+            self._lost = self._lost or error
             settle(outcome, error=error)
         else:
             settle(outcome)
@@ -146,6 +149,9 @@ class ActiveTask:
             self._waiting.discard(outcome)
 
     def _commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
+        if self._lost is not None:
+            # Whoever tries again from here might commit the same input twice.
+            raise WriterLost(f"{self.task}: a commit failed before: {self._lost}")
         if start != self.committed:
             # What was committed on this thread since it was asked for may hold the same input.
             raise BrokenLaw(

@@ -89,11 +89,11 @@ class BatchRunner:
             except TaskFailed as failed:
                 failures.append(failed)
         self._probe(STEPPED)
-        commits = {
-            each.active.commit(each.batch.start, each.batch.end, each.outputs, each.changes): each
-            for each in computed
-        }
+        commits: dict[Future[None], _Computed] = {}
         try:
+            for each in computed:
+                batch = each.batch
+                commits[each.active.commit(batch.start, batch.end, each.outputs, each.changes)] = each
             for done in concurrent.futures.as_completed(commits, self._commit_seconds):
                 failure = failure_of(commits[done].batch.task, done)
                 if failure is None:
@@ -103,6 +103,11 @@ class BatchRunner:
                     failures.append(failure)
         except concurrent.futures.TimeoutError:
             failures.extend(self._give_up(commits))
+        except BaseException:
+            # The feed starts again from what is committed: nothing may still be on its way then.
+            concurrent.futures.wait(commits, self._commit_seconds)
+            self._failures.extend(self._give_up(commits))
+            raise
         if failures:
             self._failures.extend(failures)
             raise failures[0]

@@ -19,6 +19,7 @@ from standby.kernel.lane import settle
 from standby.kernel.lost_input import LostInput
 from standby.kernel.members import Members, Running
 from standby.kernel.preparation import Preparation
+from standby.kernel.repeats import uncommitted
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
 from standby.ports import Feed, TaskBatch
@@ -270,7 +271,11 @@ class Pipeline:
     def _deliver(self, running: Running, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return when every batch is committed, raise when one is not (batch law)."""
         try:
-            self._runner.run(batches, running.actives)
+            rest = uncommitted(batches, running.actives)
+            if rest != batches:
+                _log.warning("the feed brought input again that is committed: %s", _spans(batches))
+            if rest:
+                self._runner.run(rest, running.actives)
         except BaseException as error:
             running.raised = error
             # The feed ends with this exception; have that looked at now, not at the next look.
@@ -341,6 +346,10 @@ class Pipeline:
         finally:
             self._is_warming = False
             self._warm_at = time.monotonic() + _WARM_SECONDS
+
+
+def _spans(batches: Iterable[TaskBatch]) -> str:
+    return ", ".join(f"{each.task} [{each.start}, {each.end})" for each in batches)
 
 
 def _nothing() -> None:
