@@ -22,6 +22,9 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
+#: The largest record that a changelog takes, key and value: the topic, its writers and its readers agree on it.
+CHANGELOG_RECORD_BYTES: Final = 8 << 20
+
 #: Prefixes whose keys are handed on as they are: to every Kafka client, and to the Spark session.
 PASS_THROUGH: Final = ("kafka.", "spark.")
 

@@ -26,6 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from standby.adapters.confluent_kafka import connect
 from standby.adapters.rocksdict import open_database
+from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.ports import Profile
@@ -80,13 +81,19 @@ class Lab:
         self._named: dict[int, tuple[int, int, bool]] = {}
         self.input: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(tasks)]
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True}
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "message.max.bytes": CHANGELOG_RECORD_BYTES,
+            }
         )
         self._number = 0
+        large = {"max.message.bytes": str(CHANGELOG_RECORD_BYTES)}
         topics = [
-            NewTopic(f"{name}-in", tasks, 1),
+            NewTopic(f"{name}-in", tasks, 1, config=large),
             NewTopic(f"{name}-out", tasks, 1),
-            NewTopic(f"{name}-changelog", tasks, 1, config={"cleanup.policy": changelog_policy}),
+            NewTopic(f"{name}-changelog", tasks, 1, config={"cleanup.policy": changelog_policy, **large}),
         ]
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in self.admin.create_topics(topics).values():
@@ -165,6 +172,19 @@ class Lab:
             done.set()
             thread.join()
         assert not errors, errors
+
+    def write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Write records to partition 0 that the ledger's model does not know of, as fast as it goes."""
+        topic = self.definition.config["task.inputs"]
+        for key, value in records:
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, 0)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            self._producer.poll(0)
+        assert self._producer.flush(120) == 0
 
     def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
         """Write a record to partition 0 that is to be left out: the model does not know of it."""

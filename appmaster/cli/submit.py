@@ -31,7 +31,7 @@ from appmaster.revising import asked_of, refuse_another_run
 from embedded import jars
 from standby import naming
 from standby.bundles import Bundle
-from standby.config import kafka_settings
+from standby.config import CHANGELOG_RECORD_BYTES, kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
@@ -40,7 +40,12 @@ from standby.wire import JobDefinition
 _POLL_SECONDS: Final = 0.25
 
 #: Settings of a changelog that correctness rests on.
-_CHANGELOG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
+_CHANGELOG: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.3",
+    # Above Kafka's default, which leaves no room for a value of 1 MB and its key.
+    "max.message.bytes": str(CHANGELOG_RECORD_BYTES),
+}
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

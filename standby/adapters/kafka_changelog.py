@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from standby.config import JobConfig, kafka_settings
+from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import Transient
 from standby.kernel.ports import Change, Chunk
 from standby.wire import JobDefinition
@@ -41,7 +41,7 @@ class KafkaChangelog:
                 allow_auto_create_topics=False,
                 # The default of 1000 ms stalls a reader that is faster than the fetcher.
                 fetch_queue_backoff_ms=5,
-                fetch_message_max_bytes=8 << 20,
+                fetch_message_max_bytes=CHANGELOG_RECORD_BYTES,
                 fetch_max_bytes=_QUEUE_BYTES,
                 fetch_min_bytes=1,
                 reconnect_backoff_max_ms=RECONNECT_MS,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from standby.adapters.kafka_changelog import RECONNECT_MS
-from standby.config import JobConfig, kafka_settings
+from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import WriterLost
 from standby.replica.overlay import Changes, Emitted
@@ -61,6 +61,8 @@ class KafkaWriter:
             retry_backoff_max_ms=10,
             reconnect_backoff_max_ms=RECONNECT_MS,
         )
+        # Also a bound on outputs; of those the topic's own setting, smaller as a rule, has the last word.
+        self._settings.setdefault("message.max.bytes", CHANGELOG_RECORD_BYTES)
         # As the Java clients do it, so that others can join with what we write.
         self._settings.setdefault("partitioner", "murmur2_random")
         self._changelog = definition.changelog
