@@ -174,7 +174,7 @@ def _show(answers: Sequence[Answer], arguments: argparse.Namespace) -> int:
             f"tasks {tasks} have this key; choose one with --partition, or see all with --json"
         )
     for each in found:
-        print(each["value"])
+        print(json.dumps(each["value"]) if arguments.value_format == "json" else each["value"])
     return 0 if found else 1
 
 

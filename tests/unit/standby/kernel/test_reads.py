@@ -1,0 +1,248 @@
+"""Look-ups from outside: committed state only, of known age, and without a word to those who write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.adapters.rocksdict import open_database
+from standby.errors import Transient
+from standby.kernel.ports import Profile
+from standby.kernel.probes import AFTER_COMMIT
+from standby.kernel.reads import Declined, Found, Question, look_up
+from standby.model import Phase, Role
+from standby.replica.keys import POSITION
+from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+
+Make = Callable[..., MemoryContainer]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path, tasks=1)
+
+
+@pytest.fixture
+def start(lab: MemoryLab) -> Iterator[Make]:
+    made: list[MemoryContainer] = []
+
+    def one(host: str, **more: Any) -> MemoryContainer:
+        made.append(lab.container(host, **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def count(rows: Any, state: Any, _: Any) -> None:
+    """Count each key's records."""
+    Counters(state["counts"], key=TEXT).add_many([key.decode() for key in rows["key"].to_pylist()])
+
+
+def ask(
+    container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any
+) -> list[Found | Declined]:
+    question = Question(JOB, "counts", key.encode(), role, **more)
+    return list(look_up(question, container.replicas.held(), container.lab.clock))
+
+
+def found(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any) -> Found:
+    (answer,) = ask(container, key, role, **more)
+    assert isinstance(answer, Found), answer
+    return answer
+
+
+def declined(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any) -> str:
+    (answer,) = ask(container, key, role, **more)
+    assert isinstance(answer, Declined), answer
+    return answer.why
+
+
+def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    active, standby = start("a", step=count), start("b", step=count)
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    for _ in range(3):
+        lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    one = found(active, "k")
+    assert (one.value, one.role, one.epoch, one.lag_ms) == (INT.dump(3), Role.ACTIVE, 1, 0)
+    assert found(active, "other").value is None
+    standby.eventually(lambda: found(standby, "k", Role.STANDBY).value == INT.dump(3))
+    other = found(standby, "k", Role.STANDBY, max_lag_ms=10_000)
+    assert (other.role, other.phase, other.replica.copy) == (Role.STANDBY, Phase.TAILING, 1)
+    assert other.run == one.run == lab.definition.run
+    assert "no active" in declined(standby, "k")
+    assert "no standby" in declined(active, "k", Role.STANDBY)
+    assert ask(active, "k", partition=7) == []
+    assert (
+        list(look_up(Question("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock)) == []
+    )
+
+
+def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLab, start: Make) -> None:
+    at_commit, go_on = threading.Event(), threading.Event()
+    hold = threading.Event()
+
+    def probe(point: str) -> None:
+        if point == AFTER_COMMIT and hold.is_set():
+            at_commit.set()
+            assert go_on.wait(10)
+
+    lab.name(0, 1)
+    active = start("a", step=count, probe=probe)
+    active.want(0, Role.ACTIVE, 1)
+    lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    hold.set()
+    lab.kafka.append("in", 0, b"k", b"v")
+    assert at_commit.wait(10)
+    # The batch thread stands in its commit: the answer comes all the same, and is that of the commit before.
+    assert found(active, "k").value == INT.dump(1)
+    go_on.set()
+    active.await_processed()
+    assert found(active, "k").value == INT.dump(2)
+
+
+def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
+    lab: MemoryLab, start: Make
+) -> None:
+    lab.name(0, 1)
+    active, standby = start("a", step=count), start("b", step=count)
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    standby.eventually(lambda: found(standby, "k", Role.STANDBY).value == INT.dump(1))
+    lab.kafka.is_away = True
+    lab.now_ms += 60_000
+    # Nobody can say any more what there is beyond it.
+    assert found(standby, "k", Role.STANDBY).lag_ms >= 59_000
+    assert "behind" in declined(standby, "k", Role.STANDBY, max_lag_ms=30_000)
+    lab.kafka.is_away = False
+    standby.eventually(lambda: isinstance(ask(standby, "k", Role.STANDBY, max_lag_ms=30_000)[0], Found))
+
+
+def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    standby = start("b", step=count)
+    lab.kafka.read_limit = 0
+    lab.kafka.append("changelog", 0, b"\x06countsk", INT.dump(5))
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.RESTORING)
+    assert "not known" in declined(standby, "k", Role.STANDBY)
+    lab.kafka.read_limit = 10
+    standby.await_phase(Phase.TAILING)
+    assert found(standby, "k", Role.STANDBY).value == INT.dump(5)
+
+
+def test_a_former_active_answers_at_its_own_epoch(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    former, successor = start("a", step=count), start("b", step=count)
+    former.want(0, Role.ACTIVE, 1)
+    lab.kafka.append("in", 0, b"k", b"v")
+    former.await_processed()
+    lab.name(1, 2, claimed=True)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_phase(Phase.ACTIVE)
+    # It was told nothing and has nothing to write, so it does not know.
+    assert found(former, "k").epoch == 1
+    assert found(successor, "k").epoch == 2
+
+
+class OnRocks:
+    """The lab's disks as real ones."""
+
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+
+    def open(self, path: Path, profile: Profile) -> Any:
+        self.paths.append(path)
+        return open_database(path, profile)
+
+    def content(self, host: str) -> dict[bytes, bytes]:
+        (path,) = {each for each in self.paths if f"/{host}/" in str(each)}
+        database = open_database(path, Profile.SERVING)
+        try:
+            found = dict(database.page(b"", b"\xff", 1_000_000).items)
+        finally:
+            database.close()
+        # When it was last seen to be whole is each copy's own.
+        del found[POSITION]
+        return found
+
+
+def everything(rows: Any, state: Any, _: Any) -> None:
+    """Use all there is on top of a store: counters, composite keys with scans, and expiry."""
+    keys, offsets = [each.decode() for each in rows["key"].to_pylist()], rows["_offset"].to_pylist()
+    Counters(state["counts"], key=TEXT).add_many(keys)
+    latest = typed(state["latest"], key=tuple_of(TEXT, INT), value=INT)
+    for key, offset in zip(keys, offsets, strict=True):
+        latest.put((key, offset), offset)
+        # The three newest of each key stay.
+        latest.delete_many([old for old, _ in latest.prefix((key,), reverse=True)][3:])
+    # The offsets as time: it passes the same way whoever replays.
+    seen = Expiring(state["seen"], now_ms=offsets[-1], ttl_ms=30, key=TEXT, value=INT)
+    for key, offset in zip(keys, offsets, strict=True):
+        seen.put(f"{key}-{offset % 50}", offset, offset)
+
+
+def test_a_standby_holds_the_same_bytes_whatever_its_active_used(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path, tasks=1, **{"task.stores": "counts,latest,seen"})
+    rocks = OnRocks()
+    lab.disk.open = rocks.open  # type: ignore[method-assign]
+    lab.name(0, 1)
+    active, standby = lab.container("a", step=everything), lab.container("b", step=everything)
+    try:
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        for _ in range(10):
+            lab.produce(40)
+            active.await_processed()
+        # The standby takes over and goes on; the former active follows it.
+        lab.name(1, 2, claimed=True)
+        standby.want(1, Role.ACTIVE, 2)
+        active.want(0, Role.STANDBY, 2)
+        lab.produce(200)
+        standby.await_processed()
+        end = standby.statuses()[0].applied
+        active.eventually(lambda: (active.statuses()[0].applied or 0) >= (end or 0))
+    finally:
+        active.close()
+        standby.close()
+    content = rocks.content("a")
+    assert content == rocks.content("b")
+    # What has expired is gone for good, not only hidden: 600 were put, under up to 250 keys.
+    seen = [key for key in content if key.startswith(b"\x04seend")]
+    assert 25 <= len(seen) <= 30 + 128
+    changelog: dict[bytes, bytes] = {}
+    for key, value in lab.kafka.committed_records("changelog", 0):
+        if value is None:
+            changelog.pop(key, None)
+        else:
+            changelog[key] = value
+    assert content == changelog
+
+
+def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab, start: Make) -> None:
+    lab.name(0, 1)
+    standby = start("b", step=count)
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    (held,) = standby.replicas.held()
+    readable = held.readable()
+    assert readable is not None
+    readable[0]._profile = Profile.LOADING
+    with pytest.raises(Transient, match="restored"):
+        readable[0].look_up([b"k"])
+    assert "restored" in declined(standby, "k", Role.STANDBY)
+    readable[0]._profile = Profile.SERVING
