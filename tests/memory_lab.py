@@ -9,8 +9,10 @@ from pathlib import Path
 
 from standby.config import parse
 from standby.kernel.codes import LoadCode, load_nothing
+from standby.kernel.fetch import Peers
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
+from standby.kernel.tally import Tally
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.failing import Headers
 from standby.replica.keys import split
@@ -19,6 +21,7 @@ from tests.fakes import ledger_job
 from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed, MemoryFeeds
 from tests.fakes.kafka import MemoryKafka
+from tests.fakes.peers import PlacedRecords
 from tests.fakes.records import MemoryRecords
 
 JOB = "ledger"
@@ -30,6 +33,7 @@ class MemoryLab:
     def __init__(self, directory: Path, tasks: int = 2, **config: str) -> None:
         self.kafka = MemoryKafka()
         self.records = MemoryRecords()
+        self.placed = PlacedRecords(self.records)
         self.disk = MemoryDisk()
         self.tasks = tuple(TaskId(JOB, "main", each) for each in range(tasks))
         flat = {
@@ -73,8 +77,9 @@ class MemoryLab:
         script: Callable[[MemoryFeed], None] = lambda _: None,
         step: Callable[..., object] = ledger_job.step,
         load_code: LoadCode = load_nothing,
+        peers: Peers | None = None,
     ) -> MemoryContainer:
-        return MemoryContainer(self, host, probe, script, step, load_code)
+        return MemoryContainer(self, host, probe, script, step, load_code, peers)
 
     def poison(self, partition: int, *, headers: Headers = ()) -> tuple[int, int]:
         """Write a record on which the step fails; return its partition and offset."""
@@ -118,14 +123,16 @@ class MemoryContainer:
         script: Callable[[MemoryFeed], None],
         step: Callable[..., object],
         load_code: LoadCode,
+        peers: Peers | None,
     ) -> None:
         self.lab = lab
+        self.tally = Tally()
         self.feeds = MemoryFeeds(lab.kafka, script)
         self.changed = threading.Event()
         self.replicas = LocalReplicas(
             "cluster",
             host,
-            lab.records,
+            lab.placed,
             self.feeds,
             self.changed.set,
             connect=lab.kafka.connect,
@@ -134,6 +141,8 @@ class MemoryContainer:
             clock=lab.clock,
             probe=probe,
             load_code=load_code,
+            tally=self.tally,
+            peers=peers,
         )
 
     def want(self, copy: int, role: Role, epoch: int, *, is_next: bool = False) -> None:

@@ -101,6 +101,9 @@ class HttpSnapshotSource:
                 raise Transient(f"{self}: gives the whole file instead of the rest of it")
             while piece := response.read(_PIECE_BYTES):
                 yield piece
+            if response.length:
+                # The library takes an early end for the end.
+                raise http.client.IncompleteRead(b"", response.length)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Transient(f"{self}: {type(error).__name__}: {error}") from error

@@ -154,8 +154,13 @@ class _Requests(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         try:
+            sent = 0
             for piece in pieces:
                 self.wfile.write(piece)
+                sent += len(piece)
+            if length is not None and sent != length:
+                # Or the next answer would be taken for the rest of this one.
+                self.close_connection = True
         except StandfastError as error:
             # Too late for another status: that the answer is cut short says it.
             _log.warning("%s: %s", self.path, error)

@@ -252,13 +252,18 @@ class Snapshots:
             return _refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
         headers = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
         status = HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK
-        pieces = self._metered(lease, lent.directory / DATABASE / file, start)
+        pieces = self._metered(lease, lent.directory / DATABASE / file, start, size)
         return PeerAnswer(status, pieces, "application/octet-stream", size - start, headers)
 
-    def _metered(self, lease: str, path: Path, start: int) -> Iterator[bytes]:
+    def _metered(self, lease: str, path: Path, start: int, end: int) -> Iterator[bytes]:
         pause = threading.Event()
+        left = end - start
         try:
-            for piece in _pieces(path, start):
+            for read in _pieces(path, start):
+                piece = read[:left]
+                left -= len(piece)
+                if not piece:
+                    return
                 offer = self._touch(lease).offer
                 with self._changed:
                     wait = self._throttle.take(len(piece), offer.bytes_per_second, self._now())

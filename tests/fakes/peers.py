@@ -1,0 +1,126 @@
+"""Containers that give and fetch state over real HTTP on this machine, without ZooKeeper."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from standby.adapters.peer_client import open_sources
+from standby.adapters.peer_server import PeerServer
+from standby.errors import Transient
+from standby.kernel.fetch import Peers
+from standby.kernel.snapshots import ROUTE, FindOffer, Snapshots
+from standby.kernel.tally import Tally
+from standby.model import TaskId, TaskRecord
+from standby.peers import PeerAddress, PeerAnswer, PeerRequest
+from standby.ports import RecordReader
+from tests.fakes.certificates import shared_credentials, write_credentials
+
+
+class PeerNet:
+    """Knows every container; a `standby.ports.PeerDirectory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.credentials = directory / "credentials"
+        self.credentials.mkdir(parents=True, exist_ok=True)
+        write_credentials(self.credentials, shared_credentials())
+        self.addresses: dict[str, PeerAddress] = {}
+        self.givers: list[Giver] = []
+        self.is_away = False
+
+    def find(self, container: str) -> PeerAddress | None:
+        if self.is_away:
+            raise Transient("the registrations cannot be read")
+        return self.addresses.get(container)
+
+    def peers_of(self, container: str) -> Peers:
+        """Return what a container fetches with."""
+        return Peers(container, self, open_sources(self.credentials))
+
+    def give(self, container: str, find: FindOffer) -> Giver:
+        """Have a container give its state; its giver ends with `close`."""
+        giver = Giver(find, self.credentials)
+        self.givers.append(giver)
+        self.addresses[container] = PeerAddress(container, "127.0.0.1", giver.port)
+        return giver
+
+    def close(self) -> None:
+        for each in self.givers:
+            each.close()
+
+
+class Giver:
+    """The port of one container, and what passes through it."""
+
+    def __init__(self, find: FindOffer, credentials: Path) -> None:
+        self.tally = Tally()
+        self.now = 0.0
+        self.snapshots = Snapshots(find, self.tally, now=lambda: self.now)
+        self.requests: list[PeerRequest] = []
+        #: Called with each piece of a file, before it is sent.
+        self.on_piece: Callable[[bytes], None] = lambda _: None
+        self._server = PeerServer("127.0.0.1", credentials)
+        self._server.start({ROUTE: self._answer})
+        self.port = self._server.port
+
+    def close(self) -> None:
+        """End it as a process ends: every connection is cut off."""
+        self._server.close()
+        self.snapshots.close()
+
+    @property
+    def files_asked(self) -> list[str]:
+        return [each.path[2] for each in self.requests if each.method == "GET"]
+
+    def _answer(self, request: PeerRequest) -> PeerAnswer:
+        self.requests.append(request)
+        answer = self.snapshots.answer(request)
+        if request.method != "GET" or isinstance(answer.body, bytes):
+            return answer
+        pieces = answer.body
+
+        def watched() -> Iterator[bytes]:
+            for piece in pieces:
+                self.on_piece(piece)
+                yield piece
+
+        return replace(answer, body=watched())
+
+
+class PlacedRecords:
+    """Task records that say, too, in which containers the copies are; a `standby.ports.RecordReader`."""
+
+    def __init__(self, records: RecordReader) -> None:
+        self._records = records
+        self.placed: Mapping[int, str] = {}
+        self.in_sync: tuple[int, ...] = ()
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        record = self._records.read(task)
+        return record and replace(record, placed=self.placed, in_sync=self.in_sync)
+
+
+class SilentPort:
+    """Accepts connections and never says a word, as a process that was stopped does."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.reached = threading.Event()
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._open.append(self._server.accept()[0])
+            except OSError:
+                return
+            self.reached.set()
+
+    def close(self) -> None:
+        for each in (self._server, *self._open):
+            each.close()
