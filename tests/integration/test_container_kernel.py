@@ -336,6 +336,8 @@ def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(pla
     play.containers[0].send(signal.SIGKILL)
     killed = time.time_ns() // 1_000_000
     assert play.sessions[0].is_over.wait(5)
+    # Of what came before it may have processed everything.
+    play.job.send(1_000)
     play.record(1, 2, claimed=True)
     play.order(1, Role.ACTIVE, 2)
     statuses = play.wait(1, lambda each: each.phase is Phase.ACTIVE and each.first_commit_ms is not None)
@@ -349,7 +351,6 @@ def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(pla
         if each.epoch == 2
     }
     print(f"phases reported: {sorted((at, phase.value) for phase, at in seen)}")
-    play.job.send(1_000)
     play.processed(1)
     play.job.assert_exact()
 
