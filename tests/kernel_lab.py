@@ -29,7 +29,8 @@ from standby.adapters.rocksdict import open_database
 from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
-from standby.kernel.ports import Profile
+from standby.kernel.batch import Step
+from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
@@ -293,8 +294,10 @@ class Lab:
         records: RecordReader | None = None,
         clock: Callable[[], int] | None = None,
         make_feed: MakeFeed = PlainFeed,
+        step: Step | None = None,
+        databases: OpenDatabase = open_database,
     ) -> Container:
-        """Return a container in this process."""
+        """Return a container in this process; ``step`` in place of the job's own."""
         more: dict[str, Any] = {} if clock is None else {"clock": clock}
         replicas = LocalReplicas(
             CLUSTER,
@@ -303,8 +306,8 @@ class Lab:
             make_feed,
             lambda: None,
             connect=connect,
-            open_database=open_database,
-            find_step=step_of,
+            open_database=databases,
+            find_step=step_of if step is None else lambda _: step,
             probe=probe,
             **more,
         )

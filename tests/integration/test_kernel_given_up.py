@@ -1,0 +1,96 @@
+"""Replicas that must be given up, and whose standbys go on exactly (B13), on a real broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from standby.adapters.rocksdict import RocksDatabase
+from standby.errors import Unavailable
+from standby.kernel.ports import Change, Profile
+from standby.model import Phase, Role
+from tests.fakes import ledger_job
+from tests.kernel_lab import Lab
+
+
+class FailingDisk:
+    """Opens real databases whose writes fail while it is broken, as on a disk that is full or gone."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def __call__(self, path: Path, profile: Profile) -> RocksDatabase:
+        disk = self
+
+        class Failing(RocksDatabase):
+            def write(self, changes: Iterable[Change]) -> None:
+                if disk.is_broken:
+                    raise Unavailable(f"{path}: No space left on device")
+                super().write(changes)
+
+        return Failing(path, profile)
+
+
+def test_a_write_that_fails_after_a_good_commit_costs_the_replica_and_no_record(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    lab, disk = Lab(kafka_bootstrap, tmp_path), FailingDisk()
+    lab.name(0, 1)
+    with lab.local("host-a", databases=disk) as active, lab.local("host-b") as standby:
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        lab.produce(200)
+        active.await_processed()
+        standby.await_phase(Phase.TAILING)
+        disk.is_broken = True
+        before = lab.committed_offsets()
+        lab.produce(200)
+        active.await_phase(Phase.FAILED)
+        assert all("the store is not written" in each.detail for each in active.statuses().values())
+        assert all(now > then for now, then in zip(lab.committed_offsets(), before, strict=True))
+        lab.name(1, 2, claimed=True)
+        standby.want(1, Role.ACTIVE, 2)
+        standby.await_processed()
+        # The disk has room again: what it has is older than what it committed, and is brought up to it.
+        disk.is_broken = False
+        active.want(0, Role.STANDBY, 2)
+        active.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+    lab.assert_exact()
+    lab.assert_local_state("host-a")
+    lab.assert_local_state("host-b")
+
+
+def test_user_code_that_never_returns_is_given_up_within_its_deadline(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    lab = Lab(kafka_bootstrap, tmp_path, **{"task.progress.timeout.ms": "1000"})
+    hangs, go = threading.Event(), threading.Event()
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        ledger_job.step(rows, state, out)
+        if hangs.is_set():
+            assert go.wait(60)
+
+    lab.name(0, 1)
+    with lab.local("host-a", step=step) as active, lab.local("host-b") as standby:
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        lab.produce(200)
+        active.await_processed()
+        standby.await_phase(Phase.TAILING)
+        hangs.set()
+        lab.produce(200)
+        active.await_phase(Phase.FAILED, 10)
+        assert all("nothing was committed for 1000 ms" in each.detail for each in active.statuses().values())
+        lab.name(1, 2, claimed=True)
+        standby.want(1, Role.ACTIVE, 2)
+        standby.await_processed()
+        # What it computed comes too late: it may commit nothing, and write nothing to its store.
+        go.set()
+        active.want(0, Role.STANDBY, 2)
+        active.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+    lab.assert_exact()
+    lab.assert_local_state("host-a")
+    lab.assert_local_state("host-b")
