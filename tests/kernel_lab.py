@@ -148,7 +148,7 @@ class Lab:
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
         # What is delivered after this would be missing in the model.
-        assert self._producer.flush(120) == 0
+        assert self._producer.flush(300) == 0
         for partition, offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
 
