@@ -251,9 +251,10 @@ class Restore:
                 raise Transient("called off")
 
         def tell() -> None:
-            done = f"{scratch.done_bytes / 1e6:.0f} of {total / 1e6:.0f} MB"
+            done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
             self._tell(f"fetching state from {self._giver(manifest)}: {done}")
 
+        tell()
         scratch.fetch(source, manifest, wait, tell)
 
     def _giver(self, manifest: Manifest) -> str:
