@@ -283,12 +283,26 @@ class JobConfig:
         2,
         minimum=1,
     )
+    restore_max_bytes_per_second: int = _key(
+        "job.restore.max.bytes.per.second",
+        "Most bytes of changelog records that a container replays a second for the job's copies that are not in sync "
+        "yet; 0: no bound. A promotion is never slowed down by it.",
+        0,
+        minimum=0,
+    )
     changelog_replication: int = _key(
         "job.changelog.replication.factor",
         "Replication factor of the changelog topic; -1: the brokers' default.",
         -1,
         minimum=-1,
         applies="never",
+    )
+    changelog_min_in_sync: int = _key(
+        "job.changelog.min.insync.replicas",
+        "How many replicas of the changelog must have a record before it counts as written; -1: 2 where it has three "
+        "or more, else 1.",
+        -1,
+        minimum=-1,
     )
     changelog_delete_retention_ms: int = _key(
         "job.changelog.delete.retention.ms",

@@ -21,15 +21,18 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
 )
 
+from appmaster.changelog import TopicShape
 from standby import naming
 from standby.config import kafka_settings, parse
-from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.errors import Transient, Unavailable
 from standby.model import TaskId
 from standby.wire import JobDefinition
 
@@ -189,16 +192,31 @@ class Topics:
                 f"offsets of {topic} cannot be committed for {group}: {error.args[0].str()}"
             ) from error
 
-    def config(self, name: str) -> dict[str, str]:
-        """Return the settings of a topic."""
+    def shape(self, name: str, timeout_seconds: float = 30.0) -> TopicShape:
+        """Return how an existing topic is; raises `Unavailable`."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
         try:
-            found = self._admin.describe_configs([resource])[resource].result(timeout=30)
+            found = self._admin.describe_configs([resource])[resource].result(timeout=timeout_seconds)
+            partitions = asked[name].result(timeout=timeout_seconds + 5).partitions
+        except KafkaException as error:
+            raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+        settings = {key: str(entry.value) for key, entry in found.items()}
+        return TopicShape(len(partitions), min(len(each.replicas) for each in partitions), settings)
+
+    def alter(self, name: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic; the others stay. Raises `Unavailable`."""
+        changes = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
+        try:
+            self._admin.incremental_alter_configs([resource])[resource].result(timeout=30)
         except KafkaException as error:
             raise Unavailable(
-                f"the settings of topic {name} cannot be read: {error.args[0].str()}"
+                f"the settings of topic {name} cannot be changed: {error.args[0].str()}"
             ) from error
-        return {key: str(entry.value) for key, entry in found.items()}
 
     def delete(self, names: list[str]) -> None:
         """Delete topics; those that do not exist are passed over."""
@@ -243,20 +261,6 @@ def fence_job(cluster: str, definition: JobDefinition) -> None:
     config = parse(definition.config)
     tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
     fence(kafka_settings(config), tuple(naming.transactional_id(cluster, task) for task in tasks))
-
-
-def check_changelog(topics: Topics, name: str, partitions: int, wanted: Mapping[str, str]) -> None:
-    """Raise `BadConfiguration` when an existing changelog is not what the job needs."""
-    present = topics.partitions().get(name)
-    if present != partitions:
-        raise BadConfiguration(
-            f"changelog {name} has {present} partitions, the input has {partitions}: a keyed stateful job keeps "
-            "its partition count; delete the job and submit it anew, or restore the input"
-        )
-    config = topics.config(name)
-    for key, value in wanted.items():
-        if key == "cleanup.policy" and "compact" not in config.get(key, ""):
-            raise BadConfiguration(f"changelog {name} has {key}={config.get(key)}, it must be {value}")
 
 
 def now_ms() -> int:

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster import growth
-from appmaster.adapters.kafka import Topics, check_changelog, now_ms
+from appmaster import changelog, growth
+from appmaster.adapters.kafka import Topics, now_ms
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import application, yarn
 from appmaster.cli.code import bundle_of, forget_code
@@ -31,21 +31,13 @@ from appmaster.revising import asked_of, refuse_another_run
 from embedded import jars
 from standby import naming
 from standby.bundles import Bundle
-from standby.config import CHANGELOG_RECORD_BYTES, kafka_settings
+from standby.config import kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
 from standby.wire import JobDefinition
 
 _POLL_SECONDS: Final = 0.25
-
-#: Settings of a changelog that correctness rests on.
-_CHANGELOG: Final = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.3",
-    # Above Kafka's default, which leaves no room for a value of 1 MB and its key.
-    "max.message.bytes": str(CHANGELOG_RECORD_BYTES),
-}
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -266,11 +258,10 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
 def make_topics(job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None) -> None:
     """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input."""
     config = job.config
-    wanted = {**_CHANGELOG, "delete.retention.ms": str(config.changelog_delete_retention_ms)}
-    if not topics.create(definition.changelog, definition.tasks, config.changelog_replication, wanted):
+    if not changelog.make(topics, definition.changelog, definition.tasks, config):
         if present is not None and definition.tasks > present.definition.tasks:
             growth.prepare(topics, present, config, definition.tasks)
-        check_changelog(topics, definition.changelog, definition.tasks, wanted)
+        changelog.check(topics, definition.changelog, definition.tasks, config)
     # A week of events, in one partition: its order is the cluster's history.
     topics.create(
         naming.event_topic(config.cluster), 1, config.changelog_replication, {"retention.ms": "604800000"}
