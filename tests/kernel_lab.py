@@ -30,9 +30,11 @@ from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.batch import Step
+from standby.kernel.fetch import Peers
 from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
+from standby.kernel.tally import Tally
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
@@ -296,8 +298,10 @@ class Lab:
         make_feed: MakeFeed = PlainFeed,
         step: Step | None = None,
         databases: OpenDatabase = open_database,
+        peers: Peers | None = None,
     ) -> Container:
         """Return a container in this process; ``step`` in place of the job's own."""
+        tally = Tally()
         more: dict[str, Any] = {} if clock is None else {"clock": clock}
         replicas = LocalReplicas(
             CLUSTER,
@@ -309,9 +313,11 @@ class Lab:
             open_database=databases,
             find_step=step_of if step is None else lambda _: step,
             probe=probe,
+            peers=peers,
+            tally=tally,
             **more,
         )
-        return Container(self, replicas, host)
+        return Container(self, replicas, host, tally)
 
 
 @dataclass
@@ -321,6 +327,7 @@ class Container:
     lab: Lab
     replicas: LocalReplicas
     host: str
+    tally: Tally
 
     def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
         self.replicas.obey(self.lab.wanted(copy, role, epoch, tasks), self.lab.jobs)

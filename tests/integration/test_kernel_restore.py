@@ -1,0 +1,210 @@
+"""A new replica's state on a real broker, over real HTTP, with real databases, while the active goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.rocksdict import open_database
+from standby.kernel.ports import Profile
+from standby.model import Phase, Role, TaskId
+from standby.replica.origin import DATABASE
+from tests.fakes.peers import Giver, PeerNet, PlacedRecords
+from tests.kernel_lab import Container, Lab
+
+STATE_RECORDS = 4000
+
+
+@pytest.fixture
+def lab(kafka_bootstrap: str, tmp_path: Path) -> Lab:
+    return Lab(kafka_bootstrap, tmp_path, **{"job.restore.peer.min.records": "100"})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[PeerNet]:
+    made = PeerNet(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(lab: Lab) -> PlacedRecords:
+    return PlacedRecords(lab.records)
+
+
+Start = Callable[[str], Container]
+
+
+@pytest.fixture
+def start(lab: Lab, net: PeerNet, records: PlacedRecords) -> Iterator[Start]:
+    made: list[Container] = []
+
+    def one(host: str) -> Container:
+        """Start a container whose id is that of its host."""
+        container = lab.local(host, records=records, peers=net.peers_of(host))
+        made.append(container)
+        net.give(host, container.replicas.offer)
+        return container
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def sources(container: Container) -> dict[str, float]:
+    metric = next(each for each in container.tally.metrics() if each.name == "standfast_restores_total")
+    return {labels[1]: value for labels, value in metric.values}
+
+
+def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
+    database = open_database(lab.state_of(host, task) / DATABASE, Profile.SERVING)
+    try:
+        return [each for each in database.items(b"") if each[0] != b"\x00position"]
+    finally:
+        database.close()
+
+
+def giver_of(net: PeerNet, container: str) -> Giver:
+    port = net.addresses[container].port
+    return next(each for each in net.givers if each.port == port)
+
+
+def follow(container: Container, active: Container) -> None:
+    """Return once everything is applied that the active has committed."""
+    done = {each.replica.task: each.applied or 0 for each in active.statuses().values()}
+    container.await_phase(Phase.TAILING)
+    container.await_all(lambda each: (each.applied or 0) >= done[each.replica.task], 20)
+
+
+def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
+    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
+) -> None:
+    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    done = threading.Event()
+
+    def load() -> None:
+        while not done.is_set():
+            lab.produce(50, keys=500)
+            done.wait(0.02)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    before = len(giver_of(net, "a").requests)
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    done.set()
+    thread.join()
+    active.await_processed()
+    follow(new, active)
+    follow(standby, active)
+    assert sources(new) == {"standby": lab.tasks}
+    assert len(giver_of(net, "a").requests) == before, "the active gave nothing"
+    for each in (new, standby, active):
+        each.close()
+    for host in ("a", "b", "c"):
+        lab.assert_local_state(host)
+    for task in lab.task_ids:
+        assert contents(lab, "c", task) == contents(lab, "a", task) == contents(lab, "b", task)
+    lab.assert_exact()
+
+
+def test_a_bootstrapped_standby_takes_over_exactly(lab: Lab, records: PlacedRecords, start: Start) -> None:
+    records.placed, records.in_sync = {0: "a", 2: "c"}, (0,)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    follow(new, active)
+    assert sources(new) == {"active": lab.tasks}
+    lab.produce(200, keys=500)
+    lab.name(2, 2, claimed=True)
+    # The old one is not told: it must be fenced, as when it cannot be reached.
+    new.want(2, Role.ACTIVE, 2)
+    new.await_phase(Phase.ACTIVE)
+    lab.produce(200, keys=500)
+    new.await_processed()
+    active.want(0, Role.STANDBY, 2)
+    active.await_phase(Phase.TAILING)
+    new.close()
+    active.close()
+    lab.assert_exact()
+    lab.assert_local_state("c")
+
+
+def test_a_giver_that_dies_half_way_costs_no_record(
+    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
+) -> None:
+    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    doomed = giver_of(net, "b")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(_: bytes) -> None:
+        reached.set()
+        go_on.wait(20)
+
+    doomed.on_piece = hold
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(20)
+    doomed.close()
+    go_on.set()
+    follow(new, active)
+    assert sources(new) == {"active": lab.tasks}
+    for each in (new, active, standby):
+        each.close()
+    for host in ("a", "b", "c"):
+        lab.assert_local_state(host)
+
+
+def test_all_containers_restarted_with_their_disks_replay_only_tails(
+    lab: Lab, records: PlacedRecords, start: Start
+) -> None:
+    """B9."""
+    records.placed, records.in_sync = {0: "a", 1: "b"}, (0, 1)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    active.close()
+    standby.close()
+    lab.name(0, 2, claimed=True)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    lab.produce(100, keys=500)
+    active.await_processed()
+    follow(standby, active)
+    assert sources(active) == sources(standby) == {"local": lab.tasks}
+    for each in active.statuses().values():
+        assert each.drained_from is not None
+        assert each.drained_to is not None
+        # The marker of the last commit, and of the claim.
+        assert each.drained_to - each.drained_from <= 4
+    active.close()
+    standby.close()
+    lab.assert_exact()
+    lab.assert_local_state("b")
