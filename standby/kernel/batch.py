@@ -64,7 +64,7 @@ class BatchRunner:
         commit_seconds: float,
         probe: Probe,
     ) -> None:
-        """``step`` finds the user's function at the first batch; a commit may take ``commit_seconds``."""
+        """``step`` finds the user's function, at the first batch or before; a commit may take ``commit_seconds``."""
         self._find_step = step
         self._step: Step | None = None
         self._stores = stores
@@ -112,6 +112,11 @@ class BatchRunner:
             self._failures.extend(failures)
             raise failures[0]
 
+    def warm(self) -> None:
+        """Import the job's code, so that a first batch need not; raises as finding it does."""
+        if self._step is None:
+            self._step = self._find_step()
+
     def take_failures(self) -> tuple[TaskFailed, ...]:
         """Return the failures since the last call; to be called when the feed has ended."""
         failures, self._failures = tuple(self._failures), []
@@ -138,11 +143,11 @@ class BatchRunner:
         return _Computed(batch, active, outbox.records, state.changes)
 
     def _found_step(self, task: TaskId) -> Step:
-        if self._step is None:
-            try:
-                self._step = self._find_step()
-            except StandfastError as error:
-                raise TaskFailed(task, Signal.FAILED, str(error)) from error
+        try:
+            self.warm()
+        except StandfastError as error:
+            raise TaskFailed(task, Signal.FAILED, str(error)) from error
+        assert self._step is not None
         return self._step
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:

@@ -340,6 +340,7 @@ class Pipeline:
     def _warm(self, feed: Feed) -> None:
         self._is_warming = True
         try:
+            self._runner.warm()
             feed.warm()
         except StandfastError as error:
             _log.warning("warming up: %s", error)
