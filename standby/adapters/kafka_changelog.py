@@ -50,6 +50,7 @@ class KafkaChangelog:
             )
         )
         self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
         self._is_away = False
 
     def add(self, partition: int, offset: int) -> None:
@@ -61,7 +62,19 @@ class KafkaChangelog:
     def remove(self, partition: int) -> None:
         """Read a partition no longer."""
         if self._positions.pop(partition, None) is not None:
+            # librdkafka remembers a pause beyond the assignment.
+            self._resume(partition)
             self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+
+    def pause(self, partition: int) -> None:
+        """Bring nothing of a partition for now."""
+        if partition in self._positions and partition not in self._paused:
+            self._paused.add(partition)
+            self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        """Go on with a paused partition where it was."""
+        self._resume(partition)
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
         """Return what there is, at most ``limit`` records, after at most the timeout."""
@@ -94,6 +107,11 @@ class KafkaChangelog:
     def close(self) -> None:
         """End the consumer."""
         self._consumer.close()
+
+    def _resume(self, partition: int) -> None:
+        if partition in self._paused:
+            self._paused.discard(partition)
+            self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def _complain(self, message: Message, lost: set[int]) -> None:
         error, partition = message.error(), message.partition()

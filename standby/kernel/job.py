@@ -71,7 +71,15 @@ class JobKernel:
         self.broker: Final = environment.connect(environment.cluster, self.config, definition)
         interval_ms = max(50, min(_ENDS_MS, self.config.lag_time_ms // 4))
         self.ends: Final = Ends(self.broker, interval_ms, clock, lambda: self._watched, name)
-        self.replay: Final = Replay(self.broker, self.ends, self.config.lag_time_ms, clock, probe, name)
+        self.replay: Final = Replay(
+            self.broker,
+            self.ends,
+            self.config.lag_time_ms,
+            clock,
+            probe,
+            name,
+            self.config.restore_max_bytes_per_second,
+        )
         self.commit_seconds: Final = self.config.transaction_timeout_ms / 1000 + _COMMIT_GRACE_SECONDS
         runner = BatchRunner(
             partial(environment.find_step, self.config),

@@ -60,6 +60,14 @@ class Changelog(Protocol):
         """Read a partition no longer."""
         ...
 
+    def pause(self, partition: int) -> None:
+        """Bring nothing of a partition for now; harmless when it is paused, or not read at all."""
+        ...
+
+    def resume(self, partition: int) -> None:
+        """Go on with a paused partition where it was; harmless when it is not paused, or not read at all."""
+        ...
+
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
         """Return what there is, at most ``limit`` records, after at most the timeout.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from standby.kernel.store import TaskStore
 from standby.replica.lag import LagClock, mean_bytes
 from standby.replica.lifecycle import Signal
 from standby.replica.origin import is_too_old
+from standby.replica.throttle import Throttle
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,6 +35,12 @@ _DRAIN_SECONDS: Final = 0.002
 
 #: So many records of a batch are measured: more would cost, and say no more.
 _MEASURED_RECORDS: Final = 64
+
+#: So long at most a throttled restore keeps the thread from the other replicas.
+_THROTTLE_SECONDS: Final = 0.05
+
+#: What a record is taken for while none was seen.
+_UNKNOWN_BYTES: Final = 1_000
 
 #: Tells what came of a replay: the signal, and why.
 Tell = Callable[[Signal, str], None]
@@ -58,6 +66,11 @@ class Replayed:
     target: int | None = None
     drained: Future[None] | None = None
 
+    @property
+    def is_restoring(self) -> bool:
+        """Whether nobody waits for it, and it is not in sync either."""
+        return self.target is None and self.told is not Signal.CAUGHT_UP
+
 
 class Replay:
     """Owns the changelog reader; everybody else asks through its inbox."""
@@ -70,7 +83,9 @@ class Replay:
         clock: Callable[[], int],
         probe: Probe,
         name: str,
+        restore_bytes_per_second: int = 0,
     ) -> None:
+        """``restore_bytes_per_second``: most of what replicas that are not in sync may replay; 0: no bound."""
         self._broker = broker
         self._ends = ends
         self._lag_bound_ms = lag_bound_ms
@@ -79,6 +94,9 @@ class Replay:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._replicas: dict[int, Replayed] = {}
         self._reader: Changelog | None = None
+        self._bytes_per_second = restore_bytes_per_second
+        self._throttle = Throttle()
+        self._free_at = 0.0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"{name}-replay", daemon=True)
         self._thread.start()
@@ -140,7 +158,11 @@ class Replay:
             self._wait(None)
             return
         is_draining = any(each.target is not None for each in self._replicas.values())
-        chunks = self._reader.read(_BATCH_RECORDS, _DRAIN_SECONDS if is_draining else 0)
+        if not is_draining and (pause := self._free_at - time.monotonic()) > 0:
+            self._wait(pause)
+            return
+        self._hold_back(self._reader, is_draining=is_draining)
+        chunks = self._reader.read(self._limit(), _DRAIN_SECONDS if is_draining else 0)
         for partition, chunk in chunks.items():
             replica = self._replicas[partition]
             self._guarded(replica, partial(self._apply, replica, chunk))
@@ -149,6 +171,27 @@ class Replay:
         # A full batch means that there is more; half a batch is worth going on for at once, too.
         if not is_draining and sum(len(each.changes) for each in chunks.values()) < _BATCH_RECORDS // 2:
             self._wait(_TAIL_SECONDS)
+
+    def _hold_back(self, reader: Changelog, *, is_draining: bool) -> None:
+        """Have restores wait while a promotion drains: it must not stand in line behind their backlog."""
+        for replica in self._replicas.values():
+            if is_draining and replica.is_restoring:
+                reader.pause(replica.partition)
+            else:
+                reader.resume(replica.partition)
+
+    def _limit(self) -> int:
+        """Return how many records to read at once: less where a wait would follow that the others would feel."""
+        sizes = [each.record_bytes or _UNKNOWN_BYTES for each in self._replicas.values() if each.is_restoring]
+        if not sizes or not self._bytes_per_second:
+            return _BATCH_RECORDS
+        return max(1, min(_BATCH_RECORDS, int(self._bytes_per_second * _THROTTLE_SECONDS / max(sizes))))
+
+    def _count(self, replica: Replayed, records: int) -> None:
+        """Take what a restore has replayed out of what it may."""
+        if self._bytes_per_second and replica.is_restoring and replica.record_bytes is not None:
+            now, amount = time.monotonic(), int(records * replica.record_bytes)
+            self._free_at = now + self._throttle.take(amount, self._bytes_per_second, now)
 
     def _wait(self, seconds: float | None) -> None:
         try:
@@ -182,6 +225,7 @@ class Replay:
         at_end_ms = replica.lag.applied(chunk.position)
         store.apply(chunk.changes, chunk.position, at_end_ms or 0)
         replica.record_bytes = mean_bytes(chunk.changes[:_MEASURED_RECORDS], replica.record_bytes)
+        self._count(replica, len(chunk.changes))
         self._probe(REPLAYED)
 
     def _judge(self, replica: Replayed) -> None:

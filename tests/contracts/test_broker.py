@@ -102,6 +102,8 @@ def write_input(job: Job, request: pytest.FixtureRequest) -> WriteInput:
             producer.produce(topic, each.value, each.key, 0, headers=list(each.headers))
         if is_transaction:
             producer.commit_transaction(20)
+            # It returns before its markers are written; the next owner's initialisation waits for them.
+            Producer({**settings, "transactional.id": topic}).init_transactions(20)
         assert producer.flush(20) == 0
 
     return in_memory if isinstance(job.broker, MemoryBroker) else to_kafka
@@ -235,6 +237,37 @@ def test_partitions_come_and_go_in_one_reader(job: Job) -> None:
     assert read_to(changelog, 1, 4) == [(KEY, b"c")]
     changelog.add(0, 2)
     assert read_to(changelog, 0, 4) == [(KEY, b"unread")]
+    changelog.close()
+
+
+def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Job) -> None:
+    first, second = job.writer(0), job.writer(1)
+    changelog = job.broker.open_changelog()
+    job.commit(first, {KEY: b"1"}, 1)
+    changelog.add(0, 0)
+    changelog.add(1, 0)
+    assert read_to(changelog, 0, 2) == [(KEY, b"1")]
+    for _ in range(2):
+        changelog.pause(0)
+    job.commit(first, {KEY: b"2", KEY + b"3": b""}, 2)
+    job.commit(second, {KEY: b"other"}, 1)
+    # What comes of the other one shows that reading goes on.
+    seen: dict[int, list[Change]] = {0: [], 1: []}
+    deadline = time.monotonic() + 20
+    while not seen[1]:
+        assert time.monotonic() < deadline
+        for partition, chunk in changelog.read(100, 0.05).items():
+            seen[partition].extend(chunk.changes)
+    assert seen == {0: [], 1: [(KEY, b"other")]}
+    for _ in range(2):
+        changelog.resume(0)
+    assert read_to(changelog, 0, 5) == [(KEY, b"2"), (KEY + b"3", b"")]
+    changelog.pause(0)
+    changelog.remove(0)
+    job.commit(first, {KEY: b"4"}, 3)
+    # It was paused before it was removed, which is forgotten.
+    changelog.add(0, 5)
+    assert read_to(changelog, 0, 7) == [(KEY, b"4")]
     changelog.close()
 
 

@@ -181,12 +181,20 @@ class MemoryChangelog:
     def __init__(self, kafka: MemoryKafka, topic: str) -> None:
         self._kafka, self._topic = kafka, topic
         self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
 
     def add(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
 
     def remove(self, partition: int) -> None:
         self._positions.pop(partition, None)
+        self._paused.discard(partition)
+
+    def pause(self, partition: int) -> None:
+        self._paused.add(partition)
+
+    def resume(self, partition: int) -> None:
+        self._paused.discard(partition)
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
         with self._kafka.lock:
@@ -204,6 +212,8 @@ class MemoryChangelog:
         if self._kafka.is_away:
             return chunks
         for partition, position in self._positions.items():
+            if partition in self._paused:
+                continue
             where = (self._topic, partition)
             log = self._kafka.logs[where]
             if not self._kafka.starts[where] <= position <= len(log):
