@@ -65,7 +65,7 @@ def test_a_write_that_fails_after_a_good_commit_costs_the_replica_and_no_record(
 def test_user_code_that_never_returns_is_given_up_within_its_deadline(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    lab = Lab(kafka_bootstrap, tmp_path, **{"task.progress.timeout.ms": "1000"})
+    lab = Lab(kafka_bootstrap, tmp_path, 2, **{"task.progress.timeout.ms": "1000"})
     hangs, go = threading.Event(), threading.Event()
 
     def step(rows: Any, state: Any, out: Any) -> None:

@@ -157,7 +157,7 @@ def test_how_long_a_dead_actives_transaction_holds_up_the_readers_of_another_tas
 ) -> None:
     """Both tasks write to both partitions of the output; the dead one's open transaction lies in both."""
     more = {} if IS_LONG else {"job.transaction.timeout.ms": "2000"}
-    lab = Lab(kafka_bootstrap, tmp_path, **more)
+    lab = Lab(kafka_bootstrap, tmp_path, 2, **more)
     timeout = parse(lab.definition.config).transaction_timeout_ms / 1000
     lab.name(0, 1)
     doomed = start_child(lab, "host-a", kill_at=probes.BEFORE_COMMIT, hit=30, delay_ms=100)
@@ -186,9 +186,9 @@ def test_how_long_a_dead_actives_transaction_holds_up_the_readers_of_another_tas
             assert silence > 0.5
             lab.name(1, 2, claimed=True)
             successor.want(1, Role.ACTIVE, 2, tasks=[0])
+        ends = [records[-1][0] + 1 for records in lab.input]
         for each in (other, successor):
-            end = {task: records[-1][0] + 1 for task, records in enumerate(lab.input)}
-            each.await_all(lambda one, end=end: one.input_committed == end[one.replica.task.partition])
+            each.await_all(lambda one: one.input_committed == ends[one.replica.task.partition])
     reader.end()
     lab.assert_exact()
     # Some grace for a busy machine.

@@ -12,7 +12,7 @@ from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
 def filled(tmp_path: Path, **config: str) -> MemoryLab:
     """Return a lab whose changelogs hold some 60 kB each."""
-    lab = MemoryLab(tmp_path, **config)
+    lab = MemoryLab(tmp_path, 2, **config)
     lab.name(0, 1)
     active = lab.container("a")
     active.want(0, Role.ACTIVE, 1)

@@ -421,7 +421,7 @@ def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_al
     tmp_path: Path, policy: str, first_left: int, end: int
 ) -> None:
     """It is never passed when it is beyond the end: what is read there now would not be what was meant."""
-    lab = MemoryLab(tmp_path, **{"task.input.lost": policy})
+    lab = MemoryLab(tmp_path, 2, **{"task.input.lost": policy})
     lab.name(0, 1)
     first = lab.container("a")
     first.want(0, Role.ACTIVE, 1)
