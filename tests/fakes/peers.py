@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -57,8 +58,9 @@ class Giver:
 
     def __init__(self, find: FindOffer, credentials: Path) -> None:
         self.tally = Tally()
-        self.now = 0.0
-        self.snapshots = Snapshots(find, self.tally, now=lambda: self.now)
+        #: Monotonic seconds; a test may put a clock of its own here.
+        self.now: Callable[[], float] = time.monotonic
+        self.snapshots = Snapshots(find, self.tally, now=lambda: self.now())
         self.requests: list[PeerRequest] = []
         #: Called with each piece of a file, before it is sent.
         self.on_piece: Callable[[bytes], None] = lambda _: None

@@ -272,14 +272,16 @@ def resize(given: TaskStore, manifest: Manifest, change: Callable[[bytes], bytes
 def test_a_fetcher_that_is_silent_loses_its_copy(
     given: TaskStore, source: SnapshotSource, giver: Giver
 ) -> None:
+    now = [0.0]
+    giver.now = lambda: now[0]
     manifest = taken(source)
-    giver.now += LEASE_SECONDS - 1
+    now[0] += LEASE_SECONDS - 1
     assert giver.snapshots.expire() == pytest.approx(1.0)
     # Whoever fetches keeps it.
     list(source.read(manifest.lease, "CURRENT", 0))
-    giver.now += LEASE_SECONDS - 1
+    now[0] += LEASE_SECONDS - 1
     assert giver.snapshots.expire() == pytest.approx(1.0)
-    giver.now += 1
+    now[0] += 1
     assert giver.snapshots.expire() is None
     with pytest.raises(Refused, match="410"):
         list(source.read(manifest.lease, "CURRENT", 0))
@@ -446,7 +448,6 @@ def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> 
 
 def test_what_a_giver_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
     net.give("giver", lambda task, run: offer(given, rate=20_000_000))
-    net.givers[0].snapshots._now = time.monotonic
     source = source_of(net)
     manifest = taken(source)
     started = time.monotonic()
