@@ -27,9 +27,9 @@ def start() -> NoReturn:
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.snapshots import ROUTE, Snapshots
     from standby.kernel.tally import Tally
-    from standby.lookup import ROUTE as STATE
     from standby.lookup import Lookups
     from standby.model import Leftover
+    from standby.peers import STATE_ROUTE
     from standby.wire import JobDefinition
 
     def make_kernel(around: Surroundings) -> Kernel:
@@ -50,7 +50,7 @@ def start() -> NoReturn:
         )
         snapshots = Snapshots(replicas.offer, tally)
         lookups = Lookups(replicas.held, lambda: time.time_ns() // 1_000_000)
-        routes = {ROUTE: snapshots.answer, STATE: lookups.answer}
+        routes = {ROUTE: snapshots.answer, STATE_ROUTE: lookups.answer}
         directories = [Path(each) for each in cluster.state_dirs]
 
         def leftovers() -> tuple[Leftover, ...]:

@@ -10,16 +10,13 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from standby.errors import BadConfiguration
 from standby.kernel.held import HeldReplica
 from standby.kernel.reads import Declined, Found, Question, look_up
 from standby.model import Role
 from standby.peers import PeerAnswer, PeerRequest
-
-#: First part of the path.
-ROUTE: Final = "state"
 
 
 class Lookups:

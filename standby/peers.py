@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+#: First part of the path under which state is looked up (`standby.lookup`).
+STATE_ROUTE: Final = "state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from standby.adapters.tls import client_context
 from standby.errors import BadConfiguration, Transient
-from standby.lookup import ROUTE
-from standby.peers import PeerAddress
+from standby.peers import STATE_ROUTE, PeerAddress
 from standby.wire import CERTIFICATE_NAME
 
 _SECONDS: Final = 3.0
@@ -31,7 +30,9 @@ class StateClient:
 
         Raises `Transient` when it does not answer, `BadConfiguration` when it finds fault with the question.
         """
-        path = "/".join(("", ROUTE, urllib.parse.quote(job, safe=""), urllib.parse.quote(store, safe="")))
+        path = "/".join(
+            ("", STATE_ROUTE, urllib.parse.quote(job, safe=""), urllib.parse.quote(store, safe=""))
+        )
         who = f"{address.container} at {address.host}:{address.port}"
         connection = http.client.HTTPConnection(address.host, address.port)
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from standby.state.serdes import Serde
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -25,15 +27,22 @@ class _Formatted(Generic[T]):
 
 
 class _Arrow:
-    """One record batch as an Arrow IPC stream, its schema included."""
+    """One record batch as an Arrow IPC stream, its schema included.
+
+    The library is imported at the first use: the command line, which needs none of it, would wait for it.
+    """
 
     def dump(self, value: pa.RecordBatch, /) -> bytes:
+        import pyarrow as pa
+
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
             writer.write_batch(value)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
     def load(self, data: bytes, /) -> pa.RecordBatch:
+        import pyarrow as pa
+
         # Arrow's own error for what is none is a ValueError.
         with pa.ipc.open_stream(data) as reader:
             try:

@@ -19,9 +19,9 @@ from appmaster.search import Search, WantedKey
 from standby.adapters.peer_server import PeerServer
 from standby.adapters.tls import client_context
 from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.lookup import ROUTE, Lookups
+from standby.lookup import Lookups
 from standby.model import Phase, Role
-from standby.peers import PeerAddress, PeerAnswer, PeerRequest
+from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.records import ContainerRecord
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
 from tests.fakes.certificates import shared_credentials, write_credentials
@@ -63,7 +63,7 @@ class Cluster:
                 return lookups.answer(request)
 
             server = PeerServer("127.0.0.1", directory)
-            server.start({ROUTE: route})
+            server.start({STATE_ROUTE: route})
             self.containers.append(container)
             self.servers.append(server)
         self.tell(0)
