@@ -120,7 +120,10 @@ def test_exact_when_it_dies_while_it_replays_on_its_way(lab: Lab, start_child: C
             lab.name(1, 3, claimed=True)
             second.want(1, Role.ACTIVE, 3)
             second.await_processed()
+            # The first finds out by the next input, of which it commits nothing.
+            lab.produce(100)
             first.await_phase(Phase.FENCED)
+            second.await_processed()
     lab.assert_exact()
     lab.assert_local_state("host-b")
 
