@@ -64,5 +64,6 @@ def cluster(config: JobConfig, cell: int, racks: Mapping[str, str] | None = None
         orphan_timeout_ms=config.orphan_timeout_ms,
         racks=dict(racks or {}),
         state_dirs=config.state_dirs,
+        stray_delay_ms=config.stray_delay_ms,
         http_port=config.http_port,
     )

@@ -13,6 +13,7 @@ def start() -> NoReturn:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
+    import threading
     import time
     from pathlib import Path
 
@@ -26,15 +27,19 @@ def start() -> NoReturn:
     from standby.kernel.leftovers import find_leftovers, purge_run
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.snapshots import ROUTE, Snapshots
+    from standby.kernel.strays import Strays
     from standby.kernel.tally import Tally
     from standby.lookup import Lookups
     from standby.model import Leftover
     from standby.peers import STATE_ROUTE
     from standby.wire import JobDefinition
 
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
     def make_kernel(around: Surroundings) -> Kernel:
         cluster, host = around.cluster, around.host
-        tally = Tally()
+        tally, opening = Tally(), threading.Lock()
         replicas = LocalReplicas(
             cluster.name,
             host,
@@ -47,14 +52,19 @@ def start() -> NoReturn:
             load_code=around.load_code,
             tally=tally,
             peers=Peers(around.container, around.peers, open_sources(around.credentials)),
+            opening=opening,
         )
         snapshots = Snapshots(replicas.offer, tally)
-        lookups = Lookups(replicas.held, lambda: time.time_ns() // 1_000_000)
+        lookups = Lookups(replicas.held, now_ms)
         routes = {ROUTE: snapshots.answer, STATE_ROUTE: lookups.answer}
         directories = [Path(each) for each in cluster.state_dirs]
 
+        Strays(
+            directories, cluster.name, host, replicas.known, opening, now_ms, cluster.stray_delay_ms
+        ).start()
+
         def leftovers() -> tuple[Leftover, ...]:
-            return find_leftovers(directories, cluster.name, host, (), time.time_ns() // 1_000_000)
+            return find_leftovers(directories, cluster.name, host, (), now_ms())
 
         def purge(job: JobDefinition) -> None:
             every = {*directories, *map(Path, parse(job.config).state_dirs)}

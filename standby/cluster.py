@@ -45,6 +45,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     state_dirs: tuple[str, ...] = ()
     """Directories on every host in which task state may lie: a container tells what it finds before it knows
     of any job."""
+    stray_delay_ms: int = 3_600_000
+    """For how long state that nobody can use any more stays on a host's disks."""
     http_port: int = 0
     """Where candidates serve HTTP; 0: on any free port."""
 

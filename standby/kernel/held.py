@@ -21,7 +21,7 @@ from standby.kernel.snapshots import NotNow, Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
 from standby.model import InputFailures, Phase, ReplicaStatus, Role
-from standby.replica.lifecycle import TAKING_OVER, Effect, Replica, Signal
+from standby.replica.lifecycle import RUNNING, TAKING_OVER, Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -157,6 +157,11 @@ class HeldReplica:
     def end(self) -> None:
         """End the replica's thread; it is closed already."""
         self._lane.close()
+
+    def place(self) -> Path | None:
+        """Return where its state is open; None while that is not settled. From any thread."""
+        is_settled = self.replica.phase in RUNNING and self.replica.phase is not Phase.OPENING
+        return self._directory if is_settled else None
 
     def offer(self) -> Offer:
         """Return the means to copy its state for a peer; raises `NotNow`. From any thread.
@@ -329,7 +334,8 @@ class HeldReplica:
         self._close()
         self._restore.state_lost()
         if self._directory is not None:
-            wipe_store(self._directory, self.job.environment.open_database)
+            with self.job.environment.opening:
+                wipe_store(self._directory, self.job.environment.open_database)
 
     def _replay(self, run: Run) -> None:
         if self._store is None:

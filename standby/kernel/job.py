@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,8 @@ class Environment:
     tally: Tally
     peers: Peers | None = None
     """Whom to fetch state from; None: from nobody."""
+    opening: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a database is opened: who looks for strays must not touch its lock meanwhile."""
 
 
 class JobKernel:

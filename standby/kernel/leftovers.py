@@ -25,11 +25,13 @@ def find_leftovers(
     Cheap: it reads side files and opens no database, so a position may be lower than what is there, and
     the checks at opening may still refuse it. Directories that cannot be read are passed over.
     """
-    found = {
-        (leftover.task, leftover.run): leftover
-        for directory in state_dirs
-        for leftover in _below(directory / escape(cluster) / escape(host), held, now_ms)
-    }
+    found: dict[tuple[TaskId, str], Leftover] = {}
+    for directory in state_dirs:
+        for leftover in _below(directory / escape(cluster) / escape(host), held, now_ms):
+            key = leftover.task, leftover.run
+            # Of several disks the freshest one counts: it is the one that will be opened.
+            if key not in found or found[key].position < leftover.position:
+                found[key] = leftover
     return tuple(found[key] for key in sorted(found))
 
 
@@ -42,7 +44,7 @@ def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, r
     for directory in state_dirs:
         root = directory / escape(cluster) / escape(host) / escape(job) / run
         for task in sorted(root.iterdir()) if root.is_dir() else ():
-            if _is_locked(task / DATABASE / "LOCK"):
+            if is_locked(task / DATABASE / "LOCK"):
                 continue
             try:
                 shutil.rmtree(task)
@@ -71,12 +73,15 @@ def _below(root: Path, held: Collection[TaskId], now_ms: int) -> Iterator[Leftov
         # The lock of an own database must not even be looked at: closing the file would drop it (POSIX).
         if origin.task in held or is_too_old(origin.caught_up_ms, origin.retention_ms, now_ms):
             continue
-        if not _is_locked(file.parent / DATABASE / "LOCK"):
+        if not is_locked(file.parent / DATABASE / "LOCK"):
             yield Leftover(origin.task, origin.run, origin.offset)
 
 
-def _is_locked(lock: Path) -> bool:
-    """Return whether some other process has the database open."""
+def is_locked(lock: Path) -> bool:
+    """Return whether some other process has the database open that ``lock`` is the lock of.
+
+    Not to be asked of a database that this process has open, or may be opening: that would drop its lock.
+    """
     try:
         with lock.open("rb+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

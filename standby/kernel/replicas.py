@@ -23,6 +23,7 @@ from standby.kernel.lane import Lane, Run
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.snapshots import NotNow, Offer
+from standby.kernel.strays import Known
 from standby.kernel.tally import Tally
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.ports import MakeFeed, RecordReader
@@ -90,16 +91,19 @@ class LocalReplicas:
         load_code: LoadCode = load_nothing,
         tally: Tally | None = None,
         peers: Peers | None = None,
+        opening: threading.Lock | None = None,
     ) -> None:
         """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule.
 
         ``load_code`` makes the modules of a definition importable that names its code; it may block.
-        ``peers`` are the containers that state may be fetched from, ``tally`` counts where it came from.
+        ``peers`` are the containers that state may be fetched from, ``tally`` counts where it came from;
+        ``opening`` is held while a database is opened (`standby.kernel.strays`).
         """
         self._environment = Environment(
             *(cluster, host, records, make_feed, connect, open_database, find_step, clock, probe),
             tally or Tally(),
             peers,
+            opening or threading.Lock(),
         )
         self._on_change = on_change
         self._inbox: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -150,6 +154,11 @@ class LocalReplicas:
     def broken(self) -> str | None:
         """Why the whole container must end; None while all is well."""
         return self._broken
+
+    def known(self) -> Known:
+        """Return the tasks that are held here, and the runs of the jobs that are known; from any thread."""
+        runs = {name: definition.run for name, definition in self._definitions.items()}
+        return Known({each.task: held.place() for each, held in self._held.items()}, runs)
 
     def offer(self, task: TaskId, run: str) -> Offer:
         """Return the means to copy a task's state for a peer; raises `NotNow`. From any thread."""

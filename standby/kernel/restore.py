@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -79,18 +80,20 @@ class Restore:
         disk of this host does.
         """
         started = time.monotonic()
-        store = open_found(self._directories, self._open_existing)
+        bounds = self._bounds()
+        with self._opening:
+            store = open_found(self._directories, partial(self._open_existing, bounds))
         if store is not None:
             return self._opened(store, Source.LOCAL, 0, started)
         store = self._from_peers(run)
         if store is not None:
             return store
         self._check(run)
-        bounds = self._bounds()
         failure: Unavailable | None = None
         for place in by_room(self._directories):
             try:
-                store = open_empty(place, self._origin, bounds, *self._means)
+                with self._opening:
+                    store = open_empty(place, self._origin, bounds, *self._means)
             except Transient:
                 raise
             except Unavailable as error:
@@ -206,7 +209,8 @@ class Restore:
                     source.release(manifest.lease)
                     self._begun = None
                     self._check_manifest(manifest)
-                    wipe_store(place, self._job.environment.open_database)
+                    with self._opening:
+                        wipe_store(place, self._job.environment.open_database)
                     scratch.install(manifest)
             except CorruptState:
                 self._begun = None
@@ -228,7 +232,10 @@ class Restore:
                 raise _DiskFailed(str(error)) from error
             else:
                 size += scratch.fetched_bytes
-                store = self._open_existing(place)
+                # The end is asked for now: an active has gone on while the state was fetched.
+                bounds = self._bounds()
+                with self._opening:
+                    store = self._open_existing(bounds, place)
                 assert store is not None, "it was installed"
                 return store, size
             size += scratch.fetched_bytes
@@ -293,6 +300,10 @@ class Restore:
         return self._job.directories(self._task)
 
     @property
+    def _opening(self) -> threading.Lock:
+        return self._job.environment.opening
+
+    @property
     def _origin(self) -> Origin:
         return self._job.origin(self._task)
 
@@ -304,9 +315,8 @@ class Restore:
     def _bounds(self) -> tuple[int, int]:
         return self._job.broker.changelog_bounds(self._task.partition)
 
-    def _open_existing(self, place: Path) -> TaskStore | None:
-        # The end is asked for now: an active has gone on while the state was fetched.
-        return open_existing(place, self._origin, self._bounds(), *self._means)
+    def _open_existing(self, bounds: tuple[int, int], place: Path) -> TaskStore | None:
+        return open_existing(place, self._origin, bounds, *self._means)
 
     def _opened(self, store: TaskStore, source: Source, size: int, started: float) -> TaskStore:
         seconds = time.monotonic() - started
