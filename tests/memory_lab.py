@@ -10,6 +10,7 @@ from pathlib import Path
 from standby.config import parse
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.fetch import Peers
+from standby.kernel.ports import OpenDatabase
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.tally import Tally
@@ -78,8 +79,9 @@ class MemoryLab:
         step: Callable[..., object] = ledger_job.step,
         load_code: LoadCode = load_nothing,
         peers: Peers | None = None,
+        databases: OpenDatabase | None = None,
     ) -> MemoryContainer:
-        return MemoryContainer(self, host, probe, script, step, load_code, peers)
+        return MemoryContainer(self, host, probe, script, step, load_code, peers, databases)
 
     def poison(self, partition: int, *, headers: Headers = ()) -> tuple[int, int]:
         """Write a record on which the step fails; return its partition and offset."""
@@ -124,6 +126,7 @@ class MemoryContainer:
         step: Callable[..., object],
         load_code: LoadCode,
         peers: Peers | None,
+        databases: OpenDatabase | None,
     ) -> None:
         self.lab = lab
         self.tally = Tally()
@@ -136,7 +139,7 @@ class MemoryContainer:
             self.feeds,
             self.changed.set,
             connect=lab.kafka.connect,
-            open_database=lab.disk.open,
+            open_database=databases or lab.disk.open,
             find_step=lambda _: step,
             clock=lab.clock,
             probe=probe,

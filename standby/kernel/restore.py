@@ -126,7 +126,8 @@ class Restore:
         if peers is None or config.peer_min_records < 0 or self._distrusts_peers:
             return None
         first, end = self._bounds()
-        if end - first < config.peer_min_records:
+        # A changelog that was cut off has not all of the state any more, however short it is.
+        if first == 0 and end < config.peer_min_records:
             return None
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:

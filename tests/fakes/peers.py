@@ -60,13 +60,16 @@ class Giver:
         self.tally = Tally()
         #: Monotonic seconds; a test may put a clock of its own here.
         self.now: Callable[[], float] = time.monotonic
-        self.snapshots = Snapshots(find, self.tally, now=lambda: self.now())
+        self.snapshots = Snapshots(find, self.tally, now=self._now)
         self.requests: list[PeerRequest] = []
         #: Called with each piece of a file, before it is sent.
         self.on_piece: Callable[[bytes], None] = lambda _: None
         self._server = PeerServer("127.0.0.1", credentials)
         self._server.start({ROUTE: self._answer})
         self.port = self._server.port
+
+    def _now(self) -> float:
+        return self.now()
 
     def close(self) -> None:
         """End it as a process ends: every connection is cut off."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from standby.adapters.rocksdict import open_database
+from standby.kernel import probes
 from standby.kernel.ports import Profile
 from standby.model import Phase, Role, TaskId
+from standby.replica.lifecycle import Signal
 from standby.replica.origin import DATABASE
 from tests.fakes.peers import Giver, PeerNet, PlacedRecords
 from tests.kernel_lab import Container, Lab
@@ -207,4 +211,73 @@ def test_all_containers_restarted_with_their_disks_replay_only_tails(
     active.close()
     standby.close()
     lab.assert_exact()
+    lab.assert_local_state("b")
+
+
+def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
+    kafka_bootstrap: str, tmp_path: Path, net: PeerNet
+) -> None:
+    """B5: what is left of the changelog is not the whole state; what another replica has is."""
+    lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
+    records = PlacedRecords(lab.records)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == probes.REPLAYED:
+            reached.set()
+            go_on.wait(20)
+
+    with lab.local("a", records=records) as active:
+        active.want(0, Role.ACTIVE, 1)
+        active.await_processed()
+        net.give("a", active.replicas.offer)
+        records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
+        # Its changelog is below the default from which on peers are asked: it replays.
+        with lab.local("b", hold, records, peers=net.peers_of("b")) as standby:
+            standby.want(1, Role.STANDBY, 1)
+            assert reached.wait(20)
+            lab.produce(STATE_RECORDS, keys=500)
+            active.await_processed()
+            ends = {each.replica.task.partition: each.applied for each in active.statuses().values()}
+            cut = TopicPartition(lab.definition.changelog, 0, ends[0] or 0)
+            for future in lab.admin.delete_records([cut]).values():
+                future.result(10)
+            # Its reader may have fetched ahead; what it has in hand is no cut.
+            lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
+            lost._post(lost, lost._run, Signal.STATE_LOST, "the changelog was cut off")
+            go_on.set()
+            standby.await_all(lambda each: bool(sources(standby).get("active")), 20)
+            follow(standby, active)
+            assert sources(standby) == {"changelog": lab.tasks, "active": 1}
+    lab.assert_local_state("b")
+
+
+def test_state_older_than_the_tombstones_is_replaced(lab: Lab, records: PlacedRecords, start: Start) -> None:
+    """B12, with a clock that is two days ahead."""
+    lab.name(0, 1)
+    records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    standby.close()
+    # Keys are deleted while it is away.
+    lab.produce(500, keys=500)
+    active.await_processed()
+
+    def later() -> int:
+        return time.time_ns() // 1_000_000 + 2 * 86_400_000
+
+    marks = [lab.state_of("b", task) / "not-wiped" for task in lab.task_ids]
+    for each in marks:
+        each.touch()
+    with lab.local("b", records=records, clock=later) as again:
+        again.want(1, Role.STANDBY, 1)
+        follow(again, active)
+        assert sources(again) == {"changelog": lab.tasks}
+        assert not any(each.exists() for each in marks)
     lab.assert_local_state("b")
