@@ -10,16 +10,22 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from embedded.jars import classpath
 from standby.adapters.confluent_kafka import connect
 from standby.adapters.rocksdict import open_database
+from standby.config import JobConfig
+from standby.control import exits
 from standby.feed.functions import step_of
+from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
 from standby.kernel.replicas import LocalReplicas
 from standby.model import Wanted
+from standby.ports import Feed
 from standby.wire import JobDefinition
 from tests.fakes.records import FileRecords
 
@@ -34,6 +40,8 @@ class Spec(msgspec.Struct):
     """The probe point at which the process kills itself; empty: never."""
     hit: int
     """Which of the passings is the deadly one, counted from 1."""
+    feed: str = "plain"
+    """What reads its input, as `task.feed`."""
     delay_ms: float = 0
     """For how long the deadly passing is held up first, for what others do meanwhile."""
     hold_at: str = ""
@@ -41,6 +49,12 @@ class Spec(msgspec.Struct):
     hold_from: int = 1
     goes_on: bool = False
     """Whether it is not held up: it goes on, and the process dies so much later, in the midst of what it does."""
+
+
+def spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
+    """Return a feed over Spark, of a JVM of this process's own."""
+    spark = replace(config, feed="spark")
+    return make_feed(spark, job, [path.resolve() for path in classpath("spark-kafka")])
 
 
 def main() -> None:
@@ -74,7 +88,7 @@ def main() -> None:
         spec.definition.config["cluster.name"],
         spec.host,
         FileRecords(Path(spec.records)),
-        PlainFeed,
+        PlainFeed if spec.feed == "plain" else spark_feed,
         changed.set,
         connect=connect,
         open_database=open_database,
@@ -86,6 +100,9 @@ def main() -> None:
         while True:
             changed.wait(0.1)
             changed.clear()
+            if replicas.broken is not None:
+                # As the whole container would.
+                os._exit(exits.BROKEN)
             sys.stdout.write(msgspec.json.encode(list(replicas.statuses().values())).decode() + "\n")
             sys.stdout.flush()
 
