@@ -17,6 +17,7 @@ import msgspec
 
 from embedded.jars import classpath
 from standby.adapters.confluent_kafka import connect
+from standby.adapters.processes import end_children
 from standby.adapters.rocksdict import open_database
 from standby.config import JobConfig
 from standby.control import exits
@@ -102,6 +103,7 @@ def main() -> None:
             changed.clear()
             if replicas.broken is not None:
                 # As the whole container would.
+                end_children()
                 os._exit(exits.BROKEN)
             sys.stdout.write(msgspec.json.encode(list(replicas.statuses().values())).decode() + "\n")
             sys.stdout.flush()
