@@ -30,7 +30,6 @@ A = TypeVar("A")
 _DATA: Final = b"s"
 _ORDER: Final = b"x"
 _FLOOR: Final = b"f"
-_AT: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qqI")
 _LOWEST: Final = -(1 << 63)
 
@@ -166,13 +165,13 @@ class _Batch(Generic[V, A]):
                 continue
             # Both begin with where the key lies in the order.
             if old is not None and (new is None or new[:8] != old[:8]):
-                store.delete(_ORDER + INT.dump(_AT.unpack_from(old)[0]) + key)
+                store.delete(_ORDER + old[:8] + key)
             if there is None or new is None:
                 store.delete(full)
                 continue
             store.put(full, new)
             if old is None or new[:8] != old[:8]:
-                store.put(_ORDER + INT.dump(there.at) + key, b"")
+                store.put(_ORDER + new[:8] + key, b"")
         if self._floor != self._old_floor:
             store.put(_FLOOR, INT.dump(self._floor))
 
@@ -237,7 +236,7 @@ def _first(session: _Session[Any]) -> int:
 
 
 def _dump(there: _Key[A], serde: Serde[A]) -> bytes:
-    parts = [_AT.pack(there.at)]
+    parts = [INT.dump(there.at)]
     for each in there.sessions:
         total = serde.dump(each.total)
         parts += (_HEAD.pack(each.first, each.last, len(total)), total)
@@ -245,10 +244,9 @@ def _dump(there: _Key[A], serde: Serde[A]) -> bytes:
 
 
 def _load(data: bytes, serde: Serde[A]) -> _Key[A]:
-    (at,) = _AT.unpack_from(data)
-    sessions, place = [], _AT.size
+    sessions, place = [], 8
     while place < len(data):
         first, last, length = _HEAD.unpack_from(data, place)
         place += _HEAD.size + length
         sessions.append(_Session(first, last, serde.load(data[place - length : place])))
-    return _Key(at, sessions)
+    return _Key(INT.load(data[:8]), sessions)

@@ -12,6 +12,7 @@ where the last one ended, and needs no index of its own.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -143,7 +144,7 @@ class _Batch(Generic[V, A]):
         self._removed = max(self._was_removed, marks[-1] - self._kept_ms)
         self._live: _Live[A] = {}
         #: The windows that rows are in, by start, with their keys.
-        self._touched: dict[int, dict[bytes, None]] = {}
+        self._touched: defaultdict[int, dict[bytes, None]] = defaultdict(dict)
         self._starts: list[Sequence[int]] = []
         self._expired: list[bytes] = []
         self.found = Results()
@@ -163,10 +164,7 @@ class _Batch(Generic[V, A]):
                 starts = self._without_late(row, starts, mark - kept)
             append(starts)
             for start in starts:
-                if start in touched:
-                    touched[start][key] = None
-                else:
-                    touched[start] = {key: None}
+                touched[start][key] = None
 
     def load(self) -> None:
         """Read what rows go into and what will close, in one look-up and one or two scans."""
@@ -255,8 +253,11 @@ class _Batch(Generic[V, A]):
     def _scan(self, after: int, last: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield the windows in the store that begin behind ``after`` and not behind ``last``."""
         if after < last:
+            head, start = b"", 0
             for full, data in self._store.range(_full(after + 1, b""), _full(last + 1, b"")):
-                yield INT.load(full[1:9]), full[9:], data
+                if full[:9] != head:
+                    head, start = full[:9], INT.load(full[1:9])
+                yield start, full[9:], data
 
     def _read_floor(self) -> tuple[int, int]:
         if self._floor is None:

@@ -1,0 +1,77 @@
+"""Sessions by example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from standby.eventtime import COUNT, Aggregate, Results, SessionAggregation, Watermark
+from standby.state import INT
+from tests.fakes.task_state import TaskState
+
+
+def add(
+    state: TaskState, spec: SessionAggregation[Any, int], *rows: tuple[bytes | None, int], delay: int = 0
+) -> Results:
+    """One batch."""
+    with state.batch() as stores:
+        times = [time for _, time in rows]
+        marks = Watermark(delay).advance(stores["s"], times)
+        return spec.add(stores["s"], [key for key, _ in rows], times, marks)
+
+
+def test_a_session_is_told_when_the_watermark_has_passed_its_gap() -> None:
+    state, spec = TaskState("s"), SessionAggregation(10, COUNT)
+    assert add(state, spec, (b"a", 0), (b"b", 2), (b"a", 10), (b"a", 20)).results == [(b"b", 2, 2, 1)]
+    assert add(state, spec, (None, 30)).results == [], "a row at 30 would still be one of it"
+    assert add(state, spec, (None, 31)).results == [(b"a", 0, 20, 3)]
+    assert set(state.of("s")) == {b"f", b"w"}, "nothing is left of them"
+
+
+def test_a_row_between_two_sessions_makes_them_one() -> None:
+    state, spec = TaskState("s"), SessionAggregation(10, COUNT)
+    add(state, spec, (b"a", 0), (b"a", 18), delay=30)
+    add(state, spec, (b"a", 60), delay=60)
+    assert add(state, spec, (b"a", 9), delay=60).results == []
+    found = add(state, spec, (None, 200))
+    assert found.results == [(b"a", 0, 18, 3), (b"a", 60, 60, 1)]
+
+
+def test_a_row_is_late_when_its_own_session_would_have_closed() -> None:
+    state, spec = TaskState("s"), SessionAggregation(10, COUNT, grace_ms=5)
+    found = add(state, spec, (b"a", 0), (b"b", 100), (b"a", 84), (b"a", 85), (b"a", 84))
+    assert found.results == [(b"a", 0, 0, 1)]
+    assert found.late == [2], "the last one is no later, but there is a session that takes it"
+    assert found.dropped == 1
+
+
+def test_a_row_in_an_open_session_costs_one_write() -> None:
+    state, spec = TaskState("s"), SessionAggregation(10, COUNT)
+    add(state, spec, (b"a", 0))
+    before = state.written
+    for time in range(1, 11):
+        add(state, spec, (b"a", time))
+    # The session and the watermark; its place in the order is left where it was.
+    assert state.written - before == 20
+    assert b"x" + INT.dump(0) + b"a" in state.of("s")
+    assert add(state, spec, (None, 20)).results == []
+    assert b"x" + INT.dump(10) + b"a" in state.of("s"), "it was looked at, and put where it belongs"
+    assert add(state, spec, (None, 21)).results == [(b"a", 0, 10, 11)]
+
+
+def test_nothing_is_forgotten_when_a_new_version_has_more_grace() -> None:
+    state = TaskState("s")
+    add(state, SessionAggregation(10, COUNT), (b"a", 0), (b"a", 50))
+    longer = SessionAggregation(10, COUNT, grace_ms=100)
+    # Late a moment ago, and below where the order was read up to.
+    assert add(state, longer, (b"b", -20), (None, 51)).late == []
+    assert add(state, longer, (None, 91)).results == [(b"b", -20, -20, 1)]
+    assert add(state, longer, (None, 161)).results == [(b"a", 50, 50, 1)]
+
+
+def test_sessions_need_to_merge() -> None:
+    with pytest.raises(ValueError, match="merge"):
+        SessionAggregation(10, Aggregate(lambda: 0, lambda total, _: total, INT))
+    with pytest.raises(ValueError, match="gap"):
+        SessionAggregation(0, COUNT)

@@ -1,0 +1,61 @@
+"""The watermark, and times from Arrow columns."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pytest
+
+from standby.errors import BadConfiguration
+from standby.eventtime import Watermark, emit_rows, event_times
+from standby.replica.overlay import Emitted, Outbox
+from tests.fakes.task_state import TaskState
+
+
+def test_the_watermark_moves_with_each_row_and_never_falls() -> None:
+    state = TaskState("s")
+    with state.batch() as stores:
+        assert Watermark(10).at(stores["s"]) is None
+        assert Watermark(10).advance(stores["s"], [5, 20, 7, 21]) == [-5, 10, 10, 11]
+    with state.batch() as stores:
+        assert Watermark(10).at(stores["s"]) == 11
+        assert Watermark(10).advance(stores["s"], [3]) == [11]
+        assert Watermark(10).advance(stores["s"], []) == []
+        assert not stores.changes, "nothing moved, nothing is written"
+        # A new version of the job waits longer, or not at all.
+        assert Watermark(50).advance(stores["s"], [60, 62]) == [11, 12]
+        assert Watermark(0).advance(stores["s"], [11, 30]) == [12, 30]
+        assert Watermark(0, "other").advance(stores["s"], [1]) == [1]
+        assert Watermark(0).at(stores["s"]) == 30
+    with pytest.raises(ValueError, match="delay_ms"):
+        Watermark(-1)
+
+
+def test_timestamps_of_all_units_are_milliseconds() -> None:
+    moment = datetime(2024, 2, 29, 12, 0, 0, 123_000, timezone.utc)
+    for kind in ("ms", "us", "ns"):
+        column = pa.chunked_array([pa.array([moment], pa.timestamp(kind, "UTC"))])
+        assert event_times(column) == [1_709_208_000_123]
+    assert event_times(pa.chunked_array([[1], [], [2, 3]], pa.int64())) == [1, 2, 3]
+    assert event_times(pa.chunked_array([pa.array([7], pa.timestamp("s"))])) == [7_000]
+    assert event_times(pa.chunked_array([pa.array([], pa.timestamp("us"))])) == []
+    # Cut downwards, before 1970, too, and not towards it.
+    assert event_times(pa.chunked_array([pa.array([-1, 999, 1_001], pa.timestamp("us"))])) == [-1, 0, 1]
+
+
+def test_what_has_no_time_is_refused_by_its_row() -> None:
+    with pytest.raises(ValueError, match="row 2 of the batch"):
+        event_times(pa.chunked_array([[1, 2], [None]], pa.int64()))
+    with pytest.raises(ValueError, match="not string"):
+        event_times(pa.chunked_array([["2024-01-01"]]))
+
+
+def test_chosen_rows_are_sent_as_they_are() -> None:
+    rows = pa.table({"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"1", b"2", None])})
+    out = Outbox(["main", "late"])
+    assert emit_rows(rows, [2, 1], out, "late") == 2
+    assert out.records == [Emitted("late", b"c", None), Emitted("late", None, b"2")]
+    assert emit_rows(rows, [], out, "late") == 0
+    with pytest.raises(BadConfiguration):
+        emit_rows(rows, [0], out, "elsewhere")

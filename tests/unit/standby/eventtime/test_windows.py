@@ -1,0 +1,164 @@
+"""Windows by example: what opens, closes, is late, and what the state holds meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from standby.eventtime import (
+    COUNT,
+    MAX,
+    MIN,
+    SUM,
+    Emit,
+    Results,
+    TimeWindows,
+    Watermark,
+    WindowAggregation,
+)
+from tests.fakes.task_state import TaskState
+
+TEN = TimeWindows.tumbling(10)
+
+
+def add(
+    state: TaskState,
+    spec: WindowAggregation[int, int],
+    *rows: tuple[bytes | None, int],
+    delay: int = 0,
+    values: Sequence[int] | None = None,
+) -> Results:
+    """One batch."""
+    with state.batch() as stores:
+        times = [time for _, time in rows]
+        marks = Watermark(delay).advance(stores["s"], times)
+        return spec.add(stores["s"], [key for key, _ in rows], times, marks, values)
+
+
+def windows_of(state: TaskState) -> int:
+    return sum(key[:1] == b"d" for key in state.of("s"))
+
+
+def test_a_tumbling_window_is_told_once_when_the_watermark_reaches_its_end() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT)
+    assert add(state, spec, (b"b", 0), (b"a", 9), (b"a", 1)).results == []
+    # The watermark is 2 behind: at 11 it is at 9.
+    assert add(state, spec, (b"a", 11), delay=2).results == []
+    found = add(state, spec, (b"a", 12), delay=2)
+    assert found.results == [(b"a", 0, 10, 2), (b"b", 0, 10, 1)]
+    assert add(state, spec, (b"a", 13), delay=2).results == []
+    assert windows_of(state) == 1
+
+
+def test_a_row_is_in_each_hopping_window_that_holds_its_time() -> None:
+    hopping = TimeWindows.hopping(10, 5)
+    assert list(hopping.starts(0)) == [-5, 0]
+    assert list(hopping.starts(4)) == [-5, 0]
+    assert list(hopping.starts(5)) == [0, 5]
+    assert list(TimeWindows.hopping(10, 4).starts(9)) == [0, 4, 8]
+    assert list(TimeWindows.tumbling(10, 3).starts(2)) == [-7]
+    assert list(TimeWindows.tumbling(10, 3).starts(3)) == [3]
+    with pytest.raises(ValueError, match="advance"):
+        TimeWindows.hopping(5, 10)
+
+
+def test_a_hopping_row_may_be_late_for_some_of_its_windows_only() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TimeWindows.hopping(10, 5), COUNT)
+    # At 12 the window [0, 10) has closed; 8 is in it and in [5, 15), 4 in [-5, 5) and in [0, 10).
+    found = add(state, spec, (b"a", 12), (b"a", 8), (b"a", 4), (b"a", 20))
+    assert found.results == [(b"a", 5, 15, 2), (b"a", 10, 20, 1)]
+    assert found.late == [2]
+    assert found.dropped == 3
+
+
+def test_grace_keeps_a_window_open_behind_its_end() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, SUM, grace_ms=5)
+    found = add(state, spec, (b"a", 0), (b"a", 14), (b"a", 9), values=[1, 2, 4])
+    assert (found.results, found.late) == ([], [])
+    found = add(state, spec, (b"a", 15), (b"a", 9), values=[8, 16])
+    assert found.results == [(b"a", 0, 10, 5)]
+    assert found.late == [1]
+
+
+def test_allowed_lateness_tells_a_closed_window_again_for_each_late_row() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT, allowed_lateness_ms=10)
+    assert add(state, spec, (b"a", 1), (b"a", 10)).results == [(b"a", 0, 10, 1)]
+    # A late row of a key that had none makes a window, told at once.
+    assert add(state, spec, (b"a", 2), (b"b", 19), (b"c", 3)).results == [(b"a", 0, 10, 2), (b"c", 0, 10, 1)]
+    assert windows_of(state) == 4
+    found = add(state, spec, (None, 20), (b"a", 3))
+    assert found.results == [(b"a", 10, 20, 1), (b"b", 10, 20, 1)]
+    assert found.late == [1]
+    assert windows_of(state) == 2, "at end + lateness it is gone"
+
+
+def test_each_update_is_told_when_that_is_asked_for() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, SUM, Emit.ON_UPDATE)
+    found = add(state, spec, (b"a", 1), (b"a", 2), (b"a", 10), values=[5, 6, 7])
+    assert found.results == [(b"a", 0, 10, 5), (b"a", 0, 10, 11), (b"a", 10, 20, 7)]
+    assert add(state, spec, (b"a", 9), values=[1]).late == [0]
+    assert windows_of(state) == 1
+
+
+def test_time_may_leap_and_many_windows_close_at_once_in_order() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT, allowed_lateness_ms=3)
+    add(state, spec, *((b"k%d" % (each % 7), each) for each in range(60)), delay=60)
+    found = add(state, spec, (b"x", 10_000), delay=60)
+    assert len(found.results) == 42
+    assert [each[1::-1] for each in found.results] == sorted(each[1::-1] for each in found.results)
+    assert windows_of(state) == 1
+
+
+def test_a_key_is_read_and_written_once_per_window_and_batch() -> None:
+    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT)
+    add(state, spec, *((b"k%d" % (each % 5), each % 10) for each in range(1_000)))
+    # Five keys, the watermark, and how far windows were closed.
+    assert state.written == 7
+
+
+def test_what_was_closed_stays_closed_when_the_settings_change() -> None:
+    """A job's new version may have more grace, less, or another watermark that begins anew."""
+    state = TaskState("s")
+    add(state, WindowAggregation(TEN, COUNT), (b"a", 1), (b"a", 12))
+    longer = WindowAggregation(TEN, COUNT, grace_ms=50)
+    assert add(state, longer, (b"a", 13)).results == []
+    shorter = WindowAggregation(TEN, COUNT)
+    assert add(state, shorter, (b"a", 20)).results == [(b"a", 10, 20, 2)]
+    with state.batch() as stores:
+        marks = Watermark(0, "anew").advance(stores["s"], [5, 25, 30])
+        found = shorter.add(stores["s"], [b"a", b"a", b"a"], [5, 25, 30], marks)
+    assert found.late == [0], "it was closed under the other watermark"
+    assert found.results == [(b"a", 20, 30, 2)]
+    assert windows_of(state) == 1
+
+
+def test_windows_of_another_size_do_not_mix() -> None:
+    state = TaskState("s")
+    add(state, WindowAggregation(TEN, COUNT), (b"a", 1))
+    with pytest.raises(ValueError, match="another size"):
+        add(state, WindowAggregation(TimeWindows.tumbling(20), COUNT), (b"a", 2))
+
+
+def test_lists_that_do_not_fit_are_refused() -> None:
+    spec = WindowAggregation(TEN, COUNT)
+    with TaskState("s").batch() as stores:
+        with pytest.raises(ValueError, match="different lengths: 2, 1, 1"):
+            spec.add(stores["s"], [b"a", b"b"], [1], [1])
+        with pytest.raises(ValueError, match="different lengths: 1, 1, 1, 0"):
+            spec.add(stores["s"], [b"a"], [1], [1], [])
+        with pytest.raises(ValueError, match="marks fall"):
+            spec.add(stores["s"], [b"a", b"b"], [1, 1], [1, 0])
+        assert spec.add(stores["s"], [], [], []) == Results()
+    with pytest.raises(ValueError, match="below 0"):
+        WindowAggregation(TEN, COUNT, grace_ms=-1)
+
+
+def test_the_lowest_and_the_highest_pass_over_what_is_missing() -> None:
+    for aggregate, expected in ((MIN, -4), (MAX, 3)):
+        total = aggregate.init()
+        assert aggregate.serde.load(aggregate.serde.dump(total)) is None
+        for value in (None, 3, -4, None):
+            total = aggregate.add(total, value)
+        assert total == expected
+        assert aggregate.serde.load(aggregate.serde.dump(total)) == expected
