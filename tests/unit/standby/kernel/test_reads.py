@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from standby.adapters.rocksdict import open_database
+from standby.api import Store
 from standby.errors import Transient
 from standby.kernel.ports import Profile
 from standby.kernel.probes import AFTER_COMMIT
@@ -246,3 +248,43 @@ def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab, start: Make)
         readable[0].look_up([b"k"])
     assert "restored" in declined(standby, "k", Role.STANDBY)
     readable[0]._profile = Profile.SERVING
+
+
+def test_a_replica_that_changes_while_it_is_read_is_judged_anew(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.name(0, 1)
+    active = start("a", step=count)
+    active.want(0, Role.ACTIVE, 1)
+    lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    (held,) = active.replicas.held()
+    readable = held.readable()
+    assert readable is not None
+    store, before = readable[0], held.replica
+    read = store.look_up
+
+    def fenced_meanwhile(keys: Any) -> list[bytes | None]:
+        held.replica = replace(before, phase=Phase.FENCED)
+        return read(keys)
+
+    monkeypatch.setattr(store, "look_up", fenced_meanwhile)
+    assert "it is fenced, no active" in declined(active, "k")
+    held.replica = before
+
+
+def test_a_store_that_a_step_keeps_is_of_no_use_after_its_batch(lab: MemoryLab, start: Make) -> None:
+    kept: list[Store] = []
+
+    def keep(rows: Any, state: Any, out: Any) -> None:
+        count(rows, state, out)
+        kept.append(state["counts"])
+
+    lab.name(0, 1)
+    active = start("a", step=keep)
+    active.want(0, Role.ACTIVE, 1)
+    lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    with pytest.raises(RuntimeError, match="over"):
+        kept[0].put(b"k", b"late")
+    assert found(active, "k").value == INT.dump(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -294,3 +295,33 @@ def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> N
         assert place.is_dir(), "its owner removes it"
         holder.kill()
     assert find_leftovers([tmp_path], "c", "host", (), NOW) == (Leftover(TASK, "run", 10),)
+
+
+def test_it_closes_while_others_look_things_up(tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", open_database)
+    store.apply([(b"k", b"v")], 10, NOW)
+    enough, ends = threading.Semaphore(0), []
+
+    def read() -> None:
+        try:
+            while True:
+                assert store.look_up([b"k", b"other"] * 50)[:2] == [b"v", None]
+                enough.release()
+        except Unavailable as error:
+            ends.append(str(error))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for each in readers:
+        each.start()
+    for _ in range(300):
+        assert enough.acquire(timeout=10)
+    store.flush()
+    store.apply([(b"l", b"w")], 11, NOW)
+    # RocksDB's own wrapper would refuse to close under a reader, and keep the lock.
+    store.close()
+    for each in readers:
+        each.join(10)
+    assert len(ends) == 3
+    again = opened(tmp_path / "t", open_database)
+    assert again.position.offset == 11
+    again.close()
