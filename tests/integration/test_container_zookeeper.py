@@ -13,7 +13,13 @@ from kazoo.client import KazooClient
 
 from appmaster.adapters.kazoo import ZooKeeper
 from standby import bundles
-from standby.adapters.kazoo import ZooKeeperCode, ZooKeeperMembership, ZooKeeperRecords, make_client
+from standby.adapters.kazoo import (
+    ZooKeeperCode,
+    ZooKeeperMembership,
+    ZooKeeperPeers,
+    ZooKeeperRecords,
+    make_client,
+)
 from standby.control.events import (
     Event,
     Leader,
@@ -28,12 +34,15 @@ from standby.control.events import (
 from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.model import TaskId, TaskRecord
 from standby.naming import code_complete_path, code_part_path, container_path, controller_path, task_path
+from standby.peers import PeerAddress
 from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 
 pytestmark = pytest.mark.integration
 
-RECORD = ContainerRecord("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, 1, "0.1.0")
+RECORD = ContainerRecord(
+    "container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, 1, "0.1.0", peer_port=4003
+)
 TASK = TaskId("flights", "main", 0)
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -205,6 +214,25 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
             pytest.fail("the reader did not come back")
         client.stop()
         client.close()
+
+
+def test_a_registered_container_is_found_by_its_peers(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    own = make_client(zookeeper.connect, 5_000)
+    own.start(timeout=10)
+    peers = ZooKeeperPeers(own, name)
+    assert peers.find(RECORD.container) is None
+    member.registered()
+    assert peers.find(RECORD.container) == PeerAddress(RECORD.container, "127.0.0.11", 4003)
+    # One of a version that has no such port.
+    old = msgspec.structs.replace(RECORD, container="old", peer_port=0)
+    client.create(container_path(name, "old"), encode(old).replace(b',"peer_port":0', b""))
+    assert peers.find("old") == PeerAddress("old", "127.0.0.11", 0)
+    own.stop()
+    with pytest.raises(Transient):
+        peers.find(RECORD.container)
+    own.close()
 
 
 @pytest.fixture
