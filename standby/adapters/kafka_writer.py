@@ -73,6 +73,7 @@ class KafkaWriter:
         self._producer: Producer | None = Producer(self._settings)
         self._has_changes = False
         self._end: int | None = None
+        self._began = 0.0
 
     # No method keeps the producer in a local variable: an exception keeps the frames it came through, and the
     # producer must end when it is dropped, not when the last exception that it raised is forgotten.
@@ -103,7 +104,8 @@ class KafkaWriter:
 
     def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
         """Begin a transaction with these outputs, changelog records and input offset."""
-        with _errors("writing a transaction"):
+        self._began = time.monotonic()
+        with self._errors("writing a transaction"):
             self._open().begin_transaction()
             for each in outputs:
                 headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers
@@ -122,7 +124,7 @@ class KafkaWriter:
 
     def commit(self) -> int | None:
         """Commit what was prepared; return the changelog offset after its last record, None without changes."""
-        with _errors("committing a transaction"):
+        with self._errors("committing a transaction"):
             self._open().commit_transaction(self._timeout)
         if self._has_changes and self._end is None:
             raise WriterLost("the transaction was committed, but the changelog's offset did not come back")
@@ -143,6 +145,27 @@ class KafkaWriter:
         Not by its own close(): that one tries to abort, and would wait for a broker that is away.
         """
         self._producer = None
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Translate what librdkafka raises: all of it means that this producer is done for (facts measured)."""
+        try:
+            yield
+        except KafkaException as error:
+            raise _lost(error.args[0], self._told(what)) from error
+        except SystemError as error:
+            # An error that came up inside of a callback has its cause beneath it.
+            cause = error.__cause__
+            if isinstance(cause, KafkaException):
+                raise _lost(cause.args[0], self._told(what)) from error
+            raise WriterLost(f"{self._told(what)}: {error}") from error
+
+    def _told(self, what: str) -> str:
+        """Return ``what`` with the likely reason: Kafka's own words for a time-out are those of a fence."""
+        seconds = time.monotonic() - self._began
+        if seconds < self._timeout:
+            return what
+        return f"{what} that has taken {seconds:.1f} s (job.transaction.timeout.ms is {self._timeout * 1000:.0f})"
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -168,21 +191,6 @@ def _tries() -> Iterator[float]:
     yield from _FIRST_TRIES
     while True:
         yield _TRY_SECONDS
-
-
-@contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """Translate what librdkafka raises: all of it means that this producer is done for (facts measured)."""
-    try:
-        yield
-    except KafkaException as error:
-        raise _lost(error.args[0], what) from error
-    except SystemError as error:
-        # An error that came up inside of a callback has its cause beneath it.
-        cause = error.__cause__
-        if isinstance(cause, KafkaException):
-            raise _lost(cause.args[0], what) from error
-        raise WriterLost(f"{what}: {error}") from error
 
 
 def _lost(reason: object, what: str) -> WriterLost | BadConfiguration:

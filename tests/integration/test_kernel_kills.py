@@ -16,7 +16,9 @@ from confluent_kafka import Consumer, TopicPartition
 from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.kernel import probes
+from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
+from standby.replica.keys import prefix
 from tests.kernel_lab import CLUSTER, IS_LONG, Child, Container, Lab
 
 #: Kills of B1: the acceptance list has 50 (``STANDFAST_LONG=1``).
@@ -111,6 +113,26 @@ def test_exact_however_often_the_active_is_killed(
             f"\n  {KILLS} kills under load, {sum(len(each) for each in lab.input)} records, exact; kill to first "
             f"commit {statistics.median(gaps):.0f}/{max(gaps):.0f} ms (median/max), restored {restored}"
         )
+
+
+def test_a_transaction_that_takes_longer_than_its_time_out_says_so(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    """The broker aborts it, and calls that a fence: without the reason nobody would look at the right key."""
+    lab = Lab(kafka_bootstrap, tmp_path, 1, **{"job.transaction.timeout.ms": "1000"})
+    broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+    writer = broker.open_writer(0)
+    writer.initialise(lambda: False, 30)
+    writer.prepare([], {prefix("counts") + b"k": b"1"}, 1, "m")
+    deadline = time.monotonic() + 20
+    while broker.changelog_ends((0,), is_stable=True)[0] < 2:
+        assert time.monotonic() < deadline, "the broker does not abort it"
+        time.sleep(0.05)
+    with pytest.raises(WriterLost, match=r"has taken \d+\.\d s \(job.transaction.timeout.ms is 1000\)"):
+        writer.commit()
+    writer.close()
+    broker.close()
+    assert lab.committed_records(lab.definition.changelog) == []
 
 
 class Reader(threading.Thread):
