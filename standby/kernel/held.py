@@ -14,14 +14,16 @@ from standby.errors import BrokenLaw, CorruptState, Fenced, StandfastError, Tran
 from standby.kernel.active import ActiveTask
 from standby.kernel.job import JobKernel
 from standby.kernel.lane import Lane, Run
+from standby.kernel.offers import offer_of
 from standby.kernel.ports import Writer, WriterLost
+from standby.kernel.progress import Progress
 from standby.kernel.replay import Replayed
 from standby.kernel.restore import Restore
-from standby.kernel.snapshots import NotNow, Offer
+from standby.kernel.snapshots import Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
 from standby.model import InputFailures, Phase, ReplicaStatus, Role
-from standby.replica.lifecycle import RUNNING, TAKING_OVER, Effect, Replica, Signal
+from standby.replica.lifecycle import RUNNING, Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -53,8 +55,7 @@ class HeldReplica:
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
-        self._behind_since: float | None = None
-        self._seen = (-1, 0)
+        self._progress = Progress()
         self._post = post
         self._lane = Lane(f"replica-{replica.id}")
         self._run = Run()
@@ -91,7 +92,7 @@ class HeldReplica:
             # A new mapping: the old one may be on its way in a report.
             before = {} if replica.phase is Phase.FENCING else self._entered
             self._entered = {**before, replica.phase: self.since_ms}
-            self._behind_since = None
+            self._progress = Progress()
             _log.info(
                 "%s: %s → %s at epoch %d%s",
                 *(replica.id, self.replica.phase.value, replica.phase.value, replica.epoch),
@@ -164,29 +165,23 @@ class HeldReplica:
         return self._directory if is_settled else None
 
     def offer(self) -> Offer:
-        """Return the means to copy its state for a peer; raises `NotNow`. From any thread.
+        """Return the means to copy its state for a peer; raises `NotNow`. From any thread."""
+        return offer_of(self.replica, self._store, self.active, self.job)
 
-        An active has better things to do until it has made its first commits after its promotion (design 3).
+    def readable(self) -> tuple[TaskStore, int | None] | None:
+        """Return the store to look something up in, and since when at most something may be missing there.
+
+        Unix milliseconds; None for an active, which is what there is. None at all when there is no state, or none
+        whose age is known. From any thread.
         """
-        replica, store, active = self.replica, self._store, self.active
-        if store is None or replica.phase not in (Phase.TAILING, Phase.ACTIVE):
-            raise NotNow(f"{replica.id} is {replica.phase.value}", is_soon=replica.phase in TAKING_OVER)
-        if replica.phase is Phase.ACTIVE and (active is None or not self._has_begun(active)):
-            raise NotNow(f"{replica.id} has not committed anything yet", is_soon=True)
-        config = self.job.config
-        return Offer(
-            role=replica.role,
-            epoch=replica.epoch,
-            directory=store.directory,
-            checkpoint=store.checkpoint,
-            bytes_per_second=config.peer_max_bytes_per_second,
-            concurrent=config.peer_max_concurrent,
-        )
-
-    def _has_begun(self, active: ActiveTask) -> bool:
-        """Return whether it has committed input in its epoch, or has none to commit."""
-        end = self.job.ends.input(self.replica.id.task.partition)
-        return active.first_commit_ms is not None or (end is not None and end.offset <= active.committed)
+        store, replayed = self._store, self._replayed
+        if store is None:
+            return None
+        if self.replica.phase is Phase.ACTIVE:
+            return store, None
+        if replayed is None or replayed.at_end_ms is None:
+            return None
+        return store, replayed.at_end_ms
 
     def status(self) -> ReplicaStatus:
         """Return how it is, at once; from any thread."""
@@ -231,39 +226,11 @@ class HeldReplica:
     def is_stuck(self, now: float, timeout_seconds: float) -> bool:
         """Return whether an active has had waiting input and committed nothing for too long (design 4.14).
 
-        ``now`` is monotonic time, as is everything that is compared here. While the input's end is not
-        known (the broker is away) nothing is held against it.
+        ``now`` is monotonic time.
         """
-        active = self.active
+        active = self.active if self.replica.phase is Phase.ACTIVE else None
         end = self.job.ends.input(self.replica.id.task.partition)
-        if (
-            self.replica.phase is not Phase.ACTIVE
-            or active is None
-            or end is None
-            or end.offset <= active.committed
-        ):
-            self._behind_since = None
-            return False
-        # Input that is tried again after a failure of the job's code is judged by `task.on.error`.
-        seen = (active.committed, active.tries)
-        if self._behind_since is None or self._seen != seen:
-            self._behind_since, self._seen = now, seen
-        return now - self._behind_since > timeout_seconds
-
-    def readable(self) -> tuple[TaskStore, int | None] | None:
-        """Return the store to look something up in, and since when at most something may be missing there.
-
-        Unix milliseconds; None for an active, which is what there is. None at all when there is no state, or none
-        whose age is known. From any thread.
-        """
-        store, replayed = self._store, self._replayed
-        if store is None:
-            return None
-        if self.replica.phase is Phase.ACTIVE:
-            return store, None
-        if replayed is None or replayed.at_end_ms is None:
-            return None
-        return store, replayed.at_end_ms
+        return self._progress.is_stuck(active, end, now, timeout_seconds)
 
     # ---- on the replica's lane ----
 

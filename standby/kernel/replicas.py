@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import psutil
-
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError
 from standby.kernel.batch import Step
+from standby.kernel.children import Children
 from standby.kernel.codes import Codes, LoadCode, load_nothing
 from standby.kernel.fetch import Peers
 from standby.kernel.held import HeldReplica
@@ -115,7 +114,7 @@ class LocalReplicas:
         self._closing_jobs: set[str] = set()
         self._closer = Lane("closer")
         self._codes = Codes(load_code, lambda *ended: self._inbox.put(_CodeLoaded(*ended)))
-        self._children: dict[int, psutil.Process] = {}
+        self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
         self._broken: str | None = None
         self._is_closing = False
@@ -358,20 +357,10 @@ class LocalReplicas:
         for name, job in self._jobs.items():
             if job.pipeline.broken is not None:
                 self._break(f"job {name}: {job.pipeline.broken}")
-            self._watch_children(job)
+            dead = self._children.dead(job.pipeline.child_pids)
+            if dead is not None:
+                self._break(f"child process {dead} is dead")
         return changed
-
-    def _watch_children(self, job: JobKernel) -> None:
-        """Notice the death of a feed's process: it is the container's death (design 4.14)."""
-        for pid in job.pipeline.child_pids:
-            if pid not in self._children:
-                try:
-                    self._children[pid] = psutil.Process(pid)
-                except psutil.NoSuchProcess:
-                    self._break(f"child process {pid} is dead")
-        for pid, process in self._children.items():
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-                self._break(f"child process {pid} is dead")
 
     def _break(self, reason: str) -> None:
         if self._broken is None:

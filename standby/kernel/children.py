@@ -1,0 +1,27 @@
+"""The processes that a container has started, and whose death is its own (design 4.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import psutil
+
+
+class Children:
+    """Remembers each child as the process that it was: its number may be given to another one."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, psutil.Process] = {}
+
+    def dead(self, pids: Iterable[int]) -> int | None:
+        """Return one that is dead, of these and of those asked for before; None when all live."""
+        for pid in pids:
+            if pid not in self._processes:
+                try:
+                    self._processes[pid] = psutil.Process(pid)
+                except psutil.NoSuchProcess:
+                    return pid
+        for pid, process in self._processes.items():
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                return pid
+        return None
