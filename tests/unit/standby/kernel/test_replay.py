@@ -51,8 +51,8 @@ def test_a_throttled_restore_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
-    # A restore at this rate would take hours.
-    lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "10"})
+    # A record at this rate takes longer than the test waits.
+    lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1)
     successor.eventually(lambda: any((each.applied or 0) > 0 for each in successor.statuses()))
