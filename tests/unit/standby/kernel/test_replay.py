@@ -51,15 +51,17 @@ def test_a_throttled_restore_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
-    # A record at this rate takes longer than the test waits.
+    # Each record at this rate takes some 15 s.
     lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1)
     successor.eventually(lambda: any((each.applied or 0) > 0 for each in successor.statuses()))
     assert all(each.phase is Phase.RESTORING for each in successor.statuses())
     lab.name(1, 2)
+    began = time.monotonic()
     successor.want(1, Role.ACTIVE, 2)
     successor.await_processed()
+    assert time.monotonic() - began < 5
     lab.assert_exact()
     successor.close()
 
