@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from appmaster.planning.turn import Cohort, Turn, is_current
-from appmaster.planning.view import Container, Presence
+from appmaster.planning.view import HOLDING, Container, Presence
 from standby.model import SlotId
 from standby.replica.lifecycle import ENDED
 
@@ -65,7 +65,9 @@ def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
     What was told to close there has to close first: the two would need one directory.
     """
     for other in turn.on_host(container.host):
-        if other.id == container.id or other.presence is not Presence.LIVE:
+        # One whose stream broke, or that stands still, may well live: until it says that the copy is closed, or is
+        # given back.
+        if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
             continue
         for each in other.statuses.values():
             if each.replica.task in cohort.tasks and each.phase not in ENDED:

@@ -108,6 +108,24 @@ def test_fewer_containers_give_their_tasks_to_the_others() -> None:
     assert Kind.FAILOVER not in decided(cluster)
 
 
+def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_stream_is_no_proof() -> None:
+    cluster = deployed(hosts=("h1",), standbys=0, containers=1)
+    old = cluster.active_process(0)
+    cluster.never_stops.add(old.container)
+    cluster.load(containers=2)
+    cluster.run(5_000)
+    moved = [task for task, each in cluster.versions.items() if not each.record.placed]
+    assert len(moved) == 2, "stopped where they were, and waiting for that to be confirmed"
+    # It stands still while it closes their state, on the host and in the directory of their successor.
+    old.is_frozen = True
+    cluster.tell(happened.StreamBroken(old.container, old.incarnation, cluster.now_ms))
+    cluster.run(2_000)
+    assert old.skein_id in cluster.processes
+    assert not any(cluster.versions[each].record.placed for each in moved)
+    settles(cluster)
+    assert old.skein_id not in cluster.processes
+
+
 def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
     cluster = deployed(tasks=4)
     owners = actives(cluster)
