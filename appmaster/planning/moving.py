@@ -11,7 +11,7 @@ from dataclasses import replace
 from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.changes import without
 from appmaster.planning.failover import is_in_sync
-from appmaster.planning.fitting import free_for
+from appmaster.planning.fitting import free_for, is_clear
 from appmaster.planning.mixed import choose_mixed, is_overloaded
 from appmaster.planning.placing import dropping
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
@@ -56,7 +56,10 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         if target is None:
             continue
         if target.host in turn.hosts_of_copies(cohort, copy):
-            return _make_way(turn, cohort, copy, target.host)
+            given_up = _make_way(turn, cohort, copy, target.host)
+            if given_up is not None:
+                return given_up
+            continue  # the active is in the way: it has somewhere to go itself, and goes first
         if target.host == holder.host:
             if copy == record.active and not _is_alone(cohort, copy):
                 continue  # both would need the one directory: a standby takes over first
@@ -65,6 +68,8 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
                 return _stopping(turn, cohort, copy, f"{reason}, on {holder.host}")
             # The two would need one directory: it is closed here before it is opened there.
             return dropping(turn, cohort, copy, f"its tasks belong in {target.id} on the same host")
+        if not is_clear(turn, cohort, target):
+            continue  # another process there has not closed it yet, and stands still perhaps
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(

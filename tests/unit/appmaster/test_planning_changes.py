@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Kind
+from appmaster.planning.model import JobSpec, propose
 from appmaster.planning.plan import plan
-from appmaster.planning.view import JobState, OnExhausted, Operation, Policy, RequestKind
-from standby.model import InputFailures, Phase, TaskId
+from appmaster.planning.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
+from standby.model import InputFailures, Phase, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
 
@@ -124,6 +126,61 @@ def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_st
     assert not any(cluster.versions[each].record.placed for each in moved)
     settles(cluster)
     assert old.skein_id not in cluster.processes
+
+
+def as_found(
+    cluster: FakeCluster, placed: Mapping[int, Mapping[int, str]], actives: Mapping[int, int]
+) -> None:
+    """Let a new leader find each task's copies on these hosts, each in a container of its own.
+
+    ``placed`` is task → copy → host, ``actives`` task → copy.
+    """
+    spec = JobSpec("main", cluster.tasks, cluster.containers, cluster.standbys)
+    cluster.model = propose("job", spec, None)
+    for partition, hosts in placed.items():
+        task, held = TaskId("job", "main", partition), {}
+        for copy, host in hosts.items():
+            cluster.serial += 1
+            number = cluster.serial
+            held[copy] = f"c{number}"
+            cluster.processes[f"s_{number}"] = Process(
+                f"s_{number}", held[copy], host, number, 1_000 + number
+            )
+        record = TaskRecord(task, actives[partition], 1, held, hosts, in_sync=tuple(hosts), claimed=True)
+        cluster.versions[task] = Recorded(record, 0)
+    cluster.elect(2)
+    cluster.run(500)
+
+
+def test_active_in_the_way_of_its_standby_moves_first() -> None:
+    cluster = FakeCluster(tasks=2, standbys=2, hosts=("h1", "h2", "h3", "h4"))
+    # Once they are one processor, copy 1 of task 1 belongs on h1, where its active is, and that belongs on h3.
+    cluster.grants_nothing = True
+    as_found(cluster, {0: {0: "h4", 1: "h1", 2: "h3"}, 1: {1: "h4", 2: "h1"}}, {0: 0, 1: 2})
+    cluster.load(containers=1)
+    cluster.run(1_000)
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+    assert len({tuple(sorted(each.record.hosts.items())) for each in cluster.versions.values()}) == 1
+
+
+def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> None:
+    cluster = FakeCluster(tasks=2, hosts=("h1", "h2", "h3"))
+    as_found(cluster, {0: {0: "h2", 1: "h1"}, 1: {0: "h3", 1: "h2"}}, {0: 0, 1: 0})
+    settles(cluster)
+    # What an earlier order left open next door, in the directory that the moved copy would have.
+    neighbour = cluster.active_process(1)
+    stale = cluster.by_container(cluster.versions[TaskId("job", "main", 0)].record.placed[1])
+    assert stale is not None
+    neighbour.replicas.update(stale.replicas)
+    cluster.never_stops.add(neighbour.container)
+    cluster.actions.clear()
+    cluster.exclude("h1")
+    cluster.run(10_000)
+    assert Kind.MOVE not in decided(cluster)
+    cluster.never_stops.clear()
+    settles(cluster)
+    assert cluster.versions[TaskId("job", "main", 0)].record.hosts[1] == "h3"
 
 
 def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
