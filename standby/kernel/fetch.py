@@ -175,6 +175,12 @@ class Scratch:
         """Delete it all."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def discard(self) -> None:
+        """Delete what earlier attempts left, unless another process is at it."""
+        if self.directory.is_dir():
+            with contextlib.suppress(Transient, Unavailable), self.locked():
+                self.clear()
+
     def _bring(
         self,
         source: SnapshotSource,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -71,6 +72,7 @@ class Restore:
         self._lock = threading.Lock()
         self._new_look = threading.Event()
         self._last = Source.LOCAL
+        self._refusals: dict[int, str] = {}
         self._distrusts_peers = False
 
     def open(self, run: Run) -> TaskStore:
@@ -89,6 +91,9 @@ class Restore:
         if store is not None:
             return store
         self._check(run)
+        for place in self._directories:
+            # What was fetched in vain would only take room from what is restored now.
+            Scratch(place).discard()
         failure: Unavailable | None = None
         for place in by_room(self._directories):
             try:
@@ -114,6 +119,9 @@ class Restore:
             self._new_look.set()
             if self._source is not None:
                 self._source.interrupt()
+        peers = self._job.environment.peers
+        if peers is not None:
+            peers.slots.wake()
 
     def state_lost(self) -> None:
         """Take note that what was opened last did not do: a peer's copy is not fetched twice then."""
@@ -122,12 +130,8 @@ class Restore:
     # ---- peers ----
 
     def _from_peers(self, run: Run) -> TaskStore | None:
-        peers, config = self._job.environment.peers, self._job.config
-        if peers is None or config.peer_min_records < 0 or self._distrusts_peers:
-            return None
-        first, end = self._bounds()
-        # A changelog that was cut off has not all of the state any more, however short it is.
-        if first == 0 and end < config.peer_min_records:
+        peers = self._job.environment.peers
+        if peers is None or not self._is_worth_it():
             return None
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -144,7 +148,10 @@ class Restore:
                     return None
                 except Refused as error:
                     is_soon |= error.is_soon
-                    _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
+                    if self._refusals.get(peer.copy) != str(error):
+                        # Once, not in every round.
+                        self._refusals[peer.copy] = str(error)
+                        _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
                 except StandfastError as error:
                     self._check(run)
                     if self._new_look.is_set():
@@ -158,6 +165,15 @@ class Restore:
             self._tell("waiting for a replica that can give its state")
             run.pause(_BETWEEN_ROUNDS_SECONDS)
             self._check(run)
+
+    def _is_worth_it(self) -> bool:
+        """Return whether a copy is to be preferred to replaying the changelog."""
+        least = self._job.config.peer_min_records
+        if least < 0 or self._distrusts_peers:
+            return False
+        first, end = self._bounds()
+        # A changelog that was cut off has not all of the state any more, however short it is.
+        return first > 0 or end >= least
 
     def _candidates(self, peers: Peers) -> tuple[Peer, ...]:
         """Return whom to ask, the one first that a copy was begun from."""
@@ -175,15 +191,15 @@ class Restore:
         address = peers.directory.find(peer.container)
         if address is None or not address.port:
             raise Unavailable(f"{peer.container} is not registered, or does not give its state")
-        limit = self._job.config.peer_max_concurrent
-        with run.cutting_off(peers.slots.wake):
-            if not peers.slots.take(limit, run.is_cancelled):
-                raise Transient("called off")
+        self._take_slot(peers, run)
         try:
             silence = _SILENCE_URGENT_SECONDS if self._is_urgent() else _SILENCE_SECONDS
             source = peers.open_source(address, silence)
             with self._lock:
                 self._source = source
+                if self._new_look.is_set():
+                    # It was hurried before there was anything to cut off.
+                    source.interrupt()
             try:
                 with run.cutting_off(source.interrupt):
                     store, size = self._fetch(source, peer, peers, run)
@@ -194,6 +210,17 @@ class Restore:
         finally:
             peers.slots.give_back()
         return self._opened(store, peer.kind, size, started)
+
+    def _take_slot(self, peers: Peers, run: Run) -> None:
+        """Wait until one fetch more may run here; an active that waits for its state waits for no other."""
+
+        def is_off() -> bool:
+            return run.is_cancelled() or self._new_look.is_set()
+
+        limit = sys.maxsize if self._is_urgent() else self._job.config.peer_max_concurrent
+        with run.cutting_off(peers.slots.wake):
+            if not peers.slots.take(limit, is_off):
+                raise Transient("called off")
 
     def _fetch(self, source: SnapshotSource, peer: Peer, peers: Peers, run: Run) -> tuple[TaskStore, int]:
         """Return the state and how many bytes were fetched for it."""

@@ -64,6 +64,8 @@ class Giver:
         self.requests: list[PeerRequest] = []
         #: Called with each piece of a file, before it is sent.
         self.on_piece: Callable[[bytes], None] = lambda _: None
+        #: Makes other bytes of a piece on its way.
+        self.change: Callable[[bytes], bytes] = lambda piece: piece
         self._server = PeerServer("127.0.0.1", credentials)
         self._server.start({ROUTE: self._answer})
         self.port = self._server.port
@@ -90,7 +92,7 @@ class Giver:
         def watched() -> Iterator[bytes]:
             for piece in pieces:
                 self.on_piece(piece)
-                yield piece
+                yield self.change(piece)
 
         return replace(answer, body=watched())
 

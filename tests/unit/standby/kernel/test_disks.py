@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from standby.model import Phase, Role
 from standby.naming import state_path
 from standby.replica.keys import POSITION
 from standby.replica.origin import DATABASE
+from tests.fakes.peers import PeerNet
 from tests.memory_lab import MemoryContainer, MemoryLab
 
 Disks = tuple[Path, Path]
@@ -39,7 +41,9 @@ def disks(tmp_path: Path) -> Iterator[Disks]:
 
 @pytest.fixture
 def lab(tmp_path: Path, disks: Disks) -> MemoryLab:
-    return MemoryLab(tmp_path, 1, **{"job.state.dir": f"{disks[0]},{disks[1]}"})
+    return MemoryLab(
+        tmp_path, 1, **{"job.state.dir": f"{disks[0]},{disks[1]}", "job.restore.peer.min.records": "20"}
+    )
 
 
 @pytest.fixture
@@ -179,3 +183,35 @@ def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disk
 def test_state_directories_are_absolute_and_different(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadConfiguration, match=r"job\.state\.dir"):
         MemoryLab(tmp_path, 1, **{"job.state.dir": text})
+
+
+def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
+    lab: MemoryLab, disks: Disks, tmp_path: Path
+) -> None:
+    lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
+    lab.name(0, 1)
+    net = PeerNet(tmp_path)
+    giver = lab.container("giver", databases=open_database)
+    giver.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    giver.await_processed()
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(_: bytes) -> None:
+        reached.set()
+        go_on.wait(20)
+
+    net.give("giver", giver.replicas.offer).on_piece = hold
+    taker = lab.container("a", databases=open_database, peers=net.peers_of("a"))
+    taker.want(1, Role.STANDBY, 1)
+    assert reached.wait(10)
+    fill(disks[0])
+    go_on.set()
+    taker.await_phase(Phase.TAILING)
+    assert {labels[1] for labels, _ in next(iter(taker.tally.metrics())).values} == {"changelog"}
+    assert where(lab, disks[1]).is_dir()
+    assert taker.replicas.broken is None
+    taker.close()
+    giver.replicas.close(5)
+    net.close()
+    assert contents(lab, disks[1]) == expected(lab)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from standby.kernel import probes
+from standby.kernel.fetch import FETCHES
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.snapshots import NotNow, Offer
 from standby.kernel.tally import Tally
@@ -262,6 +263,32 @@ def test_a_giver_that_dies_half_way_is_followed_by_the_next_one(
     assert failures(new) == {"standby": 1}
 
 
+def test_bytes_that_do_not_fit_their_digest_cost_the_source_and_nothing_else(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    giver_of(net, "b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    assert failures(new) == {"standby": 1}
+    assert giver_of(net, "b").snapshots.lent == 0, "it was given back"
+
+
+def test_what_was_fetched_in_vain_takes_no_room(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    active_and_standby(lab, start)
+    for container in ("a", "b"):
+        giver_of(net, container).change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"changelog": 1}
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
+    assert [each.name for each in left.iterdir()] == ["main.0.lock"]
+
+
 @pytest.mark.parametrize("where", ["file", "slot", "round", "silent"])
 def test_closing_does_not_wait_for_what_is_fetched(
     lab: MemoryLab, net: PeerNet, start: Start, where: str
@@ -393,4 +420,24 @@ def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet
     lab.produce(30)
     again.await_processed()
     assert sources(again) == {"standby": 1}
+    lab.assert_exact()
+
+
+def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active, _ = active_and_standby(lab, start)
+    new = start("c")
+    slots = new.replicas._environment.peers.slots  # type: ignore[union-attr]
+    for _ in range(2):
+        assert slots.take(2, lambda: False)
+    new.want(2, Role.STANDBY, 1)
+    new.eventually(lambda: bool(vars(slots._changed)["_waiters"]))
+    active.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
+    new.want(2, Role.ACTIVE, 2)
+    lab.produce(30)
+    new.await_processed()
+    assert sources(new) == {"standby": 1}
     lab.assert_exact()
