@@ -271,6 +271,31 @@ def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Jo
     changelog.close()
 
 
+def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None:
+    count = 3_000
+    writer = job.writer()
+    job.commit(writer, {KEY + b"%06d" % each: b"v" * 50 for each in range(count)}, 1)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    changes: list[Change] = []
+    position, turns = 0, 0
+    deadline = time.monotonic() + 30
+    while position <= count:
+        assert time.monotonic() < deadline, (position, len(changes))
+        turns += 1
+        if turns % 10 == 0:
+            changelog.pause(0)
+            assert not changelog.read(100, 0.01), "a paused partition brings nothing"
+            changelog.resume(0)
+        chunk = changelog.read(100, 0.05).get(0)
+        if chunk is not None:
+            changes.extend(chunk.changes)
+            assert chunk.position > position
+            position = chunk.position
+    assert [key for key, _ in changes] == [KEY + b"%06d" % each for each in range(count)]
+    changelog.close()
+
+
 def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
     writer = job.writer(1)
     job.commit(writer, {KEY: b"a"}, 1)
