@@ -45,6 +45,13 @@ class Deduplicated:
     late: list[int] = field(default_factory=list)
     """Rows that came behind the watermark, so that it is not known whether they are the first."""
 
+    def only(self, keys: Sequence[bytes | None]) -> list[bytes | None]:
+        """Return ``keys`` with None for the rows that are not kept: to a window they only move time."""
+        chosen: list[bytes | None] = [None] * len(keys)
+        for row in self.kept:
+            chosen[row] = keys[row]
+        return chosen
+
 
 @dataclass(frozen=True)
 class Deduplication:

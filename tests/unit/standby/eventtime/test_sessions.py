@@ -60,6 +60,16 @@ def test_a_row_in_an_open_session_costs_one_write() -> None:
     assert add(state, spec, (None, 21)).results == [(b"a", 0, 10, 11)]
 
 
+def test_a_place_in_the_order_that_was_left_counts_for_nothing() -> None:
+    """The row at 5 has its key looked at earlier; where it was to be looked at before, nothing happens."""
+    rows = [(b"a", 20), (b"a", 5), (b"a", 28), (b"a", 36), (None, 57), (None, 72)]
+    spec, whole, pieces = SessionAggregation(10, COUNT), TaskState("s"), TaskState("s")
+    results = add(whole, spec, *rows, delay=40).results
+    assert results == [(b"a", 5, 5, 1)]
+    assert [each for row in rows for each in add(pieces, spec, row, delay=40).results] == results
+    assert whole.content == pieces.content
+
+
 def test_nothing_is_forgotten_when_a_new_version_has_more_grace() -> None:
     state = TaskState("s")
     add(state, SessionAggregation(10, COUNT), (b"a", 0), (b"a", 50))

@@ -1,0 +1,91 @@
+"""The job: page views in, one record per visit out, when the visit is over.
+
+A visit is a session: views of one visitor with at most half an hour between two. Trackers send a view again
+when they are not sure of it, so views are told apart by their id first. README.md has the records and the rules;
+docs/event-time.md the helpers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from standby.eventtime import (
+    Aggregate,
+    Deduplication,
+    SessionAggregation,
+    Watermark,
+    emit_rows,
+    event_times,
+)
+from standby.state import json_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from standby.api import Output, State
+
+MINUTE_MS = 60_000
+
+LATE_TOPIC = "late-views"
+
+#: Views come up to a minute out of order.
+WATERMARK = Watermark(delay_ms=MINUTE_MS)
+
+#: A tracker sends a view again within ten minutes, or not at all.
+ONCE = Deduplication.within_watermark(10 * MINUTE_MS)
+
+
+def _see(visit: dict[str, Any], page: str) -> dict[str, Any]:
+    visit["views"] += 1
+    visit["pages"][page] = visit["pages"].get(page, 0) + 1
+    return visit
+
+
+def _join(visit: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    visit["views"] += other["views"]
+    for page, views in other["pages"].items():
+        visit["pages"][page] = visit["pages"].get(page, 0) + views
+    return visit
+
+
+VISITS = SessionAggregation(
+    gap_ms=30 * MINUTE_MS,
+    aggregate=Aggregate(
+        init=lambda: {"views": 0, "pages": {}},
+        add=_see,
+        merge=_join,
+        serde=json_of(dict[str, Any]),
+        result=lambda visit: json.dumps(visit, sort_keys=True).encode(),
+    ),
+)
+
+
+def parse(df: DataFrame) -> DataFrame:
+    """Return one row per view with ``id``, ``page`` and ``at``; records that are no view are dropped."""
+    from pyspark.sql import functions as f
+
+    view = f.from_json(f.col("value").cast("string"), "id STRING, page STRING, at TIMESTAMP")
+    return (
+        df.withColumn("view", view)
+        .where("view.id IS NOT NULL AND view.page IS NOT NULL AND view.at IS NOT NULL")
+        .select("_task", "_offset", "key", "value", "view.*")
+    )
+
+
+def visits(rows: pa.Table, state: State, out: Output) -> None:
+    """Emit the visits that are over, and the views that came too late to be counted."""
+    times = event_times(rows["at"])
+    marks = WATERMARK.advance(state["visits"], times)
+    ids = [each.encode() for each in rows["id"].to_pylist()]
+    views = ONCE.apply(state["seen"], ids, times, marks)
+
+    # A view that is not counted moves time all the same: its row stays, without a visitor.
+    visitors = views.only(rows["key"].to_pylist())
+    found = VISITS.add(state["visits"], visitors, times, marks, rows["page"].to_pylist())
+
+    for each in found.results:
+        head = b'{"from_ms":%d,"to_ms":%d,"visit":' % (each.start_ms, each.end_ms)
+        out.emit(each.key, head + each.value + b"}")
+    emit_rows(rows, views.late, out, LATE_TOPIC)
