@@ -29,7 +29,7 @@ from standby.state import JSON
 from standby.state.serdes import INT
 from tests.fakes.task_state import TaskState
 
-PROPERTY = settings(max_examples=400, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
 
 
 def _append(total: list[int], value: int) -> list[int]:
