@@ -108,8 +108,10 @@ def extra_containers(turn: Turn, job: Job) -> int:
     Where two share a host that the copies need for themselves, another comes before one is given up; and a job
     without standbys has to be filled elsewhere before its container is started anew.
     """
-    is_crowded = bool(crowding(turn, job)) and bool(spare_hosts(turn, job))
-    return int(is_crowded or (job.model.copies == 1 and bool(outdated(turn, job))))
+    if crowding(turn, job) and spare_hosts(turn, job):
+        # One more than there are: none of them can be given up before it is there.
+        return 1 + max(0, len(_serving(turn, job)) - job.model.containers)
+    return int(job.model.copies == 1 and bool(outdated(turn, job)))
 
 
 def spare_hosts(turn: Turn, job: Job) -> list[str]:

@@ -14,6 +14,7 @@ from appmaster.planning.actions import Kind
 from appmaster.planning.model import JobSpec, propose
 from appmaster.planning.plan import plan
 from appmaster.planning.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
+from locality.hosts import HostInfo
 from standby.model import InputFailures, Phase, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -666,6 +667,16 @@ def test_mixed_job_is_upgraded_one_container_at_a_time() -> None:
     settles(cluster, 90_000)
     assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
     assert not {"container_lost", "failover_started"} & set(cluster.kinds())
+
+
+def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
+    cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
+    cluster.hosts = ("h1", "h2", "h3")
+    cluster.up.add("h3")
+    cluster.tell(happened.HostsKnown(tuple(HostInfo(each) for each in cluster.hosts)))
+    cluster.load(containers=3, standbys=2)
+    settles(cluster, 60_000)
+    assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
 
 
 def test_mixed_host_is_drained() -> None:
