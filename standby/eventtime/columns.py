@@ -27,8 +27,7 @@ def event_times(column: pa.ChunkedArray) -> list[int]:
         column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
     elif not pa.types.is_integer(column.type):
         raise ValueError(f"event times are timestamps or whole numbers, not {column.type}")
-    # By way of numpy: ten times faster than to_pylist.
-    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def emit_rows(rows: pa.Table, numbers: Iterable[int], out: Output, topic: str) -> int:
