@@ -13,7 +13,8 @@ It must be pure: it also runs on a standby, to keep it warm, and there its resul
 it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
 at all. It may be called again with the same rows after a failure, then from the same state.
 
-`standby.state` has typed keys and values, counters and expiry on top of a `Store` (docs/state.md).
+`standby.state` has typed keys and values, counters and expiry on top of a `Store` (docs/state.md),
+`standby.eventtime` windows, sessions and de-duplication by the data's own time (docs/event-time.md).
 """
 
 from __future__ import annotations
