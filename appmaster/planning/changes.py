@@ -237,7 +237,7 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
         if job.model.is_mixed or known.binding:
             view = unsettle_job(view, job.name)
     view = replace(view, containers=without(view.containers, container))
-    if place is not None and serves and known.presence is not Presence.LEAVING:
+    if place is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
         # A loss after good service is asked for again at once; repeated ones wait longer each time.
         view = failed_attempt(view, place, at_ms, known.reason or "lost", waits=False)
     return with_news(view, News("container_gone", container=container, host=known.host, reason=known.reason))

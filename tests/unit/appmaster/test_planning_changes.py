@@ -630,6 +630,22 @@ def load(cluster: FakeCluster) -> dict[str, tuple[int, int]]:
     return found
 
 
+def test_end_of_an_orphan_spends_no_budget() -> None:
+    cluster = deployed()
+    process = cluster.active_process(0)
+    # Its host was given up by YARN before this leader came; the process has not noticed.
+    del cluster.processes[process.skein_id]
+    cluster.elect(2)
+    statuses = tuple(process.replicas.values())
+    cluster.tell(
+        happened.ContainerRegistered(
+            process.container, process.skein_id, 99, process.host, 1, 0, statuses, (), cluster.now_ms
+        )
+    )
+    cluster.tell(happened.ContainerCompleted(process.skein_id, "exit 137", cluster.now_ms))
+    assert cluster.view.attempts == {}
+
+
 def test_mixed_containers_share_actives_and_standbys_evenly() -> None:
     cluster = mixed()
     assert sorted(load(cluster).values()) == [(3, 6), (3, 6), (3, 6)]
