@@ -1,0 +1,184 @@
+"""The state kernel as a container runs it, without YARN and ZooKeeper: the job's topics and records are given.
+
+Everything else is what ships: `standby.kernel.replicas.LocalReplicas` with its real adapters, and for those who
+fetch state the peers' port with mutual TLS.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from skein import Security
+
+from standby.adapters.confluent_kafka import connect
+from standby.adapters.grpc import CERTIFICATE_FILE, KEY_FILE
+from standby.adapters.peer_client import open_sources
+from standby.adapters.peer_server import PeerServer
+from standby.adapters.rocksdict import open_database
+from standby.feed.functions import step_of
+from standby.feed.plain import PlainFeed
+from standby.kernel.fetch import Peers
+from standby.kernel.ports import OpenDatabase
+from standby.kernel.replicas import LocalReplicas
+from standby.kernel.snapshots import ROUTE, Snapshots
+from standby.kernel.tally import Tally
+from standby.model import ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+from standby.naming import state_path
+from standby.peers import PeerAddress
+from standby.ports import MakeFeed
+from standby.wire import JobDefinition
+
+CLUSTER: Final = "benchmark"
+_STAGE: Final = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job with its topics."""
+
+    name: str
+    tasks: int
+    changelog: str
+    bootstrap: str
+    state: Path
+    settings: Mapping[str, str]
+    """Its configuration beyond what the others say."""
+
+    @property
+    def definition(self) -> JobDefinition:
+        """Return what a container is told of it."""
+        flat = {
+            "job.name": self.name,
+            "cluster.name": CLUSTER,
+            "task.inputs": f"{self.name}-in",
+            "task.outputs": f"{self.name}-out",
+            "task.stores": "s",
+            "task.step": "benchmarks.steps:count",
+            "task.feed": "plain",
+            "job.state.dir": str(self.state),
+            "kafka.bootstrap.servers": self.bootstrap,
+            "zookeeper.connect": "unused:1",
+            **self.settings,
+        }
+        return JobDefinition(self.name, "run-1", flat, self.changelog, f"{self.name}-group", self.tasks)
+
+    @property
+    def task_ids(self) -> tuple[TaskId, ...]:
+        """Return its tasks."""
+        return tuple(TaskId(self.name, _STAGE, each) for each in range(self.tasks))
+
+    def state_of(self, host: str, task: TaskId) -> Path:
+        """Return where a task's state lies on a host."""
+        return self.state / state_path(CLUSTER, host, task, self.definition.run)
+
+
+class FixedRecords:
+    """Task records that never change; a `standby.ports.RecordReader`."""
+
+    def __init__(self, active: int | None, epoch: int, placed: Mapping[int, str]) -> None:
+        """``placed``: copy → its container."""
+        self._active, self._epoch, self._placed = active, epoch, placed
+
+    def read(self, task: TaskId) -> TaskRecord:
+        """Return the task's record."""
+        return TaskRecord(task, self._active, self._epoch, placed=self._placed, in_sync=tuple(self._placed))
+
+
+class FixedPeers:
+    """Knows one address; a `standby.ports.PeerDirectory`."""
+
+    def __init__(self, container: str, port: int) -> None:
+        self._address = PeerAddress(container, "127.0.0.1", port)
+
+    def find(self, container: str) -> PeerAddress | None:
+        """Return where a container answers, None when it is not known."""
+        return self._address if container == self._address.container else None
+
+
+def write_credentials(directory: Path) -> None:
+    """Put a pair of credentials into ``directory``, as Skein makes them for every application."""
+    directory.mkdir(parents=True, exist_ok=True)
+    security = Security.new_credentials()
+    (directory / CERTIFICATE_FILE).write_bytes(security.cert_bytes)
+    (directory / KEY_FILE).write_bytes(security.key_bytes)
+
+
+class Container:
+    """A kernel in this process."""
+
+    def __init__(
+        self,
+        job: Job,
+        host: str,
+        records: FixedRecords,
+        *,
+        make_feed: MakeFeed = PlainFeed,
+        peers: Peers | None = None,
+        databases: OpenDatabase = open_database,
+    ) -> None:
+        self._job = job
+        self._changed = threading.Event()
+        self._tally = Tally()
+        self.replicas: Final = LocalReplicas(
+            CLUSTER,
+            host,
+            records,
+            make_feed,
+            self._changed.set,
+            connect=connect,
+            open_database=databases,
+            find_step=step_of,
+            tally=self._tally,
+            peers=peers,
+        )
+        self._server: PeerServer | None = None
+        self._snapshots: Snapshots | None = None
+
+    def give(self, credentials: Path) -> int:
+        """Lend copies of its states to peers; return the port."""
+        self._snapshots = Snapshots(self.replicas.offer, self._tally)
+        self._server = PeerServer("127.0.0.1", credentials)
+        self._server.start({ROUTE: self._snapshots.answer})
+        return self._server.port
+
+    def want(self, copy: int, role: Role, epoch: int = 1) -> None:
+        """Have it hold this copy of every task, and nothing else."""
+        wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self._job.task_ids)
+        self.replicas.obey(wanted, {self._job.name: self._job.definition})
+
+    def wait(self, is_so: Callable[[ReplicaStatus], bool], seconds: float) -> None:
+        """Return when every replica is so; raises `TimeoutError`, `RuntimeError` for a container that broke."""
+        give_up = time.monotonic() + seconds
+        while True:
+            found = self.replicas.statuses().values()
+            if len(found) == self._job.tasks and all(map(is_so, found)):
+                return
+            if self.replicas.broken is not None:
+                raise RuntimeError(self.replicas.broken)
+            left = give_up - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"not within {seconds:.0f} s: {_told(found)}")
+            self._changed.wait(min(left, 0.5))
+            self._changed.clear()
+
+    def close(self) -> None:
+        """End it, keeping its states."""
+        if self._server is not None and self._snapshots is not None:
+            self._server.close()
+            self._snapshots.close()
+        if not self.replicas.close(60):
+            raise RuntimeError("the container does not close")
+
+
+def fetching_from(credentials: Path, container: str, port: int) -> Peers:
+    """Return the means of the container ``taker`` to fetch state from the one called ``container``."""
+    return Peers("taker", FixedPeers(container, port), open_sources(credentials))
+
+
+def _told(statuses: Iterable[ReplicaStatus]) -> str:
+    return ", ".join(f"{each.replica} {each.phase.value} {each.detail}".strip() for each in statuses)

@@ -1,0 +1,62 @@
+"""What a process and its children have used: for contestants in Python, which measure themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.rounds import MARK
+
+#: A process that uses less than this share of a core over a look has settled.
+_IDLE_SHARE: Final = 0.15
+_LOOK_SECONDS: Final = 0.5
+_MOST_SECONDS: Final = 120.0
+
+
+def cpu_seconds(*others: int) -> float:
+    """Return user and system seconds of this process, its children, dead or alive, and the processes ``others``."""
+    own = psutil.Process()
+    total = 0.0
+    for each in (own, *own.children(recursive=True), *(psutil.Process(pid) for pid in others)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def peak_bytes(pids: Collection[int] = ()) -> int:
+    """Return the highest resident memory of this process, or of ``pids``, each by itself, added up."""
+    total = 0
+    for pid in pids or (psutil.Process().pid,):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def settled_cpu_seconds(*others: int) -> float:
+    """Return `cpu_seconds` once what goes on in the background (compaction) has ended, or after two minutes.
+
+    What was written without order has to be put in order some time: the seconds that it takes belong to it.
+    """
+    before, give_up = cpu_seconds(*others), time.monotonic() + _MOST_SECONDS
+    quiet = 0
+    while quiet < 2 and time.monotonic() < give_up:
+        time.sleep(_LOOK_SECONDS)
+        now = cpu_seconds(*others)
+        quiet = quiet + 1 if now - before < _IDLE_SHARE * _LOOK_SECONDS else 0
+        before = now
+    return before
+
+
+def answer(content: dict[str, Any]) -> None:
+    """Write the contestant's one line."""
+    sys.stdout.write(json.dumps({MARK: 1, **content}) + "\n")
+    sys.stdout.flush()

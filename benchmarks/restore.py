@@ -1,0 +1,239 @@
+"""How long a lost state takes to come back: ``python -m benchmarks.restore``.
+
+The same changelog (10 million records of 16 + 100 bytes, 5 million keys; written in transactions, read
+committed) is restored from nothing, in turn, by a container of standfast that replays it, by one that fetches the
+state from a peer, by Kafka Streams, and, with 2 million records, by Quix Streams; each a process of its own on
+the same broker, at least five rounds, the order rotated. Every restored state is counted and summed, and must be
+the one that the records come to. Writes JSON and a picture: wall and CPU seconds (of all processes of the
+contestant, and once more when the background has put in order what was written) and peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import chart
+from benchmarks.broker import arena
+from benchmarks.contest import ROOT, Contestant, Results, compete, say
+from benchmarks.dataset import Dataset, fill, make_topic
+from benchmarks.kafkastreams.build import java_command
+from benchmarks.kernel import write_credentials
+from benchmarks.quix import venv
+from demo.interrupt import Interrupted
+from demo.versions import versions
+from standby.errors import StandfastError, Unavailable
+
+OURS: Final = "standfast, changelog"
+PEER: Final = "standfast, peer copy"
+STREAMS: Final = "Kafka Streams"
+STREAMS_THREADS: Final = "Kafka Streams, a thread a partition"
+STREAMS_TUNED: Final = "Kafka Streams, larger fetches"
+QUIX: Final = "Quix Streams"
+ALL: Final = (OURS, PEER, STREAMS, STREAMS_THREADS, STREAMS_TUNED, QUIX)
+
+#: Beyond these seconds a contestant is given up: generous, for a machine that is busy.
+_SECONDS: Final = 60.0
+_SECONDS_A_MILLION: Final = 120.0
+
+_MEASURES: Final = (
+    ("wall_seconds", "wall, s", 1.0),
+    ("cpu_seconds", "CPU, s", 1.0),
+    ("settled_cpu_seconds", "CPU with what follows, s", 1.0),
+    ("peak_bytes", "peak memory, MB", 1e-6),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0 when everybody finished with the right state, else 1."""
+    arguments = _arguments(argv)
+    load_before = os.getloadavg()[0]
+    found: dict[str, Results] = {}
+    skipped: list[str] = []
+    try:
+        with arena(arguments.scratch) as (bootstrap, scratch):
+            for partitions in arguments.partitions:
+                found |= _Contest(arguments, bootstrap, scratch, partitions).run(skipped)
+    except Interrupted as interrupted:
+        return interrupted.exit_status
+    except StandfastError as error:
+        say(f"benchmark: {error}")
+        return error.exit_status
+    result = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "records": arguments.records,
+        "quix_records": arguments.quix_records,
+        "rounds": arguments.rounds,
+        "load_before": round(load_before, 2),
+        "versions": versions(),
+        "skipped": skipped,
+        "results": {name: each.as_json() for name, each in found.items()},
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    medians = {name: each["medians"] for name, each in result["results"].items()}
+    chart.bars(arguments.output.with_suffix(".png"), "Restore", _MEASURES, medians)
+    _print(medians)
+    print(arguments.output)
+    return 1 if any(each.failures for each in found.values()) else 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.restore", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--quix-records", type=int, default=2_000_000)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=ALL, default=ALL, help="some contestants (default: all)")
+    parser.add_argument(
+        "--scratch", type=Path, help="where the states are put (default: the temporary directory)"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "restore.json")
+    return parser.parse_args(argv)
+
+
+class _Contest:
+    """All contestants over one number of partitions."""
+
+    def __init__(self, arguments: argparse.Namespace, bootstrap: str, scratch: Path, partitions: int) -> None:
+        self._arguments = arguments
+        self._bootstrap = bootstrap
+        self._scratch = scratch / f"p{partitions}"
+        self._partitions = partitions
+
+    def run(self, skipped: list[str]) -> dict[str, Results]:
+        """Return the results by what was restored; what cannot take part is added to ``skipped``."""
+        records, few = self._arguments.records, self._arguments.quix_records
+        # With one partition one thread is all that it can use.
+        alone = {QUIX, STREAMS_THREADS} if self._partitions == 1 else {QUIX}
+        names = [each for each in self._arguments.only if each not in alone]
+        found: dict[str, Results] = {}
+        if names:
+            found[f"{records:,} records, {self._partitions} partitions"] = self._compete(records, names)
+        if QUIX in self._arguments.only:
+            # The others once more with as many records, for the ratio; one that is skipped needs no opponents.
+            opponents = [each for each in names if each in (OURS, STREAMS)]
+            title = f"{few:,} records, {self._partitions} partitions"
+            try:
+                found[title] = self._compete(few, [*opponents, QUIX], venv.python())
+            except Unavailable as error:
+                skipped.append(f"{QUIX}: {error}")
+                say(f"skipped: {skipped[-1]}")
+        return found
+
+    def _compete(self, records: int, names: Sequence[str], quix: Path | None = None) -> Results:
+        data = Dataset(records, records // 2, self._partitions)
+        topic = f"restore-{'few' if quix else 'all'}-{self._partitions}"
+        label = f"{records:,} records, {self._partitions} partitions"
+        say(f"writing {label}")
+        if set(names) - {QUIX}:
+            fill(self._bootstrap, topic, data)
+            # Standfast looks at its input, too; there is nothing in it.
+            make_topic(self._bootstrap, f"{topic}-in", data.partitions)
+        keys, checksum = data.expected()
+        expected = {"keys": keys, "checksum": f"{checksum:016x}"}
+        contestants = [self._contestant(each, topic, data, quix) for each in names]
+        return compete(
+            contestants,
+            self._arguments.rounds,
+            _SECONDS + _SECONDS_A_MILLION * records / 1e6,
+            self._arguments.output.parent / "logs",
+            label,
+            partial(_wrong, expected),
+        )
+
+    def _contestant(self, name: str, topic: str, data: Dataset, quix: Path | None) -> Contestant:
+        state = self._scratch / topic / name.replace(" ", "-").replace(",", "")
+        clean: Callable[[], None] = partial(shutil.rmtree, state, ignore_errors=True)
+        if name in (OURS, PEER):
+            return self._ours(name, topic, state, clean)
+        if name == QUIX:
+            assert quix is not None
+            common = [
+                *("--bootstrap", self._bootstrap, "--topic", f"{topic}-quix", "--group", f"quix-{topic}"),
+                *(
+                    "--partitions",
+                    str(data.partitions),
+                    "--records",
+                    str(data.records),
+                    "--state",
+                    str(state),
+                ),
+            ]
+            program = [str(quix), "-m", "benchmarks.quix.restore"]
+            _prepare([*program, "prepare", *common])
+            return Contestant(name, [*program, "restore", *common], clean)
+        more = {
+            STREAMS: (),
+            STREAMS_THREADS: (f"num.stream.threads={data.partitions}",),
+            STREAMS_TUNED: (
+                "restore.consumer.max.poll.records=10000",
+                "restore.consumer.max.partition.fetch.bytes=8388608",
+                "restore.consumer.receive.buffer.bytes=1048576",
+            ),
+        }[name]
+        program = java_command("RestoreStreams", heap_mb=1024)
+        application = f"{topic}-{ALL.index(name)}"
+        arguments = [self._bootstrap, application, topic, str(data.partitions), str(state), *more]
+        return Contestant(name, [*program, *arguments], clean)
+
+    def _ours(self, name: str, topic: str, state: Path, clean: Callable[[], None]) -> Contestant:
+        common = [
+            *(sys.executable, "-m", "benchmarks.restore_ours"),
+            *(["changelog" if name == OURS else "peer", "--bootstrap", self._bootstrap, "--topic", topic]),
+            *("--partitions", str(self._partitions), "--state", str(state)),
+        ]
+        if name == OURS:
+            return Contestant(name, common, clean)
+        credentials = self._scratch / "credentials"
+        write_credentials(credentials)
+        giver = self._scratch / topic / "giver"
+        return Contestant(
+            name, [*common, "--giver-state", str(giver), "--credentials", str(credentials)], clean
+        )
+
+
+def _prepare(command: Sequence[str]) -> None:
+    """Have Quix Streams' own program write its changelog; raises `Unavailable`."""
+    try:
+        subprocess.run(command, cwd=ROOT, check=True, timeout=3_600)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"its changelog cannot be written: {error}") from error
+
+
+def _wrong(expected: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+    wrong = [
+        f"{key} {answer.get(key)} instead of {value}"
+        for key, value in expected.items()
+        if answer.get(key) != value
+    ]
+    return f"the restored state is not right: {', '.join(wrong)}" if wrong else None
+
+
+def _print(medians: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    for title, contestants in medians.items():
+        print(f"{title}, medians" + "".join(f"{label:>28}" for _, label, _ in _MEASURES))
+        for name, found in contestants.items():
+            cells = [_cell(found.get(key), factor) for key, _, factor in _MEASURES]
+            print(f"  {name:36}" + "".join(f"{each:>28}" for each in cells))
+
+
+def _cell(found: Mapping[str, float] | None, factor: float) -> str:
+    if found is None:
+        return "–"
+    return f"{found['median'] * factor:.2f} ({found['min'] * factor:.2f}–{found['max'] * factor:.2f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A contestant of `benchmarks.restore`: one container of standfast gets its standbys' state.
+
+``changelog``: by replaying it. ``peer``: by fetching it from another container, a standby in sync, which is a
+process of its own (``give``) and whose CPU time counts, too; it holds left-over state of an earlier round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from benchmarks import meter
+from benchmarks.contest import ROOT
+from benchmarks.dataset import STORE, checksum
+from benchmarks.kernel import Container, FixedRecords, Job, fetching_from
+from standby.adapters.rocksdict import open_database
+from standby.kernel.ports import Profile
+from standby.model import Phase, Role
+from standby.replica.keys import prefix
+from standby.replica.origin import DATABASE
+
+_PATIENCE_SECONDS = 3_600.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way", choices=("changelog", "peer", "give"))
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--giver-state", type=Path)
+    parser.add_argument("--credentials", type=Path)
+    arguments = parser.parse_args(argv)
+    arguments.start_seconds = time.time() - psutil.Process().create_time()
+    if arguments.way == "give":
+        give(arguments)
+    elif arguments.way == "changelog":
+        meter.answer(restore(arguments, None, 0))
+    else:
+        with subprocess.Popen(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "benchmarks.restore_ours",
+                    "give",
+                    "--bootstrap",
+                    arguments.bootstrap,
+                ),
+                *("--topic", arguments.topic, "--partitions", str(arguments.partitions)),
+                *("--state", str(arguments.giver_state), "--credentials", str(arguments.credentials)),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as giver:
+            assert giver.stdout is not None
+            port = int(giver.stdout.readline())
+            meter.answer(restore(arguments, giver.pid, port))
+            assert giver.stdin is not None
+            giver.stdin.close()
+    return 0
+
+
+def give(arguments: argparse.Namespace) -> None:
+    """Hold every task as a standby and lend copies, until standard input ends."""
+    container = Container(_job(arguments, "-1"), "giver", FixedRecords(None, 1, {0: "giver"}))
+    container.want(0, Role.STANDBY)
+    container.wait(lambda each: each.phase is Phase.TAILING, _PATIENCE_SECONDS)
+    sys.stdout.write(f"{container.give(arguments.credentials)}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    container.close()
+
+
+def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict[str, object]:
+    """Return what it took until every standby was in sync, and what its state is then."""
+    job = _job(arguments, "-1" if giver is None else "0")
+    givers = () if giver is None else (giver,)
+    cpu_before_of_giver = psutil.Process(giver).cpu_times() if giver is not None else None
+    spent = sum(cpu_before_of_giver[:2]) if cpu_before_of_giver is not None else 0.0
+    peers = fetching_from(arguments.credentials, "giver", port) if giver is not None else None
+    placed = {1: "taker"} if giver is None else {0: "giver", 1: "taker"}
+    begun = time.monotonic()
+    container = Container(job, "taker", FixedRecords(None, 1, placed), peers=peers)
+    container.want(1, Role.STANDBY)
+    container.wait(lambda each: each.phase is Phase.TAILING, _PATIENCE_SECONDS)
+    wall, cpu = time.monotonic() - begun, meter.cpu_seconds(*_not_children(givers)) - spent
+    found: dict[str, object] = {
+        "wall_seconds": wall,
+        "from_start_seconds": wall + arguments.start_seconds,
+        "cpu_seconds": cpu,
+        "peak_bytes": meter.peak_bytes(),
+        "settled_cpu_seconds": meter.settled_cpu_seconds() - spent,
+    }
+    if giver is not None:
+        found["giver_peak_bytes"] = meter.peak_bytes((giver,))
+    container.close()
+    return {**found, **state_of(job)}
+
+
+def state_of(job: Job) -> dict[str, object]:
+    """Return number of keys and checksum of what lies on the disk."""
+    keys = total = 0
+    for task in job.task_ids:
+        database = open_database(job.state_of("taker", task) / DATABASE, Profile.SERVING)
+        try:
+            for key, value in database.items(prefix(STORE)):
+                total += checksum(key, value)
+                keys += 1
+        finally:
+            database.close()
+    return {"keys": keys, "checksum": f"{total % (1 << 64):016x}"}
+
+
+def _job(arguments: argparse.Namespace, least: str) -> Job:
+    return Job(
+        arguments.topic,
+        arguments.partitions,
+        arguments.topic,
+        arguments.bootstrap,
+        arguments.state,
+        {"job.restore.peer.min.records": least},
+    )
+
+
+def _not_children(pids: Sequence[int]) -> tuple[int, ...]:
+    """Return those of ``pids`` that `meter.cpu_seconds` does not count anyway: none, a giver is our child."""
+    children = {each.pid for each in psutil.Process().children(recursive=True)}
+    return tuple(each for each in pids if each not in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
