@@ -1,4 +1,4 @@
-"""What a process and its children have used: for contestants in Python, which measure themselves."""
+"""What processes and their children have used, taken from the kernel's own accounts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,25 @@ _LOOK_SECONDS: Final = 0.5
 _MOST_SECONDS: Final = 120.0
 
 
-def cpu_seconds(*others: int) -> float:
-    """Return user and system seconds of this process, its children, dead or alive, and the processes ``others``."""
-    own = psutil.Process()
+def cpu_seconds(pids: Collection[int] = ()) -> float:
+    """Return user and system seconds of ``pids`` (default: this process) with their children, dead or alive.
+
+    A process that has ended and was not waited for by its parent is not in it.
+    """
     total = 0.0
-    for each in (own, *own.children(recursive=True), *(psutil.Process(pid) for pid in others)):
+    for each in _with_children(pids):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = each.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def resident_bytes(pids: Collection[int]) -> int:
+    """Return the memory that ``pids`` and their children hold now; pages that they share count for each of them."""
+    total = 0
+    for each in _with_children(pids):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += each.memory_info().rss
     return total
 
 
@@ -41,16 +52,16 @@ def peak_bytes(pids: Collection[int] = ()) -> int:
     return total
 
 
-def settled_cpu_seconds(*others: int) -> float:
+def settled_cpu_seconds() -> float:
     """Return `cpu_seconds` once what goes on in the background (compaction) has ended, or after two minutes.
 
     What was written without order has to be put in order some time: the seconds that it takes belong to it.
     """
-    before, give_up = cpu_seconds(*others), time.monotonic() + _MOST_SECONDS
+    before, give_up = cpu_seconds(), time.monotonic() + _MOST_SECONDS
     quiet = 0
     while quiet < 2 and time.monotonic() < give_up:
         time.sleep(_LOOK_SECONDS)
-        now = cpu_seconds(*others)
+        now = cpu_seconds()
         quiet = quiet + 1 if now - before < _IDLE_SHARE * _LOOK_SECONDS else 0
         before = now
     return before
@@ -60,3 +71,13 @@ def answer(content: dict[str, Any]) -> None:
     """Write the contestant's one line."""
     sys.stdout.write(json.dumps({MARK: 1, **content}) + "\n")
     sys.stdout.flush()
+
+
+def _with_children(pids: Collection[int]) -> list[psutil.Process]:
+    found: dict[int, psutil.Process] = {}
+    for pid in pids or (psutil.Process().pid,):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            for each in (process, *process.children(recursive=True)):
+                found[each.pid] = each
+    return list(found.values())

@@ -1,0 +1,101 @@
+"""One container of standfast, active or standby for every task of a job, until its standard input ends.
+
+Says ``ready`` on standard output when it is active, or in sync.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.contest import ROOT
+from benchmarks.kernel import Container, FixedRecords, Job
+from benchmarks.traced import Trace
+from embedded.jars import classpath
+from standby.adapters.processes import end_children
+from standby.adapters.rocksdict import open_database
+from standby.config import JobConfig
+from standby.feed.make import make_feed
+from standby.feed.plain import PlainFeed
+from standby.model import Phase, Role
+from standby.ports import Feed
+from standby.wire import JobDefinition
+
+_PATIENCE_SECONDS = 180.0
+
+
+def command(
+    job: Job, copy: int, copies: int, *, feed: str = "plain", step: str = "count", trace: Path | None = None
+) -> list[str]:
+    """Return how to run the container of one copy; copy 0 is the active one."""
+    return [
+        *(sys.executable, "-m", "benchmarks.replica", "--job", job.name, "--tasks", str(job.tasks)),
+        *("--bootstrap", job.bootstrap, "--state", str(job.state), "--copy", str(copy)),
+        *("--copies", str(copies), "--feed", feed, "--step", step),
+        *(("--trace", str(trace)) if trace is not None else ()),
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--tasks", type=int, required=True)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--copy", type=int, required=True)
+    parser.add_argument("--copies", type=int, required=True)
+    parser.add_argument("--feed", choices=("plain", "spark"), required=True)
+    parser.add_argument("--step", choices=("count", "profile"), required=True)
+    parser.add_argument("--trace", type=Path)
+    arguments = parser.parse_args(argv)
+    is_active = arguments.copy == 0
+    trace = Trace()
+    settings = {
+        "task.step": f"benchmarks.steps:{arguments.step}",
+        # A standby runs no Spark here: what keeps it warm is measured with the failover, not with its state.
+        "task.feed": arguments.feed if is_active else "plain",
+    }
+    job = Job(
+        arguments.job,
+        arguments.tasks,
+        changelog_of(arguments.job),
+        arguments.bootstrap,
+        arguments.state,
+        settings,
+    )
+    container = Container(
+        job,
+        f"host-{arguments.copy}",
+        FixedRecords(0, 1, {each: f"container-{each}" for each in range(arguments.copies)}),
+        make_feed=_spark_feed if is_active and arguments.feed == "spark" else PlainFeed,
+        databases=trace.open if arguments.trace is not None else open_database,
+    )
+    container.want(arguments.copy, Role.ACTIVE if is_active else Role.STANDBY)
+    wanted = Phase.ACTIVE if is_active else Phase.TAILING
+    container.wait(lambda each: each.phase is wanted, _PATIENCE_SECONDS)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    container.close()
+    if arguments.trace is not None:
+        trace.save(arguments.trace)
+    end_children()
+    return 0
+
+
+def changelog_of(job: str) -> str:
+    """Return the name of the job's changelog topic."""
+    return f"{job}-changelog"
+
+
+def _spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
+    jars = [path.resolve() for path in classpath("spark-kafka")]
+    return make_feed(replace(config, feed="spark"), job, jars, ROOT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

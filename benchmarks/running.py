@@ -1,0 +1,99 @@
+"""Processes that run beside a measurement, until they are told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.contest import ROOT, Failed
+
+
+class Running:
+    """One process with its session; as a context manager it ends with the block, however that ends."""
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """``log`` is appended what it writes to standard error."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        self._is_ready = threading.Event()
+        self._lines: list[str] = []
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                list(command),
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def await_ready(self, seconds: float) -> None:
+        """Return once it has written ``ready``; raises `Failed`."""
+        if not self._is_ready.wait(seconds) or "ready" not in self._lines:
+            raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
+
+    def check(self) -> None:
+        """Raise `Failed` when it has ended."""
+        if not self.is_alive:
+            raise Failed(f"it has ended with status {self._process.returncode}; see {self._log}")
+
+    def join(self, seconds: float) -> str:
+        """Return what it wrote to standard output once it has ended by itself; raises `Failed`."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"it does not end within {seconds:.0f} s; see {self._log}") from error
+        if status != 0:
+            raise Failed(f"it ended with status {status}; see {self._log}")
+        self._reader.join(10)
+        return "\n".join(self._lines)
+
+    def end(self, seconds: float) -> None:
+        """Close its standard input, and wait until it has ended well; raises `Failed`."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self.join(seconds)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                # Libraries write there, too: what nobody asks for is not kept for ever.
+                if len(self._lines) < 1_000:
+                    self._lines.append(line.strip())
+                if line.strip() == "ready":
+                    self._is_ready.set()
+        self._is_ready.set()

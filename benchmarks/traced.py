@@ -1,0 +1,68 @@
+"""A database that notes when it is written: how far a standby is behind is read from two such notes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.lags import Written
+from standby.adapters.rocksdict import open_database
+from standby.kernel.ports import Change, Database, Profile
+from standby.replica.keys import POSITION
+from standby.replica.origin import decode_position
+from standby.replica.scan import Page
+
+
+class Trace:
+    """The notes of all databases of this process, by task; `open` is a `standby.kernel.ports.OpenDatabase`."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, list[tuple[float, int]]] = {}
+
+    def open(self, path: Path, profile: Profile) -> Database:
+        """Return the real database, noted."""
+        return _Traced(open_database(path, profile), self._written.setdefault(path.parent.name, []))
+
+    def save(self, file: Path) -> None:
+        """Write the notes to ``file``."""
+        file.write_text(json.dumps(self._written), encoding="utf-8")
+
+
+def load(file: Path) -> dict[str, list[Written]]:
+    """Return the notes in ``file``: task → its writes, in order."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return {task: [Written(*each) for each in writes] for task, writes in found.items()}
+
+
+class _Traced:
+    def __init__(self, database: Database, notes: list[tuple[float, int]]) -> None:
+        self._database = database
+        self._notes = notes
+
+    def write(self, changes: Iterable[Change]) -> None:
+        batch = list(changes)
+        self._database.write(batch)
+        now = time.monotonic()
+        # The position is the last of a batch (`standby.kernel.store.TaskStore.apply`).
+        if batch and batch[-1][0] == POSITION and batch[-1][1] is not None:
+            self._notes.append((now, decode_position(batch[-1][1]).offset))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._database.get_many(keys)
+
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        return self._database.page(start, stop, limit, reverse=reverse)
+
+    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._database.items(prefix)
+
+    def flush(self) -> None:
+        self._database.flush()
+
+    def checkpoint(self, directory: Path) -> None:
+        self._database.checkpoint(directory)
+
+    def close(self) -> None:
+        self._database.close()
