@@ -211,6 +211,10 @@ class Scenario:
         failover = self._follow("host", host, containers, tasks, begun, now_ms(), host)
         return failover, host
 
+    def can_lose_host(self) -> bool:
+        """Return whether an active is on another host than the master's."""
+        return victim_host(self._status()) is not None
+
     def hand_over(self) -> Failover:
         """Ask for a planned hand-over of everything active in one container, and return what came of it.
 
