@@ -74,11 +74,11 @@ def checksum(key: bytes, value: bytes) -> int:
     return zlib.crc32(value, zlib.crc32(key))
 
 
-def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Make a compacted topic, as changelogs are."""
+def make_topic(bootstrap: str, topic: str, partitions: int, policy: str = "compact") -> None:
+    """Make a topic, with the clean-up policy that changelogs have unless told otherwise."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     # So that the broker's cleaner does not thin it out, or work, between two contestants.
-    lasting = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0", "segment.ms": "86400000"}
+    lasting = {"cleanup.policy": policy, "min.cleanable.dirty.ratio": "1.0", "segment.ms": "86400000"}
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config=lasting)]).values():
         future.result(30)
 

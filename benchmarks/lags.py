@@ -60,13 +60,14 @@ def steady(samples: Sequence[Sample], warm_seconds: float, seconds: float) -> tu
 
     Both are looks that found new output, for output comes in batches: from the middle of one to the middle of
     another one part of it would be counted with the time of another. The first is the first such look
-    ``warm_seconds`` after the first output, the second the last within ``seconds`` of it.
+    ``warm_seconds`` after the first output, the second the last within ``seconds`` of it, or else the next.
     """
     news = [now for before, now in pairwise(samples) if now.ends != before.ends]
     if not news:
         return None
     warm = [each for each in news if each.at >= news[0].at + warm_seconds]
-    if not warm:
+    if len(warm) < 2:
         return None
-    last = [each for each in warm if each.at <= warm[0].at + seconds][-1]
-    return (warm[0], last) if last is not warm[0] else None
+    first, *later = warm
+    inside = [each for each in later if each.at <= first.at + seconds]
+    return first, (inside[-1] if inside else later[0])

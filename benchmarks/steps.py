@@ -1,4 +1,4 @@
-"""The state steps of the benchmarks' own jobs (`task.step`)."""
+"""The state steps of the benchmarks' own jobs (`task.step`); the peers' do the same with what they have."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import struct
 import zlib
 from typing import Any, Final
 
-_NUMBER: Final = struct.Struct(">q")
+NUMBER: Final = struct.Struct(">q")
 
 #: A profile of the heavier update: count, sum, least, most, and 12 buckets of a histogram.
-_PROFILE: Final = struct.Struct(">4q12q")
-_BUCKETS: Final = 12
+PROFILE: Final = struct.Struct(">4q12q")
+BUCKETS: Final = 12
+EMPTY: Final = (0, 0, 1 << 40, -1, *([0] * BUCKETS))
 
 
 def count(rows: Any, state: Any, out: Any) -> None:
     """Count each key's records; one output per record: the count and, as it came, the record's time stamp."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
-    counts = {key: _NUMBER.unpack(value)[0] for key, value in store.get_many(set(keys)).items()}
+    counts = {key: NUMBER.unpack(value)[0] for key, value in store.get_many(set(keys)).items()}
     for key, value in zip(keys, values, strict=True):
         number = counts.get(key, 0) + 1
         counts[key] = number
-        out.emit(key, value[:8] + _NUMBER.pack(number))
-    store.put_many((key, _NUMBER.pack(number)) for key, number in counts.items())
+        out.emit(key, value[:8] + NUMBER.pack(number))
+    store.put_many((key, NUMBER.pack(number)) for key, number in counts.items())
 
 
 def profile(rows: Any, state: Any, out: Any) -> None:
     """Keep a profile of each key's values, 128 bytes, rewritten by every record; one output per record."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
-    known = {key: list(_PROFILE.unpack(value)) for key, value in store.get_many(set(keys)).items()}
+    known = {key: list(PROFILE.unpack(value)) for key, value in store.get_many(set(keys)).items()}
     for key, value in zip(keys, values, strict=True):
         found = known.get(key)
         if found is None:
-            found = known[key] = [0, 0, 1 << 40, -1, *([0] * _BUCKETS)]
+            found = known[key] = list(EMPTY)
         update(found, amount_of(value))
-        out.emit(key, value[:8] + _NUMBER.pack(found[1]))
-    store.put_many((key, _PROFILE.pack(*found)) for key, found in known.items())
+        out.emit(key, value[:8] + NUMBER.pack(found[1]))
+    store.put_many((key, PROFILE.pack(*found)) for key, found in known.items())
 
 
 def amount_of(value: bytes) -> int:
@@ -50,4 +51,4 @@ def update(found: list[int], amount: int) -> None:
     found[1] += amount
     found[2] = min(found[2], amount)
     found[3] = max(found[3], amount)
-    found[4 + amount % _BUCKETS] += 1
+    found[4 + amount % BUCKETS] += 1

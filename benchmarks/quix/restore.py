@@ -101,7 +101,7 @@ def restore(arguments: argparse.Namespace) -> dict[str, Any]:
         found["settled_cpu_seconds"] = meter.settled_cpu_seconds()
         app.stop()
 
-    RecoveryManager.do_recovery = timed  # type: ignore[method-assign]
+    RecoveryManager.do_recovery = timed
     app.run()
     return found
 

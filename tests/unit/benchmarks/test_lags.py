@@ -62,6 +62,11 @@ def test_a_backlog_that_is_used_up_ends_the_window() -> None:
     assert found == (samples[1], samples[4])
 
 
+def test_batches_that_take_longer_than_the_window_are_measured_whole() -> None:
+    samples = looks(0, 1, 1, 1, 1, 2, 2, 2, 2, 3)
+    assert steady(samples, warm_seconds=1, seconds=2) == (samples[5], samples[9])
+
+
 @pytest.mark.parametrize("ends", [(), (0,), (0, 0, 0), (0, 1, 1, 1), (0, 1, 2)])
 def test_too_little_to_judge(ends: tuple[int, ...]) -> None:
     assert steady(looks(*ends), warm_seconds=1, seconds=10) is None

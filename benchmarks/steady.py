@@ -1,0 +1,194 @@
+"""How fast a steady stream goes: ``python -m benchmarks.steady``.
+
+A count by key (``count``) and a heavier update (``profile``: 128 bytes of state, rewritten by each record), one
+output for each record, with 1, 4 and 16 tasks in one container, by standfast with either feed, Kafka Streams, Quix
+Streams and Spark's own state; and for those that have standbys with 0, 1 and 2 of them. At saturation: rows a
+second and CPU time for a million of them. Then at half of that rate: the time from when a record was due until
+its output could be read, p50 and p99. Contestants are processes of their own on one broker, in rotated order,
+watched from outside. Writes JSON and a picture.
+
+All cases in five rounds take many hours: choose with --steps, --partitions, --standbys and --only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import chart
+from benchmarks.broker import arena
+from benchmarks.contest import ROOT, Failed, Results, say
+from benchmarks.referee import Referee
+from benchmarks.rounds import order
+from benchmarks.streams import ALL, QUIX, STREAMS, WITH_STANDBYS, Case, Place, commands
+from demo.interrupt import Interrupted
+from demo.versions import versions
+from standby.errors import StandfastError, Unavailable
+
+_MEASURES: Final = (
+    ("rows_per_second", "thousand rows/s", 1e-3),
+    ("cpu_seconds_per_million", "CPU s a million rows", 1.0),
+    ("latency_p50_ms", "p50 at half, ms", 1.0),
+    ("latency_p99_ms", "p99 at half, ms", 1.0),
+    ("resident_bytes", "memory, MB", 1e-6),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0 when every contestant finished every case, else 1."""
+    arguments = _arguments(argv)
+    load_before = os.getloadavg()[0]
+    results: dict[str, Results] = {}
+    skipped: dict[str, str] = {}
+    try:
+        with arena(arguments.scratch) as (bootstrap, scratch):
+            _find_missing(arguments.only, skipped)
+            _contest(arguments, bootstrap, scratch, skipped, results)
+    except Interrupted as interrupted:
+        return interrupted.exit_status
+    except StandfastError as error:
+        say(f"benchmark: {error}")
+        return error.exit_status
+    result = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": {key: str(value) for key, value in vars(arguments).items() if key != "output"},
+        "load_before": round(load_before, 2),
+        "versions": versions(),
+        "skipped": skipped,
+        "results": {name: each.as_json() for name, each in results.items()},
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    medians = {name: each.as_json()["medians"] for name, each in results.items()}
+    chart.bars(arguments.output.with_suffix(".png"), "A steady stream", _MEASURES, medians)
+    _print(medians)
+    print(arguments.output)
+    return 1 if any(each.failures for each in results.values()) else 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.steady", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--steps", nargs="+", choices=("count", "profile"), default=["count", "profile"])
+    parser.add_argument(
+        "--partitions", type=int, nargs="+", default=[1, 4, 16], help="tasks of the container"
+    )
+    parser.add_argument("--standbys", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", choices=ALL, default=ALL, help="some contestants (default: all)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--backlog", type=int, default=4_000_000, help="records that wait, at saturation")
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--warm-seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=20.0, help="each window (default: %(default)s)")
+    parser.add_argument("--most-rate", type=float, default=100_000.0, help="of the generator, at half load")
+    parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "steady.json")
+    return parser.parse_args(argv)
+
+
+def _find_missing(names: Sequence[str], skipped: dict[str, str]) -> None:
+    """Add the contestants that cannot be had here to ``skipped``, and download the others."""
+    case = Case("count", 1, 0)
+    for name in names:
+        if name in (QUIX, STREAMS):
+            try:
+                commands(name, case, Place("", "", Path()))
+            except Unavailable as error:
+                skipped[name] = str(error)
+                say(f"skipped: {name}: {error}")
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """Yield what is to be measured."""
+    for step in arguments.steps:
+        for partitions in arguments.partitions:
+            for standbys in arguments.standbys:
+                yield Case(step, partitions, standbys)
+
+
+def _contest(
+    arguments: argparse.Namespace,
+    bootstrap: str,
+    scratch: Path,
+    skipped: dict[str, str],
+    results: dict[str, Results],
+) -> None:
+    numbers = count()
+    for case in cases(arguments):
+        names = [
+            each
+            for each in arguments.only
+            if each not in skipped and (case.standbys == 0 or each in WITH_STANDBYS)
+        ]
+        found = results[str(case)] = Results({each: [] for each in names})
+        for turn in range(arguments.rounds):
+            for name in order(names, turn):
+                title = f"{case}, round {turn + 1} of {arguments.rounds}, {name}"
+                try:
+                    answer = _measure(arguments, bootstrap, scratch, numbers, name, case)
+                except Failed as failure:
+                    found.failures.append(f"{title}: {failure}")
+                    say(found.failures[-1])
+                else:
+                    found.answers[name].append(answer)
+                    say(
+                        f"{title}: {answer['rows_per_second']:,.0f} rows/s, "
+                        f"{answer['cpu_seconds_per_million']:.1f} CPU s a million, "
+                        f"p50 {answer['latency_p50_ms']:.0f} ms, p99 {answer['latency_p99_ms']:.0f} ms"
+                    )
+
+
+def _measure(
+    arguments: argparse.Namespace,
+    bootstrap: str,
+    scratch: Path,
+    numbers: Iterator[int],
+    name: str,
+    case: Case,
+) -> dict[str, Any]:
+    def referee() -> Referee:
+        # A new job each time: nothing of an earlier run is found again.
+        job = f"steady-{next(numbers):05}"
+        return Referee(
+            name,
+            case,
+            Place(bootstrap, job, scratch / job),
+            arguments.keys,
+            arguments.output.parent / "logs",
+        )
+
+    try:
+        fast = referee().saturation(arguments.backlog, arguments.warm_seconds, arguments.seconds)
+        rate = min(fast["rows_per_second"] / 2, arguments.most_rate)
+        slow = referee().latency(rate, arguments.warm_seconds, arguments.seconds)
+    finally:
+        for each in scratch.iterdir():
+            shutil.rmtree(each, ignore_errors=True)
+    if slow["lost_records"]:
+        raise Failed(f"{slow['lost_records']:.0f} records were lost, or came too late to be seen")
+    return {**fast, **slow}
+
+
+def _print(medians: dict[str, dict[str, Any]]) -> None:
+    for title, contestants in medians.items():
+        print(f"{title}, medians")
+        for name, found in contestants.items():
+            cells = [
+                f"{label} {found[key]['median'] * factor:.1f}"
+                for key, label, factor in _MEASURES
+                if key in found
+            ]
+            print(f"  {name:24}" + "; ".join(cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The contestants of `benchmarks.steady`: how each is started for a case."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.kafkastreams.build import java_command
+from benchmarks.kernel import Job
+from benchmarks.quix import venv
+from benchmarks.replica import changelog_of, command
+from standby.errors import BadConfiguration
+
+OURS: Final = "standfast, plain feed"
+OURS_SPARK: Final = "standfast, Spark feed"
+STREAMS: Final = "Kafka Streams"
+QUIX: Final = "Quix Streams"
+SPARK: Final = "Spark's own state"
+ALL: Final = (OURS, OURS_SPARK, STREAMS, QUIX, SPARK)
+
+#: Those that have standbys at all.
+WITH_STANDBYS: Final = (OURS, OURS_SPARK, STREAMS)
+
+#: How often those commit that do not commit by the batch: Kafka Streams' own default for exactly once.
+_COMMIT_SECONDS: Final = 0.1
+
+#: Most records of a micro-batch: the default of `task.batch.max.records`.
+_BATCH: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is done."""
+
+    step: str
+    partitions: int
+    standbys: int
+
+    def __str__(self) -> str:
+        return f"{self.step}, {self.partitions} partitions, {self.standbys} standbys"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one run of one contestant does it."""
+
+    bootstrap: str
+    job: str
+    """A name that no other run has: topics, group and state go by it."""
+    state: Path
+
+    @property
+    def input(self) -> str:
+        """Return the input topic."""
+        return f"{self.job}-in"
+
+    @property
+    def output(self) -> str:
+        """Return the output topic."""
+        return f"{self.job}-out"
+
+    @property
+    def changelog(self) -> str:
+        """Return standfast's changelog topic."""
+        return changelog_of(self.job)
+
+
+def commands(name: str, case: Case, place: Place) -> list[list[str]]:
+    """Return what to run, one command a process; raises `Unavailable` for what cannot be had here."""
+    if case.standbys and name not in WITH_STANDBYS:
+        raise BadConfiguration(f"{name} has no standbys")
+    if name in (OURS, OURS_SPARK):
+        feed = "plain" if name == OURS else "spark"
+        job = Job(place.job, case.partitions, place.changelog, place.bootstrap, place.state, {})
+        copies = 1 + case.standbys
+        return [command(job, copy, copies, feed=feed, step=case.step) for copy in range(copies)]
+    if name == STREAMS:
+        return _streams(case, place)
+    common = ["--bootstrap", place.bootstrap, "--input", place.input, "--output", place.output]
+    common += ["--state", str(place.state), "--step", case.step]
+    if name == QUIX:
+        more = ["--group", place.job, "--commit-seconds", str(_COMMIT_SECONDS)]
+        return [[str(venv.python()), "-m", "benchmarks.quix.steady", *common, *more]]
+    more = ["--partitions", str(case.partitions), "--batch", str(_BATCH)]
+    return [[sys.executable, "-m", "benchmarks.spark_steady", *common, *more]]
+
+
+def _streams(case: Case, place: Place) -> list[list[str]]:
+    # One thread would leave a core idle that the others use.
+    threads = min(case.partitions, len(os.sched_getaffinity(0)))
+    settings: Sequence[str] = (
+        f"num.stream.threads={threads}",
+        f"num.standby.replicas={case.standbys}",
+    )
+    program = java_command("SteadyStreams", heap_mb=1024)
+    return [
+        [
+            *program,
+            *(place.bootstrap, place.job, place.input, place.output),
+            *(str(place.state / f"instance-{number}"), case.step, *settings),
+        ]
+        for number in range(1 + case.standbys)
+    ]
