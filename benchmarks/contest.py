@@ -72,6 +72,8 @@ def _kill_session(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 @dataclass(slots=True)

@@ -72,9 +72,7 @@ class Running:
 
     def end(self, seconds: float) -> None:
         """Close its standard input, and wait until it has ended well; raises `Failed`."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        self._close_input()
         self.join(seconds)
 
     def __enter__(self) -> Running:
@@ -86,6 +84,12 @@ class Running:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._close_input()
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -191,9 +191,9 @@ def _await_equal(arguments: argparse.Namespace, bootstrap: str, job: Job) -> Non
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": job.definition.group})
     try:
         places = [TopicPartition(f"{job.name}-in", each) for each in range(job.tasks)]
-        ends = [consumer.get_watermark_offsets(each, 20)[1] for each in places]
+        ends = {each.partition: consumer.get_watermark_offsets(each, 20)[1] for each in places}
         give_up = time.monotonic() + 60 + arguments.seconds
-        while [each.offset for each in consumer.committed(places, 20)] != ends:
+        while {each.partition: each.offset for each in consumer.committed(places, 20)} != ends:
             if time.monotonic() > give_up:
                 raise Failed("the active does not keep up with the rate")
             time.sleep(0.1)
