@@ -10,46 +10,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+import threading
 
-from benchmarks.steps import EMPTY, NUMBER, PROFILE, amount_of, update
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from benchmarks import spark_steps
 from embedded.jars import classpath
-
-
-def count(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    """Count the key's records."""
-    import pandas as pd
-
-    number = NUMBER.unpack(state.get[0])[0] if state.exists else 0
-    results = []
-    for frame in frames:
-        for value in frame["value"]:
-            number += 1
-            results.append(value[:8] + NUMBER.pack(number))
-    state.update((NUMBER.pack(number),))
-    yield pd.DataFrame({"key": [key[0]] * len(results), "value": results})
-
-
-def profile(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    """Keep the profile of the key's values."""
-    import pandas as pd
-
-    found = list(PROFILE.unpack(state.get[0]) if state.exists else EMPTY)
-    results = []
-    for frame in frames:
-        for value in frame["value"]:
-            update(found, amount_of(value))
-            results.append(value[:8] + NUMBER.pack(found[1]))
-    state.update((PROFILE.pack(*found),))
-    yield pd.DataFrame({"key": [key[0]] * len(results), "value": results})
 
 
 def main() -> None:
     """Run it."""
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap", "input", "output", "state"):
         parser.add_argument(f"--{name}", required=True)
@@ -80,7 +51,7 @@ def main() -> None:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    step: Callable[..., Iterator[Any]] = count if arguments.step == "count" else profile
+    step = spark_steps.count if arguments.step == "count" else spark_steps.profile
     source = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
@@ -97,7 +68,7 @@ def main() -> None:
             step, "key binary, value binary", "s binary", "update", GroupStateTimeout.NoTimeout
         )
     )
-    (
+    query = (
         results.writeStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
         .option("topic", arguments.output)
@@ -105,6 +76,11 @@ def main() -> None:
         .outputMode("update")
         .start()
     )
+    threading.Thread(target=_end, daemon=True).start()
+    query.awaitTermination()
+
+
+def _end() -> None:
     sys.stdin.read()
     # Whatever runs is of no use any more; its session is killed with it.
     os._exit(0)

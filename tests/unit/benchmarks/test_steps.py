@@ -5,9 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+from benchmarks import spark_steps
 from benchmarks.eventtime import DictStore
 from benchmarks.steps import EMPTY, NUMBER, PROFILE, count, profile
 
@@ -54,3 +56,35 @@ def test_a_profile_is_count_sum_least_most_and_histogram(cut: int) -> None:
     sums = [sum(amounts[: end + 1]) for end in range(3)]
     assert out.records == [(b"a", STAMP + NUMBER.pack(each)) for each in sums]
     assert len(EMPTY) == PROFILE.size // 8
+
+
+class GroupState:
+    """What ``applyInPandasWithState`` keeps for a key."""
+
+    def __init__(self) -> None:
+        self.value: tuple[bytes] | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.value is not None
+
+    @property
+    def get(self) -> tuple[bytes] | None:
+        return self.value
+
+    def update(self, value: tuple[bytes]) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(count, spark_steps.count), (profile, spark_steps.profile)])
+def test_sparks_steps_do_the_same(ours: Any, theirs: Any) -> None:
+    values = [STAMP + b"%d" % number for number in range(5)]
+    store, out, state = DictStore(), Out(), GroupState()
+    found: list[tuple[bytes, bytes]] = []
+    for batch in (values[:2], values[2:]):
+        ours(rows(*((b"a", value) for value in batch)), {"s": store}, out)
+        frames = (pd.DataFrame({"value": [bytearray(value)]}) for value in batch)
+        for frame in theirs((bytearray(b"a"),), frames, state):
+            found += list(zip(frame["key"], frame["value"], strict=True))
+    assert found == out.records
+    assert state.value == (store.get(b"a"),)

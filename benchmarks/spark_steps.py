@@ -1,0 +1,37 @@
+"""The steps of `benchmarks.steps` for ``applyInPandasWithState``.
+
+A module of its own: Spark's workers import it, and cannot be sent what the main module holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.steps import EMPTY, NUMBER, PROFILE, amount_of, update
+
+
+def count(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Count the key's records; one row for each."""
+    number = NUMBER.unpack(state.get[0])[0] if state.exists else 0
+    results = []
+    for frame in frames:
+        for value in frame["value"]:
+            number += 1
+            results.append(bytes(value[:8]) + NUMBER.pack(number))
+    state.update((NUMBER.pack(number),))
+    yield pd.DataFrame({"key": [bytes(key[0])] * len(results), "value": results})
+
+
+def profile(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Keep the profile of the key's values; one row for each."""
+    found = list(PROFILE.unpack(state.get[0]) if state.exists else EMPTY)
+    results = []
+    for frame in frames:
+        for value in frame["value"]:
+            update(found, amount_of(bytes(value)))
+            results.append(bytes(value[:8]) + NUMBER.pack(found[1]))
+    state.update((PROFILE.pack(*found),))
+    yield pd.DataFrame({"key": [bytes(key[0])] * len(results), "value": results})
