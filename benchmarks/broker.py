@@ -19,6 +19,20 @@ from embedded.servers import RESOURCE_MANAGER, ZOOKEEPER
 def arena(scratch: Path | None) -> Iterator[tuple[str, Path]]:
     """Yield the ``host:port`` of a new broker and an empty directory; both are gone after the block.
 
+    As `whole_arena`, but nothing else runs: nobody asks YARN or ZooKeeper here, and their heartbeats would take
+    part of two cores.
+    """
+    with whole_arena(scratch, nodes=1) as (cluster, directory):
+        cluster.kill_host(cluster.hosts[0])
+        for each in (RESOURCE_MANAGER, ZOOKEEPER):
+            cluster.stop_server(each)
+        yield cluster.kafka_bootstrap, directory
+
+
+@contextmanager
+def whole_arena(scratch: Path | None, *, nodes: int = 3) -> Iterator[tuple[LocalCluster, Path]]:
+    """Yield a new embedded cluster and an empty directory; both are gone after the block.
+
     The directory is made in ``scratch``, by default among the temporary ones. Ctrl-C and SIGTERM raise
     `demo.interrupt.Interrupted` in the block, once. Raises as `LocalCluster.start`.
     """
@@ -29,13 +43,9 @@ def arena(scratch: Path | None) -> Iterator[tuple[str, Path]]:
         tempfile.TemporaryDirectory(prefix="standfast-benchmark-", dir=scratch) as directory,
     ):
         try:
-            cluster = LocalCluster.start(name, nodes=1, is_temporary=True)
-            # Nobody asks YARN or ZooKeeper here, and their heartbeats would take part of two cores.
-            cluster.kill_host(cluster.hosts[0])
-            for each in (RESOURCE_MANAGER, ZOOKEEPER):
-                cluster.stop_server(each)
+            cluster = LocalCluster.start(name, nodes=nodes, is_temporary=True)
             say(f"the broker serves at {cluster.kafka_bootstrap}")
-            yield cluster.kafka_bootstrap, Path(directory)
+            yield cluster, Path(directory)
         finally:
             interrupts.ignore()
             end(name)

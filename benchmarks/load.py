@@ -1,7 +1,8 @@
 """Writes a benchmark's input: ``python -m benchmarks.load``, a process of its own beside the contestants.
 
-Keys have 16 bytes, are drawn evenly, and each stays in its partition. Values have 100 bytes, of which the first
-8 are the time at which the record was due (Unix nanoseconds): a generator that lags makes no latency look better.
+Keys have 16 bytes, are drawn evenly, and each stays in its partition. Of a value the first 8 bytes are the time at
+which the record was due (Unix nanoseconds): a generator that lags makes no latency look better. It ends when all is
+written, and before that when its standard input does.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import argparse
 import random
 import struct
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final
 
 from confluent_kafka import Producer
@@ -20,7 +24,8 @@ from benchmarks import meter
 
 _TICK_SECONDS: Final = 0.01
 _AT_ONCE: Final = 10_000
-_VALUE_BYTES: Final = 100
+_MOST_WAITING: Final = 200_000
+_MOST_WAITING_BYTES: Final = 64 << 20
 _STAMP: Final = struct.Struct(">q")
 _NOISE: Final = random.Random(2).randbytes(1 << 16)
 
@@ -34,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--rate", type=float, default=0, help="records a second")
     parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--first-key", type=int, default=0, help="number of the first key")
+    parser.add_argument(
+        "--in-order", action="store_true", help="one key after the other rather than by chance"
+    )
+    parser.add_argument("--value-bytes", type=int, default=100)
     arguments = parser.parse_args(argv)
     producer = Producer(
         {
@@ -41,18 +51,36 @@ def main(argv: Sequence[str] | None = None) -> int:
             "enable.idempotence": True,
             "linger.ms": 20 if arguments.rate == 0 else 1,
             "batch.size": 1 << 20,
-            "queue.buffering.max.messages": 40 * _AT_ONCE,
+            "queue.buffering.max.messages": 2 * _MOST_WAITING,
         }
     )
+    told = threading.Event()
+    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    writer = _Writer(producer, arguments)
     latest = 0.0
-    for due, count in ticks(arguments.records, arguments.rate):
+    for due, amount in ticks(arguments.records, arguments.rate):
         if arguments.rate:
-            latest = max(latest, -pause_until(due))
-        _write(producer, arguments, count)
+            left = due - time.monotonic()
+            latest = max(latest, -left)
+            told.wait(max(0.0, left))
+        if told.is_set():
+            break
+        writer.write(amount)
     if producer.flush(300):
         raise RuntimeError("the broker did not take every record")
-    meter.answer({"records": arguments.records, "most_late_seconds": latest})
+    meter.answer(
+        {
+            "records": sum(writer.written.values()),
+            "by_partition": {str(each): number for each, number in sorted(writer.written.items())},
+            "most_late_seconds": latest,
+        }
+    )
     return 0
+
+
+def _listen(told: threading.Event) -> None:
+    sys.stdin.read()
+    told.set()
 
 
 def ticks(records: int, rate: float) -> Iterator[tuple[float, int]]:
@@ -66,27 +94,34 @@ def ticks(records: int, rate: float) -> Iterator[tuple[float, int]]:
         done = upto
 
 
-def pause_until(due: float) -> float:
-    """Wait until ``due``; return how many seconds that was, below 0 when it has passed."""
-    left = due - time.monotonic()
-    if left > 0:
-        time.sleep(left)
-    return left
+class _Writer:
+    def __init__(self, producer: Producer, arguments: argparse.Namespace) -> None:
+        self._producer = producer
+        self._topic: str = arguments.topic
+        self._partitions: int = arguments.partitions
+        self._first, self._keys = arguments.first_key, arguments.keys
+        self._order = count() if arguments.in_order else None
+        self._bytes: int = arguments.value_bytes
+        self._most = min(_MOST_WAITING, _MOST_WAITING_BYTES // self._bytes)
+        self.written: Counter[int] = Counter()
+        """Partition → records."""
 
-
-def _write(producer: Producer, arguments: argparse.Namespace, count: int) -> None:
-    stamp = _STAMP.pack(time.time_ns())
-    parts: dict[int, list[dict[str, bytes]]] = {}
-    for _ in range(count):
-        number = random.randrange(arguments.keys)
-        at = number * 37 % (len(_NOISE) - _VALUE_BYTES)
-        message = {"key": b"key-%012d" % number, "value": stamp + _NOISE[at : at + _VALUE_BYTES - 8]}
-        parts.setdefault(number % arguments.partitions, []).append(message)
-    for partition, messages in parts.items():
-        place = 0
-        while place < len(messages):
-            place += producer.produce_batch(arguments.topic, messages[place:], partition=partition)
-            producer.poll(0 if place == len(messages) else 0.05)
+    def write(self, amount: int) -> None:
+        stamp = _STAMP.pack(time.time_ns())
+        parts: dict[int, list[dict[str, bytes]]] = {}
+        for _ in range(amount):
+            drawn = random.randrange(self._keys) if self._order is None else next(self._order) % self._keys
+            number = self._first + drawn
+            at = number * 37 % (len(_NOISE) - self._bytes)
+            message = {"key": b"key-%012d" % number, "value": stamp + _NOISE[at : at + self._bytes - 8]}
+            parts.setdefault(number % self._partitions, []).append(message)
+        while len(self._producer) > self._most:
+            self._producer.poll(0.05)
+        for partition, messages in parts.items():
+            if self._producer.produce_batch(self._topic, messages, partition=partition) != len(messages):
+                raise RuntimeError("the producer did not take every record")
+            self.written[partition] += len(messages)
+        self._producer.poll(0)
 
 
 if __name__ == "__main__":

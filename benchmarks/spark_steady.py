@@ -25,7 +25,7 @@ def main() -> None:
     for name in ("bootstrap", "input", "output", "state"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--partitions", type=int, required=True)
-    parser.add_argument("--step", choices=("count", "profile"), required=True)
+    parser.add_argument("--step", choices=sorted(spark_steps.STEPS), required=True)
     parser.add_argument("--batch", type=int, required=True, help="most records of a micro-batch")
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -51,7 +51,7 @@ def main() -> None:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    step = spark_steps.count if arguments.step == "count" else spark_steps.profile
+    step = spark_steps.STEPS[arguments.step]
     source = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap)

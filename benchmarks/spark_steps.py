@@ -6,10 +6,11 @@ A module of its own: Spark's workers import it, and cannot be sent what the main
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
+from benchmarks.gapjob import kept
 from benchmarks.steps import EMPTY, NUMBER, PROFILE, amount_of, update
 
 
@@ -35,3 +36,18 @@ def profile(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[An
             results.append(bytes(value[:8]) + NUMBER.pack(found[1]))
     state.update((PROFILE.pack(*found),))
     yield pd.DataFrame({"key": [bytes(key[0])] * len(results), "value": results})
+
+
+def keep(key: tuple[bytes], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Keep a count and the key's newest value; one row for each record."""
+    before = bytes(state.get[0]) if state.exists else None
+    results = []
+    for frame in frames:
+        for value in frame["value"]:
+            before, result = kept(before, bytes(value))
+            results.append(result)
+    state.update((before,))
+    yield pd.DataFrame({"key": [bytes(key[0])] * len(results), "value": results})
+
+
+STEPS: Final = {"count": count, "profile": profile, "keep": keep}

@@ -14,10 +14,10 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * The steps of benchmarks/steps.py, until standard input ends.
+ * The steps of benchmarks/steps.py and gapjob.py, until standard input ends.
  *
- * <p>Arguments: bootstrap, application id, input topic, output topic, state directory, count or profile, then
- * key=value settings. The store is cached, so that its changelog gets a key once a commit, as standfast's does.
+ * <p>Arguments: bootstrap, application id, input topic, output topic, state directory, step (count, profile or keep),
+ * then key=value settings. The store is cached, so that its changelog gets a key once a commit, as standfast's does.
  */
 public final class SteadyStreams {
     private static final int BUCKETS = 12;
@@ -34,10 +34,10 @@ public final class SteadyStreams {
             int at = arguments[i].indexOf('=');
             settings.put(arguments[i].substring(0, at), arguments[i].substring(at + 1));
         }
-        boolean isProfile = arguments[5].equals("profile");
+        String step = arguments[5];
         Topology topology = new Topology();
         topology.addSource("in", new ByteArrayDeserializer(), new ByteArrayDeserializer(), arguments[2]);
-        topology.addProcessor("step", () -> isProfile ? new Profile() : new Count(), "in");
+        topology.addProcessor("step", () -> step(step), "in");
         topology.addStateStore(
                 Stores.keyValueStoreBuilder(
                                 Stores.persistentKeyValueStore("s"), Serdes.ByteArray(), Serdes.ByteArray())
@@ -51,6 +51,15 @@ public final class SteadyStreams {
             }
         }
         System.exit(0);
+    }
+
+    private static Step step(String name) {
+        return switch (name) {
+            case "count" -> new Count();
+            case "profile" -> new Profile();
+            case "keep" -> new Keep();
+            default -> throw new IllegalArgumentException(name);
+        };
     }
 
     private abstract static class Step implements Processor<byte[], byte[], byte[], byte[]> {
@@ -110,6 +119,18 @@ public final class SteadyStreams {
             found.putLong(bucket, found.getLong(bucket) + 1);
             store.put(key, found.array());
             return found.getLong(8);
+        }
+    }
+
+    /** As benchmarks/gapjob.py: the count, and behind it the newest value. */
+    private static final class Keep extends Step {
+        @Override
+        protected long take(byte[] key, byte[] value) {
+            byte[] before = store.get(key);
+            long number = 1 + (before == null ? 0 : ByteBuffer.wrap(before).getLong());
+            ByteBuffer state = ByteBuffer.allocate(value.length).putLong(number);
+            store.put(key, state.put(value, 8, value.length - 8).array());
+            return number;
         }
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from quixstreams import Application
 
+from benchmarks.gapjob import kept
 from benchmarks.steps import EMPTY, NUMBER, PROFILE, amount_of, update
 
 
@@ -31,12 +32,22 @@ def profile(value: bytes, state: Any) -> bytes:
     return value[:8] + NUMBER.pack(found[1])
 
 
+def keep(value: bytes, state: Any) -> bytes:
+    """Keep a count and the newest value."""
+    after, result = kept(state.get_bytes("k"), value)
+    state.set_bytes("k", after)
+    return result
+
+
+STEPS = {"count": count, "profile": profile, "keep": keep}
+
+
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap", "group", "input", "output", "state"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--step", choices=("count", "profile"), required=True)
+    parser.add_argument("--step", choices=sorted(STEPS), required=True)
     parser.add_argument("--commit-seconds", type=float, required=True)
     arguments = parser.parse_args()
     app = Application(
@@ -50,8 +61,7 @@ def main() -> None:
     )
     source = app.topic(arguments.input, key_deserializer="bytes", value_deserializer="bytes")
     sink = app.topic(arguments.output, key_serializer="bytes", value_serializer="bytes")
-    step = count if arguments.step == "count" else profile
-    app.dataframe(source).apply(step, stateful=True).to_topic(sink)
+    app.dataframe(source).apply(STEPS[arguments.step], stateful=True).to_topic(sink)
 
     def end() -> None:
         sys.stdin.read()

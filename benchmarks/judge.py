@@ -1,0 +1,64 @@
+"""What outputs say of a failure: how long each task was silent, what was lost, what came twice. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One output record of a live key."""
+
+    key: int
+    number: int
+    """The key's count: 1 for its first record, and one more for each further one."""
+    due: int
+    """When its record was due, Unix nanoseconds."""
+    at: int
+    """When it could be read, Unix nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """What was wrong with all outputs together."""
+
+    lost: int
+    doubled: int
+
+
+def exactness(outputs: Iterable[tuple[int, int]], sent: int) -> Exactness:
+    """Return what ``outputs`` (key, count) lack and have twice, when ``sent`` records were written.
+
+    Each key's counts should be 1, 2, 3 and so on, once each, and their ends should add up to ``sent``. A hole is
+    a lost output; ends that add up to less, lost input; to more, input that was counted twice; and an output that
+    is there twice was sent twice.
+    """
+    times = Counter(outputs)
+    highest: dict[int, int] = {}
+    for key, number in times:
+        highest[key] = max(highest.get(key, 0), number)
+    counted = sum(highest.values())
+    holes, copies = counted - len(times), sum(times.values()) - len(times)
+    return Exactness(lost=holes + max(0, sent - counted), doubled=copies + max(0, counted - sent))
+
+
+def silences(outputs: Sequence[Seen], tasks: int, begin: int, end: int) -> dict[int, float]:
+    """Return each task's longest time without a new output, seconds, of those that reach into [begin, end).
+
+    A task without any output behind ``begin`` was silent from its last one until ``end``. A key is of the task
+    of its number modulo ``tasks``.
+    """
+    last = dict.fromkeys(range(tasks), begin)
+    longest = dict.fromkeys(range(tasks), 0)
+    for each in sorted(outputs, key=lambda each: each.at):
+        task = each.key % tasks
+        if each.at >= end:
+            break
+        if each.at >= begin:
+            longest[task] = max(longest[task], each.at - last[task])
+        last[task] = each.at
+    for task, at in last.items():
+        longest[task] = max(longest[task], end - at)
+    return {task: each / 1e9 for task, each in longest.items()}
