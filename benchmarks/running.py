@@ -75,16 +75,20 @@ class Running:
         self._close_input()
         self.join(seconds)
 
+    def kill(self) -> None:
+        """Kill it with everything in its session, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._close_input()
+
     def __enter__(self) -> Running:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._close_input()
+        self.kill()
 
     def _close_input(self) -> None:
         assert self._process.stdin is not None

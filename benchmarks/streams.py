@@ -28,8 +28,9 @@ WITH_STANDBYS: Final = (OURS, OURS_SPARK, STREAMS)
 #: How often those commit that do not commit by the batch: Kafka Streams' own default for exactly once.
 _COMMIT_SECONDS: Final = 0.1
 
-#: Most records of a micro-batch: the default of `task.batch.max.records`.
+#: Most records of a micro-batch: the default of `task.batch.max.records`, and less for large ones.
 _BATCH: Final = 20_000
+_BATCH_OF_LARGE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,13 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     if name == QUIX:
         more = ["--group", place.job, "--commit-seconds", str(_COMMIT_SECONDS)]
         return [[str(venv.python()), "-m", "benchmarks.quix.steady", *common, *more]]
-    more = ["--partitions", str(case.partitions), "--batch", str(_BATCH)]
+    more = ["--partitions", str(case.partitions), "--batch", str(batch_of(case.step))]
     return [[sys.executable, "-m", "benchmarks.spark_steady", *common, *more]]
+
+
+def batch_of(step: str) -> int:
+    """Return how many records at most are in a micro-batch of those that have such a setting."""
+    return _BATCH_OF_LARGE if step == "keep" else _BATCH
 
 
 def _streams(case: Case, place: Place) -> list[list[str]]:
