@@ -57,15 +57,18 @@ def releases(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
 
 def _stuck(turn: Turn) -> Iterator[Action]:
     """Yield the end of every displaced standby that does not confirm its stop in time: its death confirms it."""
+    given_back: set[str] = set()
     for job, processor in turn.unsettled():
         for cohort in turn.cohorts(job, processor) or ():
             displaced = cohort.record.displaced
             if displaced is None or has_stopped(turn, cohort, displaced):
                 continue
             holder = turn.holder(cohort, displaced)
-            if holder is None or not is_told(turn.view, holder):
+            # While tasks change processors one container holds standbys of several that make way.
+            if holder is None or holder.id in given_back or not is_told(turn.view, holder):
                 continue
             if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
+                given_back.add(holder.id)
                 reason = f"did not stop its standby in {job.policy.stop_timeout_ms} ms"
                 yield ReleaseContainer(holder.id, holder.skein_id, Outcome.REPLACED, reason)
 

@@ -444,6 +444,27 @@ def test_stop_that_never_confirms_has_a_deadline() -> None:
     settles(cluster, 60_000)
 
 
+def test_container_whose_standbys_make_way_for_two_processors_is_given_back_once() -> None:
+    cluster = FakeCluster(tasks=2, policy=RESTART)
+    as_found(cluster, {0: {0: "h1", 1: "h3"}, 1: {0: "h2", 1: "h3"}}, {0: 0, 1: 0})
+    # As while tasks change processors: one container has the standbys of both, and the other is gone.
+    shared, other = (found.record.placed[1] for found in cluster.versions.values())
+    cluster.processes = {name: each for name, each in cluster.processes.items() if each.container != other}
+    for task, found in cluster.versions.items():
+        record = replace(found.record, placed={**found.record.placed, 1: shared}, epoch=2)
+        cluster.versions[task] = Recorded(record, found.version + 1)
+    cluster.grants_nothing = True
+    cluster.elect(3)
+    cluster.run(500)
+    cluster.never_stops.add(shared)
+    cluster.lose_host("h1", silent=False)
+    cluster.lose_host("h2", silent=False)
+    cluster.grants_nothing = False
+    cluster.run(30_000)
+    given_back = [each.container for each in cluster.actions if isinstance(each, todo.ReleaseContainer)]
+    assert given_back.count(shared) == 1
+
+
 def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
     cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
     active = cluster.active_process(0)
