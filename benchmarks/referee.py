@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from benchmarks import meter
@@ -25,6 +25,7 @@ from benchmarks.running import Running
 from benchmarks.streams import Case, Place, commands
 
 _LOOK_SECONDS: Final = 0.25
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 #: From the start of the processes to the first output; two JVMs may start on two busy cores.
 _FIRST_SECONDS: Final = 180.0
@@ -187,10 +188,7 @@ class Referee:
             time.sleep(_LOOK_SECONDS)
 
     def _ends(self) -> tuple[int, ...]:
-        asked = {
-            TopicPartition(self._place.output, each): OffsetSpec.latest()
-            for each in range(self._case.partitions)
-        }
+        asked = {TopicPartition(self._place.output, each): _LATEST for each in range(self._case.partitions)}
         futures = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
         found = {each.partition: future.result(30).offset for each, future in futures.items()}
         return tuple(found[each] for each in range(self._case.partitions))
@@ -208,13 +206,21 @@ class Referee:
                 for each in consumer.position(places)
             ):
                 for message in consumer.consume(10_000, 0.2):
-                    if message.error() is None and message.offset() < last[message.partition()]:
+                    if _is_before(message, last):
                         rows += 1
                 if time.monotonic() > give_up:
                     raise Failed("the output cannot be read")
         if not rows:
             raise Failed("no output in the window")
         return rows
+
+
+def _is_before(message: Message, ends: Sequence[int]) -> bool:
+    """Return whether it is a record, and one below the end of its partition."""
+    partition, offset = message.partition(), message.offset()
+    if message.error() is not None or partition is None or offset is None:
+        return False
+    return offset < ends[partition]
 
 
 class _Spent:

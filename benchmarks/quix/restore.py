@@ -62,7 +62,7 @@ def prepare(arguments: argparse.Namespace, data: Dataset) -> None:
     for partition in range(data.partitions):
         producer.produce(arguments.topic, b"0" * 100, b"key", partition)
     producer.commit_transaction(60)
-    headers = [
+    headers: list[tuple[str, str | bytes | None]] = [
         ("__column_family__", b"default"),
         ("__processed_tp_offsets__", json.dumps({arguments.topic: 0}).encode()),
     ]
@@ -120,6 +120,8 @@ def state_of(directory: Path, group: str) -> dict[str, Any]:
             access_type=AccessType.read_only(),
         )
         for key, value in database.items():
+            if not (isinstance(key, bytes) and isinstance(value, bytes)):
+                raise TypeError(f"{key!r}: {value!r} is not as it lies on the disk")
             total += checksum(key, value)
             keys += 1
         database.close()
