@@ -1,0 +1,279 @@
+"""Who takes part in `benchmarks.stategap`: started, killed and mended in their own ways."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from appmaster.client import ClusterClient
+from benchmarks.contest import ROOT, Failed, say
+from benchmarks.running import Running
+from benchmarks.streams import QUIX, SPARK, STREAMS, Case, Place, batch_of, commands
+from demo.command import standfast
+from demo.events import EventLog
+from demo.report import step_times
+from demo.standing import Status, active_on, is_warm, parse, victim_process, what_is_missing
+from embedded.cluster import LocalCluster
+from standby import naming
+from standby.errors import StandfastError
+
+TASKS: Final = 2
+
+_JOB_FILE: Final = ROOT / "benchmarks" / "gapjob.yaml"
+_WHOLE_SECONDS: Final = 900.0
+_LOOK_SECONDS: Final = 0.5
+
+
+class Entrant(Protocol):
+    """One contestant, running."""
+
+    def start(self) -> None:
+        """Begin; outputs will show when it works."""
+        ...
+
+    def ready(self) -> None:
+        """Return when everything that the next failure needs is there; raises `Failed`."""
+        ...
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill -9 a process of its, with its children, and return the tasks that were active there."""
+        ...
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return when what happened after that moment (Unix milliseconds), seconds, as far as it tells."""
+        ...
+
+    def mend(self) -> None:
+        """Put back what was killed, where nobody else does."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Standfast:
+    """The whole of it: submitted to YARN, with a standby for each task."""
+
+    def __init__(self, cluster: LocalCluster, place: Place) -> None:
+        self._cluster, self._place = cluster, place
+        self._environment = cluster.environment()
+        self._open = ExitStack()
+        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(place.job))
+        self._client: ClusterClient | None = None
+
+    def start(self) -> None:
+        """Submit the job."""
+        place = self._place
+        settings = {
+            "job.name": place.job,
+            "cluster.name": place.job,
+            "task.inputs": place.input,
+            "task.outputs": place.output,
+            "job.state.dir": str(place.state),
+            # Of the records that make the state large, 20 MB at once.
+            "task.batch.max.records": str(batch_of("keep")),
+        }
+        self._open.callback(self._log.stop)
+        self._log.start()
+        pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+        standfast(self._environment, say, "submit", str(_JOB_FILE), *pairs)
+        skein = Path(self._environment["SKEIN_CONFIG"])
+        self._client = self._open.enter_context(
+            ClusterClient(place.job, self._cluster.zookeeper_connect, skein)
+        )
+
+    def ready(self) -> None:
+        """Return when every replica is in sync, and warm."""
+        give_up = time.monotonic() + _WHOLE_SECONDS
+        missing = "no status"
+        while time.monotonic() < give_up:
+            try:
+                status = self._status()
+            except StandfastError as error:
+                missing = str(error)
+            else:
+                missing = what_is_missing(status, TASKS, 2) or ("" if is_warm(status) else "not all are warm")
+                if not missing:
+                    return
+            time.sleep(_LOOK_SECONDS)
+        raise Failed(f"the job is not whole: {missing}")
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill an active's container, every process of it."""
+        status = self._status()
+        victim = victim_process(status)
+        if victim is None or victim.container is None:
+            raise Failed("there is no active to kill")
+        tasks = active_on(status, container=victim.container)
+        processes = self._cluster.container_processes(victim.host)
+        ours = [each for each in processes if each.container_id == victim.container]
+        # The container's own process first, and nothing between it and its JVM: a crash takes both.
+        for each in sorted(ours, key=lambda each: each.pid != victim.pid):
+            each.send(signal.SIGKILL)
+        return tasks
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return the steps of the slowest task's failover, as the leader logged them."""
+        self._log.wait_for(lambda events: bool(step_times(events, killed_ms)), 30)
+        found: dict[str, float] = {}
+        for steps in step_times(self._log.events, killed_ms).values():
+            for name, at in steps.items():
+                found[f"{name}_seconds"] = max(found.get(f"{name}_seconds", 0.0), (at - killed_ms) / 1_000)
+        return found
+
+    def mend(self) -> None:
+        """Do nothing: the leader does it."""
+
+    def close(self) -> None:
+        """Kill and delete the job."""
+        try:
+            standfast(self._environment, say, "kill", self._place.job)
+            standfast(self._environment, say, "delete", self._place.job)
+        finally:
+            self._open.close()
+
+    def _status(self) -> Status:
+        assert self._client is not None
+        return parse(self._client.status())
+
+
+class Streams:
+    """Two instances of Kafka Streams, each with the other's standbys."""
+
+    def __init__(self, place: Place, log: Path, settings: Sequence[str], settle_seconds: float) -> None:
+        """``settle_seconds``: how long after a change the standbys are given to be there again."""
+        self._place, self._log = place, log
+        plain = commands(STREAMS, Case("keep", TASKS, 1), place)
+        self._commands = [
+            [*each, "num.stream.threads=1", f"client.id=instance-{number}", *settings]
+            for number, each in enumerate(plain)
+        ]
+        self._settle_seconds = settle_seconds
+        self._running: dict[int, Running] = {}
+        self._admin = AdminClient({"bootstrap.servers": place.bootstrap})
+
+    def start(self) -> None:
+        """Start both."""
+        for number in range(len(self._commands)):
+            self._begin(number)
+
+    def ready(self) -> None:
+        """Return when both have had a while, and each has one active task."""
+        time.sleep(self._settle_seconds)
+        give_up = time.monotonic() + _WHOLE_SECONDS
+        while sorted(self._actives().values()) != [(0,), (1,)]:
+            if time.monotonic() > give_up:
+                raise Failed(f"the tasks are not spread over the instances: {self._actives()}")
+            time.sleep(_LOOK_SECONDS)
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill one of the two."""
+        number, tasks = next(iter(self._actives().items()))
+        self._running.pop(number).kill()
+        return tasks
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return nothing: it does not tell."""
+        return {}
+
+    def mend(self) -> None:
+        """Start the killed one again, with the state that it has on its disk."""
+        for number in set(range(len(self._commands))) - set(self._running):
+            self._begin(number)
+
+    def close(self) -> None:
+        """Kill both."""
+        for each in self._running.values():
+            each.kill()
+
+    def _begin(self, number: int) -> None:
+        self._running[number] = Running(self._commands[number], self._log)
+
+    def _actives(self) -> dict[int, tuple[int, ...]]:
+        """Return the input partitions of each instance, as its group's coordinator knows them."""
+        future = self._admin.describe_consumer_groups([self._place.job])[self._place.job]
+        found: dict[int, tuple[int, ...]] = {}
+        for member in future.result(30).members:
+            # client.id=instance-<n>, and what Kafka Streams adds behind it.
+            number = int(member.client_id.removeprefix("instance-").partition("-")[0])
+            assigned = [each.partition for each in member.assignment.topic_partitions]
+            found[number] = (*found.get(number, ()), *assigned)
+        return {number: tuple(sorted(each)) for number, each in found.items() if each}
+
+
+class Restarted:
+    """A contestant without standbys: it is started again at once, on a host that has nothing of its state.
+
+    Of Spark the checkpoint is there, for that lies on shared storage; what Quix Streams had on its disk is gone.
+    """
+
+    def __init__(self, name: str, place: Place, log: Path) -> None:
+        self._command = commands(name, Case("keep", TASKS, 0), place)[0]
+        self._place, self._log = place, log
+        self._has_shared_state = name == SPARK
+        self._lives = 0
+        self._running: Running | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        self._lives += 1
+        command = list(self._command)
+        if not self._has_shared_state:
+            place = command.index("--state") + 1
+            command[place] = f"{command[place]}/{self._lives}"
+        self._running = Running(command, self._log)
+
+    def ready(self) -> None:
+        """Return at once: there is nothing to wait for."""
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill it, and start it again: nobody could notice its end any sooner."""
+        assert self._running is not None
+        self._running.kill()
+        self.start()
+        return tuple(range(TASKS))
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return nothing: it does not tell."""
+        return {}
+
+    def mend(self) -> None:
+        """Do nothing: it was started again."""
+
+    def close(self) -> None:
+        """Kill it."""
+        if self._running is not None:
+            self._running.kill()
+
+
+OURS: Final = "standfast"
+STREAMS_DEFAULT: Final = "Kafka Streams, default detection"
+STREAMS_TUNED: Final = "Kafka Streams, tuned detection"
+ALL: Final = (OURS, STREAMS_DEFAULT, STREAMS_TUNED, SPARK, QUIX)
+
+#: Whose state is not made larger than a gigabyte: they would only take long.
+SMALL: Final = (SPARK, QUIX)
+
+#: The lowest that a broker allows unless told otherwise, and a transaction that does not outlive its owner for long.
+_TUNED: Final = (
+    "consumer.session.timeout.ms=6000",
+    "consumer.heartbeat.interval.ms=1000",
+    "producer.transaction.timeout.ms=2000",
+)
+
+
+def entrant(name: str, cluster: LocalCluster, place: Place, log: Path, settle_seconds: float) -> Entrant:
+    """Return a contestant that is not started yet; raises `Unavailable` for one that cannot be had here."""
+    if name == OURS:
+        return Standfast(cluster, place)
+    if name in (STREAMS_DEFAULT, STREAMS_TUNED):
+        settings: Sequence[Any] = _TUNED if name == STREAMS_TUNED else ()
+        return Streams(place, log, settings, settle_seconds)
+    return Restarted(name, place, log)

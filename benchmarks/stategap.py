@@ -1,0 +1,280 @@
+"""How long a failure keeps output away, by size of the state: ``python -m benchmarks.stategap``.
+
+Two tasks hold 0.1, 1 and 4 GB together (4 KB a key) and get 1,000 records a second of a thousand other keys. A
+process is killed (kill -9, its children, too), at least three times: standfast's active, one of two Kafka Streams
+instances with a standby each (default and tuned detection), and up to 1 GB Spark and Quix Streams, which are
+started again at once on an empty disk. From the outputs alone: the longest silence of the tasks that were hit, that
+of the *other* task, whose readers an open transaction of the dead may hold up, and what was lost or doubled of
+everything. Of standfast the phases, too. Writes JSON and a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from benchmarks import chart
+from benchmarks.broker import whole_arena
+from benchmarks.contest import ROOT, Failed, Results, say
+from benchmarks.dataset import make_topic
+from benchmarks.entrants import ALL, SMALL, TASKS, Entrant, entrant
+from benchmarks.judge import Seen, exactness, silences
+from benchmarks.rounds import answer_of, order
+from benchmarks.running import Running
+from benchmarks.streams import Place
+from demo.interrupt import Interrupted
+from demo.versions import versions
+from embedded.cluster import LocalCluster
+from standby.errors import StandfastError
+
+_LIVE_KEYS: Final = 1_000
+
+#: Number of the first key that only makes the state large.
+_BALLAST: Final = 1_000_000_000
+_BALLAST_BYTES: Final = 4_096
+
+_OUTPUT: Final = struct.Struct(">qq")
+_FIRST_SECONDS: Final = 300.0
+_RECOVERED_SECONDS: Final = 300.0
+#: After the tasks that were hit are back: a silence of theirs that ends later would be another one.
+_AFTER_SECONDS: Final = 3.0
+
+_MEASURES: Final = (
+    ("gap_seconds", "gap of the tasks hit, s", 1.0),
+    ("other_gap_seconds", "gap of the other task, s", 1.0),
+)
+
+
+class Listener:
+    """Reads the output on a thread of its own, committed records only, and notes when each came."""
+
+    def __init__(self, place: Place) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": place.bootstrap,
+                "group.id": "listener",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        self._consumer.assign([TopicPartition(place.output, 0, 0)])
+        self._changed = threading.Condition()
+        self._seen: list[Seen] = []
+        self._ballast: set[int] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self, is_so: Callable[[Sequence[Seen], int], bool], seconds: float) -> bool:
+        """Return whether it came to be so in time: of live outputs, and number of ballast keys."""
+        give_up = time.monotonic() + seconds
+        with self._changed:
+            while not is_so(self._seen, len(self._ballast)):
+                left = give_up - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            return True
+
+    def seen(self) -> list[Seen]:
+        """Return all outputs of live keys until now, in order of their arrival."""
+        with self._changed:
+            return list(self._seen)
+
+    def close(self) -> None:
+        """End it."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            messages = self._consumer.consume(2_000, 0.05)
+            now = time.time_ns()
+            with self._changed:
+                for message in messages:
+                    key, value = message.key(), message.value()
+                    if message.error() is not None or key is None or value is None:
+                        continue
+                    name = int(key.removeprefix(b"key-"))
+                    due, number = _OUTPUT.unpack(value)
+                    if name >= _BALLAST:
+                        self._ballast.add(name)
+                    else:
+                        self._seen.append(Seen(name, number, due, now))
+                if messages:
+                    self._changed.notify_all()
+        self._consumer.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0 when every round ended well, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.stategap", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.1, 1.0, 4.0])
+    parser.add_argument("--only", nargs="+", choices=ALL, default=ALL, help="some contestants (default: all)")
+    parser.add_argument("--rounds", type=int, default=3, help="kills of each (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=1_000.0)
+    parser.add_argument("--steady-seconds", type=float, default=10.0, help="flow before each kill")
+    parser.add_argument("--settle-seconds", type=float, default=60.0, help="for Kafka Streams' standbys")
+    parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "stategap.json")
+    arguments = parser.parse_args(argv)
+    load_before = os.getloadavg()[0]
+    results: dict[str, Results] = {}
+    try:
+        with whole_arena(arguments.scratch) as (cluster, scratch):
+            for turn, size in enumerate(arguments.gigabytes):
+                names = [each for each in arguments.only if size <= 1 or each not in SMALL]
+                found = results[f"{size:g} GB"] = Results({each: [] for each in names})
+                for name in order(names, turn):
+                    _contestant(
+                        arguments, cluster, scratch / f"gap{turn}-{ALL.index(name)}", name, size, found
+                    )
+    except Interrupted as interrupted:
+        return interrupted.exit_status
+    except StandfastError as error:
+        say(f"benchmark: {error}")
+        return error.exit_status
+    result = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": {key: str(value) for key, value in vars(arguments).items() if key != "output"},
+        "load_before": round(load_before, 2),
+        "versions": versions(),
+        "results": {name: each.as_json() for name, each in results.items()},
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    medians = {name: each.as_json()["medians"] for name, each in results.items()}
+    chart.bars(arguments.output.with_suffix(".png"), "A failure, by size of the state", _MEASURES, medians)
+    for title, contestants in medians.items():
+        for name, found_of in contestants.items():
+            cells = [
+                f"{label} {found_of[key]['median']:.2f}" for key, label, _ in _MEASURES if key in found_of
+            ]
+            print(f"{title:8}{name:36}" + "; ".join(cells))
+    print(arguments.output)
+    return 1 if any(each.failures for each in results.values()) else 0
+
+
+def _contestant(
+    arguments: argparse.Namespace, cluster: LocalCluster, state: Path, name: str, size: float, found: Results
+) -> None:
+    """Run one contestant with one size through all its rounds."""
+    place = Place(cluster.kafka_bootstrap, state.name, state)
+    log = arguments.output.parent / "logs" / f"stategap-{state.name}.log"
+    title = f"{size:g} GB, {name}"
+    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    make_topic(place.bootstrap, place.input, TASKS, "delete")
+    make_topic(place.bootstrap, place.output, 1, "delete")
+    try:
+        with ExitStack() as stack:
+            one = entrant(name, cluster, place, log, arguments.settle_seconds)
+            listener = Listener(place)
+            stack.callback(listener.close)
+            stack.callback(one.close)
+            answers = _rounds(arguments, place, one, listener, size, title)
+    except (Failed, StandfastError) as failure:
+        found.failures.append(f"{title}: {failure}")
+        say(found.failures[-1])
+    else:
+        found.answers[name] += answers
+    finally:
+        ours = [each for each in admin.list_topics(timeout=30).topics if place.job in each]
+        for future in admin.delete_topics(ours).values() if ours else ():
+            future.result(30)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def _rounds(
+    arguments: argparse.Namespace, place: Place, one: Entrant, listener: Listener, size: float, title: str
+) -> list[dict[str, Any]]:
+    log = arguments.output.parent / "logs" / "stategap-load.log"
+    keys = max(1, round(size * 1e9 / _BALLAST_BYTES))
+    one.start()
+    ballast = ["--keys", str(keys), "--first-key", str(_BALLAST), "--in-order"]
+    with _load(place, keys, 0, [*ballast, "--value-bytes", str(_BALLAST_BYTES)], log) as load:
+        load.join(600)
+    if not listener.wait(lambda _, number: number == keys, _FIRST_SECONDS + keys / 1_000):
+        raise Failed("the state did not become as large as it should")
+    say(f"{title}: the state is there")
+    answers = []
+    with _load(place, 1 << 40, arguments.rate, ["--keys", str(_LIVE_KEYS)], log) as load:
+        for turn in range(arguments.rounds):
+            one.ready()
+            time.sleep(arguments.steady_seconds)
+            answers.append(_failure(one, listener))
+            say(f"{title}, round {turn + 1}: {_short(answers[-1])}")
+            one.mend()
+        load.end(60)
+        sent = answer_of(load.join(60))["records"]
+    listener.wait(lambda seen, _: len({(each.key, each.number) for each in seen}) >= sent, 60)
+    # Whatever comes now is one too many.
+    time.sleep(2)
+    wrong = exactness(((each.key, each.number) for each in listener.seen()), sent)
+    say(f"{title}: {sent:,} records, {wrong.lost} lost, {wrong.doubled} doubled")
+    # Of all rounds together: it is told with each.
+    return [{**each, "lost": wrong.lost, "doubled": wrong.doubled, "records": sent} for each in answers]
+
+
+def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
+    """Kill, and return what the outputs say of it."""
+    begun = time.time_ns()
+    tasks = one.kill()
+
+    def are_back(seen: Sequence[Seen], _: int) -> bool:
+        # From the newest on: what is older than the failure is all that there is behind it.
+        back: set[int] = set()
+        for each in reversed(seen):
+            if each.at < begun or back >= set(tasks):
+                break
+            if each.due > begun:
+                back.add(each.key % TASKS)
+        return back >= set(tasks)
+
+    if not listener.wait(are_back, _RECOVERED_SECONDS):
+        raise Failed(f"the tasks {tasks} did not come back")
+    time.sleep(_AFTER_SECONDS)
+    found = silences(listener.seen(), TASKS, begun, time.time_ns())
+    others = [each for task, each in found.items() if task not in tasks]
+    return {
+        "tasks": list(tasks),
+        "gap_seconds": max(found[task] for task in tasks),
+        **({"other_gap_seconds": max(others)} if others else {}),
+        **one.phases(begun // 1_000_000),
+    }
+
+
+def _load(place: Place, records: int, rate: float, more: Sequence[str], log: Path) -> Running:
+    return Running(
+        [
+            *(sys.executable, "-m", "benchmarks.load", "--bootstrap", place.bootstrap),
+            *("--topic", place.input, "--partitions", str(TASKS)),
+            *("--records", str(records), "--rate", str(rate), *more),
+        ],
+        log,
+    )
+
+
+def _short(found: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in found.items() if isinstance(value, float))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
