@@ -29,6 +29,9 @@ from appmaster.planning.view import (
     News,
 )
 
+#: After the leader stood still: until what waits in its sockets has surely been read.
+LISTEN_MS: Final = 500
+
 
 def apply(view: ClusterView, event: Event) -> ClusterView:
     """Return the view after ``event``."""
@@ -54,7 +57,13 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
         for each in view.containers.values()
     }
     doubt = view.self_doubt_until_ms + (event.stalled_ms if view.self_doubt_until_ms else 0)
-    return replace(view, now_ms=event.now_ms, containers=containers, self_doubt_until_ms=doubt)
+    return replace(
+        view,
+        now_ms=event.now_ms,
+        containers=containers,
+        self_doubt_until_ms=doubt,
+        listening_until_ms=event.now_ms + LISTEN_MS,
+    )
 
 
 def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:

@@ -42,7 +42,7 @@ def losses(view: ClusterView) -> Iterator[Action]:
         and view.now_ms - each.heard_ms > policy_of(view, each).heartbeat_timeout_ms
     ]
     live = [each for each in holding if each.presence is Presence.LIVE]
-    if silent and view.now_ms < view.self_doubt_until_ms:
+    if silent and view.now_ms < max(view.self_doubt_until_ms, view.listening_until_ms):
         silent = []
     elif (
         len(silent) >= 3

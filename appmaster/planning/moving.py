@@ -152,11 +152,17 @@ def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Writ
     holder = turn.holder(cohort, active) if active is not None else None
     if active is None or active in cohort.copies or holder is None:
         return None
-    if any(turn.holder(cohort, copy) is not None for copy in cohort.record.placed if copy != active):
+    others = [
+        copy for copy in cohort.record.placed if copy != active and turn.holder(cohort, copy) is not None
+    ]
+    if others and (len(cohort.copies) > 1 or cohort.copies[0] in others):
         return None
     for copy in cohort.copies:
         home = turn.home(cohorts, SlotId(cohort.processor, copy))
         if home is not None and home.presence is Presence.LIVE and home.host == holder.host:
+            if others:
+                reason = "the job has fewer standbys now, and its active has to start again on its host"
+                return dropping(turn, cohort, others[0], reason)
             return _stopping(turn, cohort, active, f"its tasks belong in {home.id} on the same host")
     return None
 

@@ -390,6 +390,8 @@ class ClusterView:
     """How many orders this leader sent: gives numbers."""
     self_doubt_until_ms: int = 0
     """Silence is not judged before then: so many fell silent at once that the leader suspects itself."""
+    listening_until_ms: int = 0
+    """Nor before then: the leader stood still, and what was sent to it meanwhile has yet to be read."""
     news: tuple[News, ...] = ()
     """What is to be logged; emptied by the driver."""
 

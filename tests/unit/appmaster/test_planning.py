@@ -237,6 +237,22 @@ def test_stall_of_the_leader_itself_is_nobody_elses_silence(cluster: FakeCluster
     assert plan(cluster.view) == ()
 
 
+def test_leader_that_stood_still_listens_before_it_judges_an_earlier_silence(cluster: FakeCluster) -> None:
+    silent = cluster.active_process(0)
+    silent.is_frozen = True
+    cluster.run(1_800)
+    # What was sent to it while it stood still lies in its sockets.
+    cluster.now_ms += 5_000
+    cluster.tell(happened.Ticked(cluster.now_ms, stalled_ms=4_500))
+    assert plan(cluster.view) == ()
+    silent.is_frozen = False
+    cluster.run(3_000)
+    assert "container_lost" not in cluster.kinds()
+    silent.is_frozen = True
+    cluster.run(3_000)
+    assert "container_lost" in cluster.kinds()
+
+
 def test_leader_suspects_itself_first_when_most_fall_silent_at_once(cluster: FakeCluster) -> None:
     cluster.now_ms += 2_600
     cluster.tell(happened.Ticked(cluster.now_ms))

@@ -165,6 +165,18 @@ def test_active_in_the_way_of_its_standby_moves_first() -> None:
     assert len({tuple(sorted(each.record.hosts.items())) for each in cluster.versions.values()}) == 1
 
 
+def test_last_standby_goes_before_an_active_that_starts_again_next_door() -> None:
+    cluster = FakeCluster(tasks=2, standbys=2)
+    cluster.grants_nothing = True
+    as_found(cluster, {0: {0: "h1"}, 1: {1: "h1", 2: "h3"}}, {0: 0, 1: 1})
+    cluster.load(containers=1, standbys=0)
+    cluster.run(1_000)
+    cluster.grants_nothing = False
+    settles(cluster)
+    assert {each.record.active for each in cluster.versions.values()} == {0}
+    assert len(cluster.processes) == 1
+
+
 def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> None:
     cluster = FakeCluster(tasks=2, hosts=("h1", "h2", "h3"))
     as_found(cluster, {0: {0: "h2", 1: "h1"}, 1: {0: "h3", 1: "h2"}}, {0: 0, 1: 0})
