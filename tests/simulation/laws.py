@@ -161,8 +161,10 @@ class Laws:
     def told(self, leader: Candidate, news: News) -> None:
         """Check what the leader says that happened."""
         if news.kind == "container_lost" and news.container is not None:
+            # An orphan that this leader sends away was lost under the one before: its roles are missed, and told.
+            was_lost_before = (news.reason or "").startswith("gone-before-takeover")
             self.world.clock.check(
-                news.container not in leader.dismissed,
+                was_lost_before or news.container not in leader.dismissed,
                 "planned_stops_are_no_failures",
                 "{} counts {} as lost: {}",
                 *(leader.name, news.container, news.reason),
