@@ -69,6 +69,8 @@ def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
         # given back.
         if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
             continue
+        if not other.incarnation:
+            return False  # nobody knows what it has open before this leader has heard it, or given it back
         for each in other.statuses.values():
             if each.replica.task in cohort.tasks and each.phase not in ENDED:
                 return False

@@ -177,6 +177,20 @@ def test_last_standby_goes_before_an_active_that_starts_again_next_door() -> Non
     assert len(cluster.processes) == 1
 
 
+def test_nothing_is_placed_beside_a_container_that_the_new_leader_has_not_heard() -> None:
+    cluster = deployed(hosts=("h1",), standbys=0)
+    unheard = cluster.active_process(1)
+    unheard.is_frozen = True
+    cluster.processes.pop(cluster.active_process(0).skein_id)
+    cluster.elect(2)
+    cluster.actions.clear()
+    while Kind.BIND not in decided(cluster):
+        assert cluster.now_ms < 60_000
+        cluster.run(100)
+    assert unheard.container not in cluster.view.containers, "given back: what it had open is closed"
+    settles(cluster)
+
+
 def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> None:
     cluster = FakeCluster(tasks=2, hosts=("h1", "h2", "h3"))
     as_found(cluster, {0: {0: "h2", 1: "h1"}, 1: {0: "h3", 1: "h2"}}, {0: 0, 1: 0})
