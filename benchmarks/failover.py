@@ -142,9 +142,7 @@ def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
     elif kind == "handover":
         failover = scenario.hand_over()
     else:
-        if not scenario.can_lose_host():
-            # Under `restart` actives come back to where they were, in time all of them to the master's host.
-            scenario.hand_over()
+        scenario.spare_master()
         failover, host = scenario.lose_host()
         cluster.start_host(host)
     if not failover.is_restored:

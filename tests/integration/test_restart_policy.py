@@ -79,9 +79,7 @@ def test_process_that_dies_is_started_again_on_its_own_host(job: FlightsJob) -> 
 
 
 def test_host_that_dies_makes_a_standby_give_way_step_by_step(job: FlightsJob) -> None:
-    if victim_host(job.status) is None:
-        # Every active is beside the master, whose host shall live: one goes to where its standby is.
-        job.scenario.hand_over()
+    job.scenario.spare_master()
     host = victim_host(job.status)
     assert host is not None
     victims = [each.active_replica for each in job.status.tasks]
