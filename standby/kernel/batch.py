@@ -112,10 +112,11 @@ class BatchRunner:
             self._failures.extend(failures)
             raise failures[0]
 
-    def warm(self) -> None:
-        """Import the job's code, so that a first batch need not; raises as finding it does."""
+    def warm(self) -> Step:
+        """Return the job's step, imported now if it was not: a first batch need not wait. Raises as finding it does."""
         if self._step is None:
             self._step = self._find_step()
+        return self._step
 
     def take_failures(self) -> tuple[TaskFailed, ...]:
         """Return the failures since the last call; to be called when the feed has ended."""
@@ -144,11 +145,9 @@ class BatchRunner:
 
     def _found_step(self, task: TaskId) -> Step:
         try:
-            self.warm()
+            return self.warm()
         except StandfastError as error:
             raise TaskFailed(task, Signal.FAILED, str(error)) from error
-        assert self._step is not None
-        return self._step
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
         """Give up the commits that hang: seen when a broker dies at the wrong moment, beyond any time-out."""
