@@ -11,27 +11,23 @@ contestant, and once more when the background has put in order what was written)
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import chart
 from benchmarks.broker import arena
 from benchmarks.contest import ROOT, Contestant, Results, compete, say
 from benchmarks.dataset import Dataset, fill, make_topic
 from benchmarks.kafkastreams.build import java_command
 from benchmarks.kernel import write_credentials
 from benchmarks.quix import venv
-from demo.interrupt import Interrupted
-from demo.versions import versions
-from standby.errors import StandfastError, Unavailable
+from benchmarks.report import carry_out, publish
+from standby.errors import Unavailable
 
 OURS: Final = "standfast, changelog"
 PEER: Final = "standfast, peer copy"
@@ -59,29 +55,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_before = os.getloadavg()[0]
     found: dict[str, Results] = {}
     skipped: list[str] = []
-    try:
+
+    def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
             for partitions in arguments.partitions:
-                found |= _Contest(arguments, bootstrap, scratch, partitions).run(skipped)
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        return error.exit_status
-    result = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                found.update(_Contest(arguments, bootstrap, scratch, partitions).run(skipped))
+
+    status = carry_out(measure)
+    if status:
+        return status
+    told = {
         "records": arguments.records,
         "quix_records": arguments.quix_records,
         "rounds": arguments.rounds,
         "load_before": round(load_before, 2),
-        "versions": versions(),
         "skipped": skipped,
         "results": {name: each.as_json() for name, each in found.items()},
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    medians = {name: each["medians"] for name, each in result["results"].items()}
-    chart.bars(arguments.output.with_suffix(".png"), "Restore", _MEASURES, medians)
+    medians = {name: each["medians"] for name, each in told["results"].items()}
+    publish(arguments.output, "Restore", _MEASURES, told, medians)
     _print(medians)
     print(arguments.output)
     return 1 if any(each.failures for each in found.values()) else 0

@@ -11,7 +11,6 @@ everything. Of standfast the phases, too. Writes JSON and a picture.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import struct
@@ -20,24 +19,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmarks import chart
 from benchmarks.broker import whole_arena
 from benchmarks.contest import ROOT, Failed, Results, say
 from benchmarks.dataset import make_topic
 from benchmarks.entrants import ALL, SMALL, TASKS, Entrant, entrant
 from benchmarks.judge import Seen, exactness, silences
+from benchmarks.report import carry_out, publish, settings_of
 from benchmarks.rounds import answer_of, order
 from benchmarks.running import Running
 from benchmarks.streams import Place
-from demo.interrupt import Interrupted
-from demo.versions import versions
 from embedded.cluster import LocalCluster
 from standby.errors import StandfastError
 
@@ -138,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     results: dict[str, Results] = {}
-    try:
+
+    def measure() -> None:
         with whole_arena(arguments.scratch) as (cluster, scratch):
             for turn, size in enumerate(arguments.gigabytes):
                 names = [each for each in arguments.only if size <= 1 or each not in SMALL]
@@ -147,22 +144,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                     _contestant(
                         arguments, cluster, scratch / f"gap{turn}-{ALL.index(name)}", name, size, found
                     )
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        return error.exit_status
-    result = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "settings": {key: str(value) for key, value in vars(arguments).items() if key != "output"},
+
+    status = carry_out(measure)
+    if status:
+        return status
+    told = {
+        "settings": settings_of(arguments),
         "load_before": round(load_before, 2),
-        "versions": versions(),
         "results": {name: each.as_json() for name, each in results.items()},
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     medians = {name: each.as_json()["medians"] for name, each in results.items()}
-    chart.bars(arguments.output.with_suffix(".png"), "A failure, by size of the state", _MEASURES, medians)
+    publish(arguments.output, "A failure, by size of the state", _MEASURES, told, medians)
     for title, contestants in medians.items():
         for name, found_of in contestants.items():
             cells = [

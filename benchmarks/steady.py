@@ -13,25 +13,21 @@ All cases in five rounds take many hours: choose with --steps, --partitions, --s
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import chart
 from benchmarks.broker import arena
 from benchmarks.contest import ROOT, Failed, Results, say
 from benchmarks.referee import Referee
+from benchmarks.report import carry_out, publish, settings_of
 from benchmarks.rounds import order
 from benchmarks.streams import ALL, QUIX, STREAMS, WITH_STANDBYS, Case, Place, commands
-from demo.interrupt import Interrupted
-from demo.versions import versions
-from standby.errors import StandfastError, Unavailable
+from standby.errors import Unavailable
 
 _MEASURES: Final = (
     ("rows_per_second", "thousand rows/s", 1e-3),
@@ -48,27 +44,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_before = os.getloadavg()[0]
     results: dict[str, Results] = {}
     skipped: dict[str, str] = {}
-    try:
+
+    def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
             _find_missing(arguments.only, skipped)
             _contest(arguments, bootstrap, scratch, skipped, results)
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        return error.exit_status
-    result = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "settings": {key: str(value) for key, value in vars(arguments).items() if key != "output"},
+
+    status = carry_out(measure)
+    if status:
+        return status
+    told = {
+        "settings": settings_of(arguments),
         "load_before": round(load_before, 2),
-        "versions": versions(),
         "skipped": skipped,
         "results": {name: each.as_json() for name, each in results.items()},
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     medians = {name: each.as_json()["medians"] for name, each in results.items()}
-    chart.bars(arguments.output.with_suffix(".png"), "A steady stream", _MEASURES, medians)
+    publish(arguments.output, "A steady stream", _MEASURES, told, medians)
     _print(medians)
     print(arguments.output)
     return 1 if any(each.failures for each in results.values()) else 0

@@ -9,32 +9,28 @@ must have the same state. At least five rounds, the order of the rates rotated. 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks import chart, meter, traced
+from benchmarks import meter, traced
 from benchmarks.broker import arena
 from benchmarks.contest import ROOT, Failed, Results, say
 from benchmarks.dataset import STORE, checksum, make_topic
 from benchmarks.kernel import Job
 from benchmarks.lags import delays
 from benchmarks.replica import changelog_of, command
+from benchmarks.report import carry_out, publish, settings_of
 from benchmarks.rounds import answer_of, order, quantile
 from benchmarks.running import Running
-from demo.interrupt import Interrupted
-from demo.versions import versions
 from standby.adapters.rocksdict import open_database
-from standby.errors import StandfastError
 from standby.kernel.ports import Profile
 from standby.replica.keys import prefix
 from standby.replica.origin import DATABASE
@@ -68,27 +64,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     results = Results({_name(rate): [] for rate in arguments.rates})
-    try:
+
+    def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
             for turn in range(arguments.rounds):
                 for rate in order(arguments.rates, turn):
                     _round(arguments, bootstrap, scratch, turn, rate, results)
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        return error.exit_status
-    result = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "settings": {key: str(value) for key, value in vars(arguments).items() if key != "output"},
+
+    status = carry_out(measure)
+    if status:
+        return status
+    told = {
+        "settings": settings_of(arguments),
         "load_before": round(load_before, 2),
-        "versions": versions(),
         "results": results.as_json(),
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     medians = results.as_json()["medians"]
-    chart.bars(arguments.output.with_suffix(".png"), "A tailing standby", _MEASURES, {"": medians})
+    publish(arguments.output, "A tailing standby", _MEASURES, told, {"": medians})
     for name, found in medians.items():
         print(name)
         for key, label, factor in (*_MEASURES, ("price", "standby / active, %", 100.0)):
