@@ -48,6 +48,11 @@ class PeerNet:
         self.addresses[container] = PeerAddress(container, "127.0.0.1", giver.port)
         return giver
 
+    def giver_of(self, container: str) -> Giver:
+        """Return what a container gives with at present."""
+        port = self.addresses[container].port
+        return next(each for each in self.givers if each.port == port)
+
     def close(self) -> None:
         for each in self.givers:
             each.close()
@@ -78,6 +83,17 @@ class Giver:
         self._server.close()
         self.snapshots.close()
 
+    def hold_files(self) -> tuple[threading.Event, threading.Event]:
+        """Stop in the midst of a file; return what says that it did, and what lets it go on."""
+        reached, go_on = threading.Event(), threading.Event()
+
+        def hold(_: bytes) -> None:
+            reached.set()
+            go_on.wait(20)
+
+        self.on_piece = hold
+        return reached, go_on
+
     @property
     def files_asked(self) -> list[str]:
         return [each.path[2] for each in self.requests if each.method == "GET"]
@@ -95,6 +111,12 @@ class Giver:
                 yield self.change(piece)
 
         return replace(answer, body=watched())
+
+
+def by_source(tally: Tally, name: str = "standfast_restores_total") -> dict[str, float]:
+    """Return what a metric of a tally counts, by where the state came from."""
+    metric = next(each for each in tally.metrics() if each.name == name)
+    return {labels[1]: value for labels, value in metric.values}
 
 
 class PlacedRecords:

@@ -16,7 +16,7 @@ from standby.kernel.ports import Profile
 from standby.model import Phase, Role, TaskId
 from standby.replica.lifecycle import Signal
 from standby.replica.origin import DATABASE
-from tests.fakes.peers import Giver, PeerNet, PlacedRecords
+from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
 
 STATE_RECORDS = 4000
@@ -59,8 +59,7 @@ def start(lab: Lab, net: PeerNet, records: PlacedRecords) -> Iterator[Start]:
 
 
 def sources(container: Container) -> dict[str, float]:
-    metric = next(each for each in container.tally.metrics() if each.name == "standfast_restores_total")
-    return {labels[1]: value for labels, value in metric.values}
+    return by_source(container.tally)
 
 
 def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
@@ -71,11 +70,6 @@ def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
         database.close()
 
 
-def giver_of(net: PeerNet, container: str) -> Giver:
-    port = net.addresses[container].port
-    return next(each for each in net.givers if each.port == port)
-
-
 def follow(container: Container, active: Container) -> None:
     """Return once everything is applied that the active has committed."""
     done = {each.replica.task: each.applied or 0 for each in active.statuses().values()}
@@ -83,10 +77,8 @@ def follow(container: Container, active: Container) -> None:
     container.await_all(lambda each: (each.applied or 0) >= done[each.replica.task], 20)
 
 
-def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
-    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
-) -> None:
-    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+def active_and_standby(lab: Lab, start: Start) -> tuple[Container, Container]:
+    """Start an active in a and a standby in b, in step with each other, with some state."""
     lab.name(0, 1)
     lab.produce(STATE_RECORDS, keys=500)
     active, standby = start("a"), start("b")
@@ -94,6 +86,14 @@ def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
     active.await_processed()
     standby.want(1, Role.STANDBY, 1)
     follow(standby, active)
+    return active, standby
+
+
+def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
+    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
+) -> None:
+    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    active, standby = active_and_standby(lab, start)
     done = threading.Event()
 
     def load() -> None:
@@ -103,7 +103,7 @@ def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
 
     thread = threading.Thread(target=load)
     thread.start()
-    before = len(giver_of(net, "a").requests)
+    before = len(net.giver_of("a").requests)
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.await_phase(Phase.TAILING)
@@ -113,7 +113,7 @@ def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
     follow(new, active)
     follow(standby, active)
     assert sources(new) == {"standby": lab.tasks}
-    assert len(giver_of(net, "a").requests) == before, "the active gave nothing"
+    assert len(net.giver_of("a").requests) == before, "the active gave nothing"
     for each in (new, standby, active):
         each.close()
     for host in ("a", "b", "c"):
@@ -153,21 +153,9 @@ def test_a_giver_that_dies_half_way_costs_no_record(
     lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
 ) -> None:
     records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
-    lab.name(0, 1)
-    lab.produce(STATE_RECORDS, keys=500)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_processed()
-    standby.want(1, Role.STANDBY, 1)
-    follow(standby, active)
-    doomed = giver_of(net, "b")
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(_: bytes) -> None:
-        reached.set()
-        go_on.wait(20)
-
-    doomed.on_piece = hold
+    active, standby = active_and_standby(lab, start)
+    doomed = net.giver_of("b")
+    reached, go_on = doomed.hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     assert reached.wait(20)
@@ -186,13 +174,7 @@ def test_all_containers_restarted_with_their_disks_replay_only_tails(
 ) -> None:
     """B9."""
     records.placed, records.in_sync = {0: "a", 1: "b"}, (0, 1)
-    lab.name(0, 1)
-    lab.produce(STATE_RECORDS, keys=500)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_processed()
-    standby.want(1, Role.STANDBY, 1)
-    follow(standby, active)
+    active, standby = active_and_standby(lab, start)
     active.close()
     standby.close()
     lab.name(0, 2, claimed=True)

@@ -14,12 +14,11 @@ from standby.kernel import probes
 from standby.kernel.fetch import FETCHES
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.snapshots import NotNow, Offer
-from standby.kernel.tally import Tally
 from standby.model import Phase, Role, TaskId
 from standby.naming import state_path
 from standby.peers import PeerAddress
 from standby.replica.lifecycle import Signal
-from tests.fakes.peers import Giver, PeerNet, SilentPort
+from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
 Start = Callable[..., MemoryContainer]
@@ -58,25 +57,15 @@ def start(lab: MemoryLab, net: PeerNet) -> Iterator[Start]:
 
 
 def sources(container: MemoryContainer) -> dict[str, float]:
-    return of(container.tally, "standfast_restores_total")
+    return by_source(container.tally)
 
 
 def failures(container: MemoryContainer) -> dict[str, float]:
-    return of(container.tally, "standfast_restore_failures_total")
-
-
-def of(tally: Tally, name: str) -> dict[str, float]:
-    metric = next(each for each in tally.metrics() if each.name == name)
-    return {labels[1]: value for labels, value in metric.values}
+    return by_source(container.tally, "standfast_restore_failures_total")
 
 
 def asked(giver: Giver) -> int:
     return sum(each.method == "POST" for each in giver.requests)
-
-
-def giver_of(net: PeerNet, container: str) -> Giver:
-    port = net.addresses[container].port
-    return next(each for each in net.givers if each.port == port)
 
 
 def active_and_standby(lab: MemoryLab, start: Start) -> tuple[MemoryContainer, MemoryContainer]:
@@ -98,13 +87,13 @@ def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
     active, standby = active_and_standby(lab, start)
     # The first standby had nobody but the active to ask.
     assert sources(standby) == {"active": 1}
-    assert asked(giver_of(net, "a")) == 1
+    assert asked(net.giver_of("a")) == 1
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"standby": 1}
-    assert asked(giver_of(net, "a")) == 1, "the active was asked for nothing more"
-    assert giver_of(net, "b").snapshots.lent == 0
+    assert asked(net.giver_of("a")) == 1, "the active was asked for nothing more"
+    assert net.giver_of("b").snapshots.lent == 0
     lab.produce(50)
     active.await_processed()
     new.eventually(lambda: new.statuses()[0].lag_records == 0)
@@ -127,18 +116,18 @@ def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: Memory
     standby.want(1, Role.STANDBY, 1)
     standby.await_phase(Phase.TAILING)
     assert sources(standby) == {"changelog": 1}
-    assert giver_of(net, "a").requests == []
+    assert net.giver_of("a").requests == []
 
 
 def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet, start: Start) -> None:
     _, standby = active_and_standby(lab, start)
     standby.close()
-    before = asked(giver_of(net, "a"))
+    before = asked(net.giver_of("a"))
     again = start("b")
     again.want(1, Role.STANDBY, 1)
     again.await_phase(Phase.TAILING)
     assert sources(again) == {"local": 1}
-    assert asked(giver_of(net, "a")) == before
+    assert asked(net.giver_of("a")) == before
 
 
 def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Start) -> None:
@@ -195,7 +184,7 @@ def test_without_anybody_who_gives_the_changelog_is_replayed(
     active_and_standby(lab, start)
     # One is registered no more, the other's port is closed.
     del net.addresses["b"]
-    giver_of(net, "a").close()
+    net.giver_of("a").close()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.await_phase(Phase.TAILING)
@@ -236,27 +225,15 @@ def test_a_copy_of_a_topic_that_was_made_again_is_refused(lab: MemoryLab, net: P
     assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
 
 
-def hold_files(giver: Giver) -> tuple[threading.Event, threading.Event]:
-    """Have the giver stop in the midst of a file; return what says that it did, and what lets it go on."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(_: bytes) -> None:
-        reached.set()
-        go_on.wait(20)
-
-    giver.on_piece = hold
-    return reached, go_on
-
-
 def test_a_giver_that_dies_half_way_is_followed_by_the_next_one(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
     active_and_standby(lab, start)
-    reached, go_on = hold_files(giver_of(net, "b"))
+    reached, go_on = net.giver_of("b").hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     assert reached.wait(10)
-    giver_of(net, "b").close()
+    net.giver_of("b").close()
     go_on.set()
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
@@ -267,19 +244,19 @@ def test_bytes_that_do_not_fit_their_digest_cost_the_source_and_nothing_else(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
     active_and_standby(lab, start)
-    giver_of(net, "b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    net.giver_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
     assert failures(new) == {"standby": 1}
-    assert giver_of(net, "b").snapshots.lent == 0, "it was given back"
+    assert net.giver_of("b").snapshots.lent == 0, "it was given back"
 
 
 def test_what_was_fetched_in_vain_takes_no_room(lab: MemoryLab, net: PeerNet, start: Start) -> None:
     active_and_standby(lab, start)
     for container in ("a", "b"):
-        giver_of(net, container).change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+        net.giver_of(container).change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.await_phase(Phase.TAILING)
@@ -294,7 +271,7 @@ def test_closing_does_not_wait_for_what_is_fetched(
     lab: MemoryLab, net: PeerNet, start: Start, where: str
 ) -> None:
     active_and_standby(lab, start)
-    reached, go_on = hold_files(giver_of(net, "b"))
+    reached, go_on = net.giver_of("b").hold_files()
     silent = SilentPort()
     new = start("c")
     peers = net.peers_of("c")
@@ -306,7 +283,7 @@ def test_closing_does_not_wait_for_what_is_fetched(
         # Busy: both givers lend as many copies as they may.
         for container in ("a", "b"):
             for _ in range(2):
-                giver_of(net, container).snapshots._making += 1
+                net.giver_of(container).snapshots._making += 1
         reached.set()
     elif where == "slot":
         peers = new.replicas._environment.peers  # type: ignore[assignment]
@@ -355,7 +332,7 @@ def test_a_promotion_goes_on_with_what_a_living_standby_gives(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
     active, _ = active_and_standby(lab, start)
-    reached, go_on = hold_files(giver_of(net, "b"))
+    reached, go_on = net.giver_of("b").hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     assert reached.wait(10)
@@ -373,18 +350,18 @@ def test_a_promotion_goes_on_with_what_a_living_standby_gives(
 def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) -> None:
     active_and_standby(lab, start)
     for container in ("a", "b"):
-        giver_of(net, container).snapshots._making += 2
+        net.giver_of(container).snapshots._making += 2
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
-    giver_of(net, "b").snapshots._making -= 2
+    net.giver_of("b").snapshots._making -= 2
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"standby": 1}
 
 
 def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Start) -> None:
     active_and_standby(lab, start)
-    reached, go_on = hold_files(giver_of(net, "b"))
+    reached, go_on = net.giver_of("b").hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
     assert reached.wait(10)
