@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from embedded.terminal import Progress
 
 _TAIL_LINES = 60
 _TAIL_FILES = 12
+_BEFORE_DUMP = 20
+_DUMPS = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +57,18 @@ def _logs(cluster: LocalCluster) -> str:
         if path.is_file() and path.stat().st_size
     ]
     newest = sorted(logs, key=lambda path: path.stat().st_mtime)[-_TAIL_FILES:]
-    return "\n".join(_tail(path) for path in newest) or "no container has written anything"
+    tails = [(path, path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in newest]
+    # A report that is cut short still shows why a process crashed or stood still.
+    tails.sort(key=lambda each: _dump_begins(each[1]) is None)
+    return "\n".join(_tail(path, lines) for path, lines in tails) or "no container has written anything"
 
 
-def _tail(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join((f"==> {path}", *lines[-_TAIL_LINES:]))
+def _tail(path: Path, lines: Sequence[str]) -> str:
+    begins = _dump_begins(lines)
+    shown = lines[-_TAIL_LINES:] if begins is None else lines[max(0, begins - _BEFORE_DUMP) :]
+    return "\n".join((f"==> {path}", *shown))
+
+
+def _dump_begins(lines: Sequence[str]) -> int | None:
+    """Return the line at which faulthandler begins to tell where each thread is, if it had to."""
+    return next((at for at, line in enumerate(lines) if line.startswith(_DUMPS)), None)
