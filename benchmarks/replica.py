@@ -15,7 +15,7 @@ from benchmarks.contest import ROOT
 from benchmarks.kernel import Container, FixedRecords, Job
 from benchmarks.traced import Trace
 from embedded.jars import classpath
-from standby.adapters.processes import end_children
+from standby.adapters.processes import collect_garbage_rarely, end_children
 from standby.adapters.rocksdict import open_database
 from standby.config import JobConfig
 from standby.feed.make import make_feed
@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", choices=("count", "profile"), required=True)
     parser.add_argument("--trace", type=Path)
     arguments = parser.parse_args(argv)
+    # As every container does.
+    collect_garbage_rarely()
     is_active = arguments.copy == 0
     trace = Trace()
     settings = {

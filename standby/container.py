@@ -25,7 +25,7 @@ from standby.adapters.kazoo import (
 )
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.peer_server import PeerServer
-from standby.adapters.processes import ProcessMeter, end_children
+from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import MetricsServer, of_process
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.config import JobConfig
@@ -286,6 +286,7 @@ def _stuck(loop: ControlLoop) -> NoReturn:
 def main(make_kernel: MakeKernel) -> NoReturn:
     """End the process with the container's exit code; the outermost level of it all."""
     log_to_stderr()
+    collect_garbage_rarely()
     # A crash in one of the C libraries says where it was.
     faulthandler.enable()
     # kill -USR1 shows where each thread stands.

@@ -1,8 +1,9 @@
-"""The process and its children, as psutil sees them: memory and CPU in use, and ending them."""
+"""The process and its children: memory and CPU in use, ending them, and how Python keeps house."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,11 @@ import psutil
 
 #: Looking through all processes of a host takes milliseconds: not on the control thread, not at each report.
 _INTERVAL_SECONDS: Final = 2.0
+
+
+#: A batch makes tens of thousands of tuples that reference nothing. After each 700 of them, Python's default, it
+#: would look for cycles among them: a quarter of a batch's time (docs/benchmarks.md).
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,11 @@ def end_children() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
+
+
+def collect_garbage_rarely() -> None:
+    """Have Python look for reference cycles once in a batch or two; for processes that run batches or replay."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
 
 class ProcessMeter:

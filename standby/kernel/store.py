@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -114,9 +115,8 @@ class TaskStore:
         position = Position(offset, max(caught_up_ms, before.caught_up_ms))
         if offset < before.offset:
             raise BrokenLaw(f"{self._directory}: the position would fall from {before.offset} to {offset}")
-        batch = [*changes, (POSITION, position.encode())]
         self._probe(STORE_BATCH)
-        self._open.write(batch)
+        self._open.write(itertools.chain(changes, ((POSITION, position.encode()),)))
         self._position = self._written = position
 
     def caught_up(self, at_ms: int) -> None:

@@ -187,6 +187,14 @@ def test_only_bytes_are_taken(key: object, value: object) -> None:
     assert state.changes == {}
 
 
+@pytest.mark.parametrize(("key", "value"), [("k", b"v"), (b"k", "v"), (b"k", 1), (bytearray(b"k"), b"v")])
+def test_only_bytes_are_sent_out(key: object, value: object) -> None:
+    out = Outbox(["one"])
+    with pytest.raises(TypeError, match="bytes or None"):
+        out.emit(key, value)  # type: ignore[arg-type]
+    assert out.records == []
+
+
 def test_output_goes_to_the_first_topic_or_to_a_listed_one() -> None:
     out = Outbox(["one", "two"])
     out.emit(b"k", b"v")
