@@ -283,6 +283,13 @@ class JobConfig:
         2,
         minimum=1,
     )
+    restore_threads: int = _key(
+        "job.restore.threads",
+        "Most changelogs that a container replays side by side for the job's copies that are not in sync yet; those "
+        "in sync are followed by one thread more, however many they are.",
+        4,
+        minimum=1,
+    )
     restore_max_bytes_per_second: int = _key(
         "job.restore.max.bytes.per.second",
         "Most bytes of changelog records that a container replays a second for the job's copies that are not in sync "

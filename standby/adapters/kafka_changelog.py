@@ -19,7 +19,7 @@ _log: Final = logging.getLogger(__name__)
 #: seconds librdkafka's default of 10 s would add as much to the recovery.
 RECONNECT_MS: Final = 1_000
 
-#: Memory for fetched records that nobody has taken yet, all partitions together.
+#: Memory for fetched records that nobody has taken yet, all readers of a job in a container together.
 _QUEUE_BYTES: Final = 64 << 20
 
 
@@ -27,6 +27,8 @@ class KafkaChangelog:
     """A consumer with an explicit assignment, one topic, read committed."""
 
     def __init__(self, config: JobConfig, definition: JobDefinition) -> None:
+        # The one that follows the replicas in step has its part, too.
+        queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
         self._topic = definition.changelog
         self._consumer = Consumer(
             kafka_settings(
@@ -42,11 +44,11 @@ class KafkaChangelog:
                 # The default of 1000 ms stalls a reader that is faster than the fetcher.
                 fetch_queue_backoff_ms=5,
                 fetch_message_max_bytes=CHANGELOG_RECORD_BYTES,
-                fetch_max_bytes=_QUEUE_BYTES,
+                fetch_max_bytes=max(queue_bytes, CHANGELOG_RECORD_BYTES),
                 fetch_min_bytes=1,
                 reconnect_backoff_max_ms=RECONNECT_MS,
                 queued_min_messages=1_000_000,
-                queued_max_messages_kbytes=_QUEUE_BYTES >> 10,
+                queued_max_messages_kbytes=queue_bytes >> 10,
             )
         )
         self._positions: dict[int, int] = {}

@@ -9,19 +9,18 @@ import logging
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
 from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.pace import Pace
 from standby.kernel.ports import OpenSource, SnapshotSource
 from standby.kernel.store import write_side_file
 from standby.ports import PeerDirectory
 from standby.replica.origin import DATABASE
 from standby.replica.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
-from standby.replica.throttle import Throttle
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,20 +29,6 @@ FETCHES: Final = ".fetch"
 
 _MANIFEST: Final = "manifest.json"
 _PIECE_BYTES: Final = 256 << 10
-
-
-class Pace:
-    """Bounds what all fetches of a container take in a second together."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._lock = threading.Lock()
-        self._throttle = Throttle()
-
-    def take(self, amount: int, per_second: int) -> float:
-        """Return how many seconds to wait after ``amount`` bytes."""
-        with self._lock:
-            return self._throttle.take(amount, per_second, self._now())
 
 
 class Slots:

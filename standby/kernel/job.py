@@ -68,7 +68,7 @@ class JobKernel:
         """The newest one of this run and revision; replaced by the conductor, read by anybody."""
         self.config: Final = parse(definition.config)
         self.environment: Final = environment
-        self._watched: tuple[Collection[int], Collection[int]] = ((), ())
+        self._watched: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
         name = definition.name
         clock, probe = environment.clock, environment.probe
         self.broker: Final = environment.connect(environment.cluster, self.config, definition)
@@ -81,7 +81,8 @@ class JobKernel:
             clock,
             probe,
             name,
-            self.config.restore_max_bytes_per_second,
+            restore_threads=self.config.restore_threads,
+            restore_bytes_per_second=self.config.restore_max_bytes_per_second,
         )
         self.commit_seconds: Final = self.config.transaction_timeout_ms / 1000 + _COMMIT_GRACE_SECONDS
         runner = BatchRunner(
@@ -117,7 +118,9 @@ class JobKernel:
 
     def watch(self, changelog: Collection[int], inputs: Collection[int]) -> None:
         """Have the ends of these partitions asked for, changelog and input."""
-        self._watched = (tuple(changelog), tuple(inputs))
+        before, self._watched = self._watched, (frozenset(changelog), frozenset(inputs))
+        if any(now - known for now, known in zip(self._watched, before, strict=True)):
+            self.ends.look()
 
     def directories(self, task: TaskId) -> tuple[Path, ...]:
         """Return where a task's state may lie on this host, one place for each state directory."""

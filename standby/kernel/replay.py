@@ -1,79 +1,29 @@
-"""Applies the changelogs of a job's replicas to their stores: one thread, one consumer (design 4.3)."""
+"""Applies the changelogs of a job's replicas to their stores, on tracks (design 4.3).
+
+A replica that is not in step is restored on one of a few tracks, each with a thread and a reader of its own; when it
+has caught up, it changes to the one track that tails all those in step, which costs next to nothing. A promotion
+drains where its replica is, and all restores that nobody waits for stand still meanwhile: it must not stand in line
+behind their backlog.
+"""
 
 from __future__ import annotations
 
-import logging
-import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
 
-from standby.errors import BrokenLaw, CorruptState, StandfastError, Transient, Unavailable
+from standby.errors import BrokenLaw, Transient
 from standby.kernel.ends import Ends
 from standby.kernel.lane import settle
-from standby.kernel.ports import Broker, Changelog, Chunk
-from standby.kernel.probes import REPLAYED, Probe
-from standby.kernel.store import TaskStore
-from standby.replica.lag import LagClock, mean_bytes
-from standby.replica.lifecycle import Signal
-from standby.replica.origin import is_too_old
-from standby.replica.throttle import Throttle
+from standby.kernel.ports import Broker
+from standby.kernel.probes import Probe
+from standby.kernel.track import Replayed, Rules, Track
 
-_log: Final = logging.getLogger(__name__)
-
-_BATCH_RECORDS: Final = 10_000
-
-#: Between two looks when there is nothing to read: 3 % of a core and 38 ms of lag at 5,000 records a second.
-_TAIL_SECONDS: Final = 0.02
-
-#: The same while somebody waits for the end; the read itself waits so long for a first record.
-_DRAIN_SECONDS: Final = 0.002
-
-#: So many records of a batch are measured: more would cost, and say no more.
-_MEASURED_RECORDS: Final = 64
-
-#: So long at most a throttled restore keeps the thread from the other replicas.
-_THROTTLE_SECONDS: Final = 0.05
-
-#: What a record is taken for while none was seen.
-_UNKNOWN_BYTES: Final = 1_000
-
-#: Tells what came of a replay: the signal, and why.
-Tell = Callable[[Signal, str], None]
-
-
-@dataclass(slots=True, eq=False)
-class Replayed:
-    """One replica's changelog on its way into its store."""
-
-    partition: int
-    store: TaskStore
-    tell: Tell
-    lag: LagClock = field(default_factory=LagClock)
-    lag_ms: int | None = None
-    """For how long it has been behind; None while that is not known."""
-    at_end_ms: int | None = None
-    """When (Unix milliseconds) it last had all there was in the changelog; None: not known."""
-    record_bytes: float | None = None
-    """Mean size of the records applied last; None while there were none."""
-    told: Signal | None = None
-    seen_ms: int = 0
-    """When the end that was looked at last was asked for."""
-    target: int | None = None
-    drained: Future[None] | None = None
-
-    @property
-    def is_restoring(self) -> bool:
-        """Whether nobody waits for it, and it is not in sync either."""
-        return self.target is None and self.told is not Signal.CAUGHT_UP
+__all__ = ["Replay", "Replayed"]
 
 
 class Replay:
-    """Owns the changelog reader; everybody else asks through its inbox."""
+    """Puts the replicas of a job on tracks; from any thread."""
 
     def __init__(
         self,
@@ -83,32 +33,39 @@ class Replay:
         clock: Callable[[], int],
         probe: Probe,
         name: str,
+        *,
+        restore_threads: int = 1,
         restore_bytes_per_second: int = 0,
     ) -> None:
-        """``restore_bytes_per_second``: most of what replicas that are not in sync may replay; 0: no bound."""
+        """``restore_threads``: most tracks at work on replicas that are not in step.
+
+        ``restore_bytes_per_second``: most of what these may replay, together; 0: no bound.
+        """
         self._broker = broker
-        self._ends = ends
-        self._lag_bound_ms = lag_bound_ms
-        self._clock = clock
-        self._probe = probe
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._replicas: dict[int, Replayed] = {}
-        self._reader: Changelog | None = None
-        self._bytes_per_second = restore_bytes_per_second
-        self._throttle = Throttle()
-        self._free_at = 0.0
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name=f"{name}-replay", daemon=True)
-        self._thread.start()
+        self._name = name
+        self._most = restore_threads
+        self._rules = Rules(ends, lag_bound_ms, clock, probe, restore_bytes_per_second)
+        self._lock = threading.Lock()
+        # All below is guarded by it; what a track is told of a replica is put into its inbox under it, too, so that
+        # nothing overtakes the replica on its way to another track.
+        self._on: dict[int, tuple[Replayed, Track]] = {}
+        self._draining: set[Replayed] = set()
+        self._restoring: list[Track] = []
+        self._tail = self._new_track("tail")
 
     def add(self, replica: Replayed) -> None:
         """Replay this replica from its store's position on; nothing changes when it is being replayed."""
-        self._inbox.put(lambda: self._add(replica))
+        with self._lock:
+            found = self._on.get(replica.partition)
+            if found is None:
+                self._put(replica, self._restoring_track())
+            elif found[0] is not replica:
+                raise BrokenLaw(f"partition {replica.partition} is replayed into another store already")
 
     def remove(self, replica: Replayed) -> Future[None]:
         """Stop a replay; once the future is done, nothing of it touches the store any more."""
         done: Future[None] = Future()
-        self._inbox.put(lambda: self._remove(replica, done))
+        self._remove(replica, done)
         return done
 
     def drain(self, replica: Replayed, target: int) -> Future[None]:
@@ -117,178 +74,89 @@ class Replay:
         It fails when the replay ends otherwise.
         """
         done: Future[None] = Future()
-        self._inbox.put(lambda: self._drain(replica, target, done))
+        self._drain(replica, target, done)
         return done
 
     def close(self) -> None:
         """Stop everything; does not wait."""
-        self._inbox.put(self._end)
+        with self._lock:
+            for each in (self._tail, *self._restoring):
+                each.close()
 
-    def _run(self) -> None:
-        while not self._is_closed:
-            try:
-                self._turn()
-            except StandfastError as error:
-                _log.warning("replay: %s", error)
-                self._wait(1.0)
-            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
-                _log.exception("the replay cannot go on")
-                self._fail_all(f"the replay cannot go on: {type(error).__name__}: {error}")
-        for partition in tuple(self._replicas):
-            self._forget(partition, Transient("the replay was closed"))
-        if self._reader is not None:
-            self._reader.close()
+    # ---- for the tracks; see `standby.kernel.track.Junction` ----
 
-    def _fail_all(self, told: str) -> None:
-        """End every replay after a bug, rather than leave replicas that stand still and say nothing."""
-        for replica in tuple(self._replicas.values()):
-            self._replicas.pop(replica.partition)
-            if replica.drained is not None:
-                settle(replica.drained, error=Unavailable(told))
-            replica.tell(Signal.FAILED, told)
-        # Its assignment is not known any more; the next replica gets a new one.
-        self._reader = None
+    def may_restore(self) -> bool:
+        """Return whether replicas that nobody waits for may be restored now."""
+        return not self._draining
 
-    def _turn(self) -> None:
-        while not self._inbox.empty():
-            self._inbox.get()()
-        if self._is_closed:
-            return
-        if not self._replicas or self._reader is None:
-            self._wait(None)
-            return
-        is_draining = any(each.target is not None for each in self._replicas.values())
-        if not is_draining and (pause := self._free_at - time.monotonic()) > 0:
-            self._wait(pause)
-            return
-        self._hold_back(self._reader, is_draining=is_draining)
-        chunks = self._reader.read(self._limit(), _DRAIN_SECONDS if is_draining else 0)
-        for partition, chunk in chunks.items():
-            replica = self._replicas[partition]
-            self._guarded(replica, partial(self._apply, replica, chunk))
-        for replica in tuple(self._replicas.values()):
-            self._guarded(replica, partial(self._judge, replica))
-        # A full batch means that there is more; half a batch is worth going on for at once, too.
-        if not is_draining and sum(len(each.changes) for each in chunks.values()) < _BATCH_RECORDS // 2:
-            self._wait(_TAIL_SECONDS)
+    def ended(self, replica: Replayed) -> None:
+        """Hear that nothing touches the replica's store any more."""
+        with self._lock:
+            del self._on[replica.partition]
+            if replica in self._draining:
+                self._draining.discard(replica)
+                if not self._draining:
+                    self._wake()
 
-    def _hold_back(self, reader: Changelog, *, is_draining: bool) -> None:
-        """Have restores wait while a promotion drains: it must not stand in line behind their backlog."""
-        for replica in self._replicas.values():
-            if is_draining and replica.is_restoring:
-                reader.pause(replica.partition)
-            else:
-                reader.resume(replica.partition)
+    def leaves(self, replica: Replayed) -> bool:
+        """Return whether the replica belongs on another track by now; one that is drained stays where it is."""
+        is_on_tail = self._on[replica.partition][1] is self._tail
+        return replica.target is None and replica.is_restoring is is_on_tail
 
-    def _limit(self) -> int:
-        """Return how many records to read at once: less where a wait would follow that the others would feel."""
-        sizes = [each.record_bytes or _UNKNOWN_BYTES for each in self._replicas.values() if each.is_restoring]
-        if not sizes or not self._bytes_per_second:
-            return _BATCH_RECORDS
-        return max(1, min(_BATCH_RECORDS, int(self._bytes_per_second * _THROTTLE_SECONDS / max(sizes))))
+    def hand_over(self, replica: Replayed) -> None:
+        """Take a replica that a track does not have any more."""
+        with self._lock:
+            self._put(replica, self._restoring_track() if replica.is_restoring else self._tail)
 
-    def _count(self, replica: Replayed, records: int) -> None:
-        """Take what a restore has replayed out of what it may."""
-        if self._bytes_per_second and replica.is_restoring and replica.record_bytes is not None:
-            now, amount = time.monotonic(), int(records * replica.record_bytes)
-            self._free_at = now + self._throttle.take(amount, self._bytes_per_second, now)
+    # ---- with the lock ----
 
-    def _wait(self, seconds: float | None) -> None:
-        try:
-            command = self._inbox.get(timeout=seconds)
-        except queue.Empty:
-            return
-        command()
+    def _put(self, replica: Replayed, track: Track) -> None:
+        self._on[replica.partition] = (replica, track)
+        track.put(lambda: track.add(replica))
 
-    def _guarded(self, replica: Replayed, act: Callable[[], None]) -> None:
-        """Run ``act``; whatever goes wrong with it ends this replica's replay and no other's."""
-        try:
-            act()
-        except CorruptState as error:
-            self._forget(replica.partition, error)
-            replica.tell(Signal.STATE_LOST, str(error))
-        except StandfastError as error:
-            self._forget(replica.partition, error)
-            replica.tell(Signal.FAILED, f"applying the changelog: {error}")
-        except Exception as error:  # noqa: BLE001 - a bug must not leave a replica that stands still and says nothing
-            _log.exception("changelog partition %d", replica.partition)
-            told = f"applying the changelog: {type(error).__name__}: {error}"
-            self._forget(replica.partition, Unavailable(told))
-            replica.tell(Signal.FAILED, told)
+    def _restoring_track(self) -> Track:
+        """Return the track with the fewest restores; a new one rather than one that is busy."""
+        busy = [track for _, track in self._on.values()]
+        best = min(self._restoring, key=busy.count, default=None)
+        if best is None or (best in busy and len(self._restoring) < self._most):
+            best = self._new_track(f"restore-{len(self._restoring)}")
+            self._restoring.append(best)
+        return best
 
-    def _apply(self, replica: Replayed, chunk: Chunk) -> None:
-        store = replica.store
-        if chunk.is_out_of_range:
-            raise CorruptState(f"the changelog has nothing at {chunk.position} (any more)")
-        if is_too_old(store.position.caught_up_ms, store.retention_ms, self._clock()):
-            raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
-        at_end_ms = replica.lag.applied(chunk.position)
-        store.apply(chunk.changes, chunk.position, at_end_ms or 0)
-        replica.record_bytes = mean_bytes(chunk.changes[:_MEASURED_RECORDS], replica.record_bytes)
-        self._count(replica, len(chunk.changes))
-        self._probe(REPLAYED)
+    def _wake(self) -> None:
+        for each in self._restoring:
+            each.wake()
 
-    def _judge(self, replica: Replayed) -> None:
-        """Look where the replica stands against the end, and say so when that has changed."""
-        position = replica.store.position.offset
-        if replica.target is not None and position >= replica.target:
-            self._forget(replica.partition)
-            return
-        end = self._ends.changelog(replica.partition)
-        if end is None:
-            # The broker is away: membership is frozen.
-            replica.lag_ms = None
-            return
-        if end.asked_ms > replica.seen_ms:
-            replica.seen_ms = end.asked_ms
-            replica.lag.end_seen(end.offset, end.asked_ms)
-        at_end_ms = replica.at_end_ms = replica.lag.applied(position)
-        replica.lag_ms = replica.lag.lag_ms(position, self._clock())
-        is_in_sync = (
-            at_end_ms is not None and replica.lag_ms is not None and replica.lag_ms < self._lag_bound_ms
-        )
-        if is_in_sync:
-            assert at_end_ms is not None
-            replica.store.caught_up(at_end_ms)
-        signal = Signal.CAUGHT_UP if is_in_sync else Signal.FELL_BEHIND
-        if signal is not replica.told and (is_in_sync or replica.told is not None):
-            if is_in_sync:
-                replica.store.serve()
-            replica.told = signal
-            replica.tell(signal, "")
-
-    def _add(self, replica: Replayed) -> None:
-        if replica.partition in self._replicas:
-            if self._replicas[replica.partition] is not replica:
-                raise BrokenLaw(f"partition {replica.partition} is replayed into another store already")
-            return
-        if self._reader is None:
-            self._reader = self._broker.open_changelog()
-        self._replicas[replica.partition] = replica
-        self._reader.add(replica.partition, replica.store.position.offset)
-        self._ends.look()
+    # ---- what may have to follow a replica to another track ----
 
     def _remove(self, replica: Replayed, done: Future[None]) -> None:
-        if self._replicas.get(replica.partition) is replica:
-            self._forget(replica.partition, Transient("the replay was stopped"))
-        settle(done)
+        def act(track: Track) -> None:
+            if track.remove(replica):
+                settle(done)
+            else:
+                self._remove(replica, done)
+
+        if not self._tell(replica, act):
+            settle(done)
 
     def _drain(self, replica: Replayed, target: int, done: Future[None]) -> None:
-        if self._replicas.get(replica.partition) is not replica:
+        def act(track: Track) -> None:
+            if not track.drain(replica, target, done):
+                self._drain(replica, target, done)
+
+        if not self._tell(replica, act, is_drain=True):
             settle(done, error=Transient("the replay has ended"))
-            return
-        replica.target, replica.drained = target, done
-        self._guarded(replica, partial(self._judge, replica))
 
-    def _forget(self, partition: int, error: StandfastError | None = None) -> None:
-        """Stop a replay and tell whoever waits for its end: well, or with ``error``."""
-        replica = self._replicas.pop(partition, None)
-        if replica is None:
-            return
-        if self._reader is not None:
-            self._reader.remove(partition)
-        if replica.drained is not None:
-            settle(replica.drained, error=error)
+    def _tell(self, replica: Replayed, act: Callable[[Track], None], *, is_drain: bool = False) -> bool:
+        """Have ``act`` run on the replica's track; return False when it is on none."""
+        with self._lock:
+            found, track = self._on.get(replica.partition, (None, self._tail))
+            if found is not replica:
+                return False
+            if is_drain:
+                self._draining.add(replica)
+            track.put(lambda: act(track))
+            return True
 
-    def _end(self) -> None:
-        self._is_closed = True
+    def _new_track(self, name: str) -> Track:
+        return Track(self._broker.open_changelog, self._rules, self, f"{self._name}-{name}")

@@ -82,6 +82,9 @@ class Restore:
         disk of this host does.
         """
         started = time.monotonic()
+        # Before the bounds: the question for the topic's id waits until the job's new client is connected, while
+        # a look for leaders may be lost then, and librdkafka repeats it after 3 s only (6 of 150 tries).
+        self._job.broker.changelog_id()
         bounds = self._bounds()
         with self._opening:
             store = open_found(self._directories, partial(self._open_existing, bounds))

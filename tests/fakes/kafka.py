@@ -57,6 +57,10 @@ class MemoryKafka:
         self.open: dict[str, Transaction] = {}
         self.topic_ids: dict[str, str] = {}
         self.is_away = False
+        #: Every reader of a changelog that was opened.
+        self.readers: list[MemoryChangelog] = []
+        #: So many more cannot be opened.
+        self.refused_readers = 0
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
         self.read_limit = 1_000_000
         #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
@@ -154,7 +158,12 @@ class MemoryBroker:
             return InputRecord(offset, entry.key, entry.value, entry.headers)
 
     def open_changelog(self) -> MemoryChangelog:
-        return MemoryChangelog(self._kafka, self._definition.changelog)
+        if self._kafka.refused_readers:
+            self._kafka.refused_readers -= 1
+            raise Transient("no reader")
+        reader = MemoryChangelog(self._kafka, self._definition.changelog)
+        self._kafka.readers.append(reader)
+        return reader
 
     def open_writer(self, partition: int) -> MemoryWriter:
         task = TaskId(self._definition.name, self._config.stage, partition)
@@ -180,11 +189,14 @@ class MemoryChangelog:
 
     def __init__(self, kafka: MemoryKafka, topic: str) -> None:
         self._kafka, self._topic = kafka, topic
+        #: Partition and offset of everything that was added.
+        self.added: list[tuple[int, int]] = []
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
 
     def add(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
+        self.added.append((partition, offset))
 
     def remove(self, partition: int) -> None:
         self._positions.pop(partition, None)
@@ -206,6 +218,11 @@ class MemoryChangelog:
 
     def close(self) -> None:
         self._positions.clear()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Return what it reads now."""
+        return frozenset(self._positions)
 
     def _take(self, limit: int) -> dict[int, Chunk]:
         chunks: dict[int, Chunk] = {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from standby.kernel import probes
-from standby.model import Phase, ReplicaId, Role, Wanted
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
 
@@ -97,3 +100,118 @@ def test_a_restore_waits_while_another_replica_drains(tmp_path: Path) -> None:
         lambda: {each.applied for each in container.statuses() if each.replica.task == second} == {end}
     )
     container.close()
+
+
+def holders(lab: MemoryLab) -> list[set[int]]:
+    """Return what each reader of a changelog reads at the moment, those with nothing left out."""
+    return [set(each.partitions) for each in lab.kafka.readers if each.partitions]
+
+
+def wide(tmp_path: Path, tasks: int, threads: int, **config: str) -> MemoryLab:
+    """Return a lab with some hundred records in each of so many changelogs."""
+    lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": str(threads), **config})
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(200 * tasks, keys=500)
+    active.await_processed()
+    active.close()
+    return lab
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Path, threads: int) -> None:
+    lab = wide(tmp_path, 7, threads)
+    lab.kafka.readers.clear()
+    most = 0
+    gate = threading.Event()
+
+    def look(point: str) -> None:
+        nonlocal most
+        if point == probes.REPLAYED:
+            gate.wait(10)
+            most = max(most, len(lab.kafka.readers))
+
+    lab.kafka.read_limit = 20
+    standby = lab.container("b", probe=look)
+    standby.want(1, Role.STANDBY, 1)
+    standby.eventually(lambda: sum(len(each.added) for each in lab.kafka.readers) >= threads)
+    gate.set()
+    standby.await_phase(Phase.TAILING)
+    standby.eventually(lambda: holders(lab) == [set(range(7))])
+    assert len(lab.kafka.readers) == threads + 1
+    by_first = [sum(offset == 0 for _, offset in each.added) for each in lab.kafka.readers]
+    assert sorted(each for each in by_first if each) == ([7] if threads == 1 else [2, 2, 3])
+    lab.name(1, 2)
+    standby.want(1, Role.ACTIVE, 2)
+    lab.produce(70)
+    standby.await_processed()
+    lab.assert_exact()
+    standby.close()
+
+
+def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
+    # Each record at this rate takes some 15 s.
+    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "1"})
+    in_step, far_behind = lab.tasks
+    lab.name(0, 1)
+    active, standby = lab.container("a"), lab.container("b")
+    active.want(0, Role.ACTIVE, 1)
+    for number in range(200):
+        lab.kafka.append("in", far_behind.partition, f"{far_behind.partition}/{number}".encode(), b"value")
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+
+    def phases() -> dict[TaskId, Phase]:
+        return {each.replica.task: each.phase for each in standby.statuses()}
+
+    standby.eventually(lambda: phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING})
+    for number in range(50):
+        lab.kafka.append("in", in_step.partition, f"{in_step.partition}/{number}".encode(), b"value")
+    active.await_processed()
+    end = len(lab.kafka.logs["changelog", in_step.partition])
+    standby.eventually(
+        lambda: end in {each.applied for each in standby.statuses() if each.replica.task == in_step}, 5
+    )
+    assert phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING}
+    standby.close()
+    active.close()
+
+
+def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    active, standby = lab.container("a"), lab.container("b")
+    lab.name(0, 2, claimed=True)
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    active.await_phase(Phase.ACTIVE)
+    standby.await_phase(Phase.TAILING)
+    # It is told that it has caught up before it is handed over.
+    standby.eventually(lambda: holders(lab) == [{0, 1}])
+    tail = next(each for each in lab.kafka.readers if each.partitions)
+    # Less than what the lag bound of 400 ms lets through.
+    lab.kafka.read_limit = 0
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.RESTORING)
+    standby.eventually(lambda: not tail.partitions)
+    lab.kafka.read_limit = 1_000_000
+    standby.await_phase(Phase.TAILING)
+    standby.eventually(lambda: tail.partitions == {0, 1})
+    lab.name(1, 3, claimed=True)
+    standby.want(1, Role.ACTIVE, 3)
+    lab.produce(50)
+    standby.await_processed()
+    lab.assert_exact()
+    active.close()
+    standby.close()
+
+
+def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 1, 1)
+    lab.kafka.refused_readers = 1
+    standby = lab.container("b")
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.FAILED)
+    assert [each.detail for each in standby.statuses()] == ["applying the changelog: no reader"]
+    standby.close()
