@@ -46,6 +46,7 @@ def policy(config: JobConfig) -> Policy:
         retry_count=config.retry_count,
         retry_window_ms=config.retry_window_ms,
         lag_time_ms=config.lag_time_ms,
+        restore_paused=config.restore_paused,
     )
 
 

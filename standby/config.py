@@ -297,6 +297,14 @@ class JobConfig:
         0,
         minimum=0,
     )
+    restore_paused: tuple[str, ...] = _key(
+        "job.restore.paused",
+        "Hosts on which copies that are not in sync replay nothing for now; `all`: everywhere. One that is to become "
+        "active replays what it lacks all the same.",
+        (),
+        example="[host1, host2]",
+        applies="live",
+    )
     changelog_replication: int = _key(
         "job.changelog.replication.factor",
         "Replication factor of the changelog topic; -1: the brokers' default.",

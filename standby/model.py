@@ -157,6 +157,8 @@ class Wanted:
     """The task's epoch under which this was decided; an older one is refused."""
     is_next: bool = False
     """Standby only: it is about to be made active as planned, so whatever can be prepared should be."""
+    is_paused: bool = False
+    """Standby only: while it is not in sync, it replays nothing (`job.restore.paused`)."""
 
 
 @dataclass(frozen=True, slots=True)

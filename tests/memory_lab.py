@@ -148,8 +148,12 @@ class MemoryContainer:
             peers=peers,
         )
 
-    def want(self, copy: int, role: Role, epoch: int, *, is_next: bool = False) -> None:
-        wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch, is_next) for task in self.lab.tasks)
+    def want(
+        self, copy: int, role: Role, epoch: int, *, is_next: bool = False, is_paused: bool = False
+    ) -> None:
+        wanted = tuple(
+            Wanted(ReplicaId(task, copy), role, epoch, is_next, is_paused) for task in self.lab.tasks
+        )
         self.replicas.obey(wanted, {JOB: self.lab.definition})
 
     def statuses(self) -> list[ReplicaStatus]:

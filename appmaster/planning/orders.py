@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from appmaster.planning.actions import Action, FenceTasks, SendAssign, SendExit
 from appmaster.planning.detect import policy_of
-from appmaster.planning.view import ClusterView, Container, Job, Presence
+from appmaster.planning.view import EVERY_HOST, ClusterView, Container, Job, Policy, Presence
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 
@@ -32,9 +32,14 @@ def wanted(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None
                 and handover.to == container.id
                 and handover.to_copy == copy
                 and not is_active,
+                is_paused=not is_active and _is_paused(view.jobs[task.job].policy, container),
             )
         )
     return tuple(sorted(found, key=lambda each: each.replica))
+
+
+def _is_paused(policy: Policy, container: Container) -> bool:
+    return any(each in policy.restore_paused for each in (EVERY_HOST, container.host))
 
 
 def _jobs(

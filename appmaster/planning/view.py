@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from appmaster.planning.model import JobModel, JobSpec, Place, job_of
 from locality.hosts import HostInfo
@@ -30,6 +31,10 @@ class OnExhausted(str, enum.Enum):
 
     FAIL = "fail"
     PARK = "park"
+
+
+#: In `Policy.restore_paused`: not one host, but all of them.
+EVERY_HOST: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Policy:
     fails_on_error: bool = True
     """Whether a poison record ends the job; else the containers give the record up."""
     lag_time_ms: int = 10_000
+    restore_paused: tuple[str, ...] = ()
+    """Hosts on which standbys that are not in sync replay nothing for now; `EVERY_HOST`: all of them."""
     in_sync_interval_ms: int = 500
     """In-sync sets of one processor are written at most this often."""
     resend_ms: int = 1_000

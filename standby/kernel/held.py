@@ -33,6 +33,9 @@ _FENCES: Final = 5
 #: Restores from the start in a row, without catching up between, after which it has failed.
 _RESTORES: Final = 3
 
+#: What is said of a replica that does not catch up because somebody wants it so.
+_PAUSED: Final = "not replayed for now: job.restore.paused"
+
 #: Called from any thread with what came of a run.
 Post = Callable[["HeldReplica", Run, Signal, str], None]
 
@@ -52,6 +55,8 @@ class HeldReplica:
         self.detail = ""
         self.is_next = False
         """Whether it is about to be made active as planned."""
+        self.is_paused = False
+        """Whether it is to replay nothing while it is not in sync."""
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
@@ -139,6 +144,12 @@ class HeldReplica:
         ):
             self._lane.submit(partial(_flush, store))
 
+    def pause(self, *, is_paused: bool) -> None:
+        """Have a restore stand still, or go on."""
+        self.is_paused = is_paused
+        if self._replayed is not None:
+            self._replayed.is_paused = is_paused
+
     def prepare(self) -> None:
         """Have a producer connected, if there is none; to be repeated."""
         if self._writer is None and (self._connecting is None or self._connecting.done()):
@@ -215,7 +226,7 @@ class HeldReplica:
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
             since_ms=self.since_ms,
             entered=self._entered,
-            detail=self.detail,
+            detail=self.detail or (_PAUSED if self.is_paused and replica.phase is Phase.RESTORING else ""),
             is_prepared=self.is_prepared(),
             failures=active.present_failures() if active is not None else last_failures,
             skipped=active.skipped if active is not None else 0,
@@ -309,7 +320,8 @@ class HeldReplica:
             raise BrokenLaw(f"{self.replica.id}: nothing to replay into")
         if self._replayed is None:
             partition = self.replica.id.task.partition
-            self._replayed = Replayed(partition, self._store, partial(self._post, self, run))
+            tell = partial(self._post, self, run)
+            self._replayed = Replayed(partition, self._store, tell, is_paused=self.is_paused)
         self.job.replay.add(self._replayed)
 
     def _take_over(self, run: Run) -> None:

@@ -304,6 +304,9 @@ class LocalReplicas:
 
     def _tell_jobs(self) -> None:
         """Tell each job which tasks are on their way to active, and which partitions matter."""
+        paused = {each.replica for each in self._wanted if each.is_paused}
+        for each, held in self._held.items():
+            held.pause(is_paused=each in paused)
         for job in self._jobs.values():
             ours = [held.replica for held in self._held.values() if held.job is job]
             # Those that are still being opened, and those that are claimed and join in a moment, too.

@@ -67,6 +67,8 @@ class Replayed:
     record_bytes: float | None = None
     """Mean size of the records applied last; None while there were none."""
     told: Signal | None = None
+    is_paused: bool = False
+    """Whether it is not to be restored for now; set by who owns it."""
     seen_ms: int = 0
     """When the end that was looked at last was asked for."""
     target: int | None = None
@@ -239,7 +241,7 @@ class Track:
         may_restore = self._junction.may_restore()
         may_any = False
         for replica in self._replicas.values():
-            if replica.is_restoring and not may_restore:
+            if replica.is_restoring and (replica.is_paused or not may_restore):
                 reader.pause(replica.partition)
             else:
                 reader.resume(replica.partition)

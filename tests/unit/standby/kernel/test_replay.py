@@ -215,3 +215,50 @@ def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> Non
     standby.await_phase(Phase.FAILED)
     assert [each.detail for each in standby.statuses()] == ["applying the changelog: no reader"]
     standby.close()
+
+
+def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    lab.kafka.read_limit = 10
+    standby = lab.container("b")
+    standby.want(1, Role.STANDBY, 1, is_paused=True)
+    standby.await_phase(Phase.RESTORING)
+    said = "not replayed for now: job.restore.paused"
+    standby.eventually(lambda: [each.detail for each in standby.statuses()] == [said] * 2)
+    # It is still looked after: how far behind it is, is known.
+    standby.eventually(lambda: all(each.lag_ms for each in standby.statuses()))
+    assert [each.applied for each in standby.statuses()] == [0, 0]
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    assert [each.detail for each in standby.statuses()] == ["", ""]
+    standby.close()
+
+
+def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    active, standby = lab.container("a"), lab.container("b")
+    lab.name(0, 2, claimed=True)
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    active.await_phase(Phase.ACTIVE)
+    standby.await_phase(Phase.TAILING)
+    standby.want(1, Role.STANDBY, 2, is_paused=True)
+    lab.produce(50)
+    active.await_processed()
+    ends = {task: len(lab.kafka.logs["changelog", task.partition]) for task in lab.tasks}
+    standby.eventually(lambda: {each.replica.task: each.applied for each in standby.statuses()} == ends)
+    assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
+    active.close()
+    standby.close()
+
+
+def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    successor = lab.container("b")
+    successor.want(1, Role.STANDBY, 1, is_paused=True)
+    successor.eventually(lambda: "paused" in "".join(each.detail for each in successor.statuses()))
+    lab.name(1, 2)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_processed()
+    lab.assert_exact()
+    successor.close()
