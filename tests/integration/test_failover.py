@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from tests.integration.flights_job import FlightsJob, deployed
 @pytest.fixture(scope="module")
 def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster) as job:
+    # However short the changelog, a copy that comes to a host without state asks its peers first.
+    with deployed(cluster, **{"job.restore.peer.min.records": "1"}) as job:
         yield job
 
 
@@ -35,6 +37,17 @@ def scrape(job: FlightsJob) -> str:
     ) as answer:
         text: str = answer.read().decode()
     return text
+
+
+def restored_from(job: FlightsJob, container: str) -> dict[str, str]:
+    """Return replica's task → where its state came from, as the container's log tells."""
+    logs = [
+        path.read_text(encoding="utf-8")
+        for host in job.cluster.hosts
+        for path in (job.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
+    ]
+    assert logs, f"{container} has written no log"
+    return dict(re.findall(r"flights/main\.(\d+): state from (\w+) at offset", "".join(logs)))
 
 
 def epochs(job: FlightsJob) -> dict[int, int]:
@@ -94,9 +107,15 @@ def test_killed_standby_is_created_again_and_no_active_is_touched(job: FlightsJo
 
 def test_silent_host_is_noticed_by_its_silence_and_replaced_elsewhere(job: FlightsJob) -> None:
     begun = now_ms()
+    before = {each.container for each in job.status.containers}
     with job.flow(rows=15_000):
         failover, host = job.scenario.lose_host()
         assert failover.is_restored
+        new = {each.container for each in job.status.containers} - before
+        assert new, "the lost copies are on another host"
+        sources = [source for each in new for source in restored_from(job, each).values()]
+        assert len(sources) == 2 * len(new), "each new container holds two replicas"
+        assert set(sources) <= {"active", "standby"}, "fetched from a peer, on real YARN as elsewhere"
     lost = [each for each in job.events(begun) if each.kind == "container_lost"]
     assert lost
     assert all((each.reason or "").startswith("silent") for each in lost)
