@@ -1,9 +1,11 @@
-"""Partitions that are added to a job's input: adopted as tasks, or told of (acceptance D6).
+"""Partitions that are added to a job's inputs: adopted as tasks, or told of (acceptance D6).
 
 Keys move to other partitions, and so away from their state, when a topic grows: only a job that says
 `task.inputs.may.grow` gets new tasks. Its changelog grows first, so that every task always has a partition there;
 then the number of tasks is raised in the job's record, whose watch has the leader make the tasks. Both steps may be
 done twice, and by a leader that is one no more: the number only rises, and it is the brokers' own.
+
+A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
 """
 
 from __future__ import annotations
@@ -27,18 +29,28 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
 
 
-def note(config: JobConfig, tasks: int, partitions: int) -> str:
-    """Return what people should know of an input that has another number of partitions than the job has tasks.
+def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
+    """Return what people should know of inputs that have another number of partitions than the job has tasks.
 
-    Empty when the numbers agree, and when the job adopts what was added.
+    ``counts`` has the number of partitions of each input. Empty when the numbers agree, and when the job adopts
+    what was added.
     """
-    topic = config.inputs[0]
-    if partitions == tasks or (partitions > tasks and config.may_grow):
+    for topic, partitions in counts.items():
+        if partitions == 0:
+            return f"{topic}, {'the' if len(counts) == 1 else 'an'} input, does not exist any more"
+        if partitions < tasks:
+            return (
+                f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was made anew"
+            )
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{topic} {partitions}" for topic, partitions in counts.items())
+        return (
+            f"the inputs have different numbers of partitions ({told}): what was added is not read, because a task "
+            "reads its partition of every input; give them the same number"
+        )
+    topic, partitions = next(iter(counts.items()))
+    if partitions == tasks or config.may_grow:
         return ""
-    if partitions == 0:
-        return f"{topic}, the input, does not exist any more"
-    if partitions < tasks:
-        return f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was made anew"
     return (
         f"{topic} has {partitions} partitions, {partitions - tasks} of them are not read: keys would move to other "
         "tasks than their state. If that is all right, `standfast update` with task.inputs.may.grow=true"
@@ -91,14 +103,16 @@ class Growth:
         if name not in self._topics:
             self._topics[name] = self.connect(config)
         topics = self._topics[name]
-        partitions = topics.count(config.inputs[0])
-        if partitions > definition.tasks and config.may_grow:
+        counts = {topic: topics.count(topic) for topic in config.inputs}
+        partitions = min(counts.values())
+        if partitions > definition.tasks and config.may_grow and partitions == max(counts.values()):
             _log.info(
-                "%s has %d partitions, %s had %d tasks", config.inputs[0], partitions, name, definition.tasks
+                "%s has %d partitions, %s had %d tasks",
+                *(", ".join(config.inputs), partitions, name, definition.tasks),
             )
             prepare(topics, record, config, partitions)
             self.zookeeper.update_job(name, lambda present: grown(present, partitions))
-        return note(config, definition.tasks, partitions)
+        return note(config, definition.tasks, counts)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
@@ -118,4 +132,5 @@ def prepare(topics: Topics, record: JobRecord, config: JobConfig, partitions: in
     definition = record.definition
     topics.grow(definition.changelog, partitions)
     if config.run_start != "earliest":
-        topics.commit_first(definition.group, config.inputs[0], range(definition.tasks, partitions))
+        for topic in config.inputs:
+            topics.commit_first(definition.group, topic, range(definition.tasks, partitions))

@@ -168,7 +168,8 @@ class JobConfig:
     # ---- the pipeline ----
     inputs: tuple[str, ...] = _key(
         "task.inputs",
-        "Input topic (exactly one in this version).",
+        "Input topics. Several must have equally many partitions: task n reads partition n of each, so records "
+        "of one key meet in one task where all topics are keyed and partitioned alike.",
         pattern=_TOPIC,
         applies="never",
     )
@@ -705,8 +706,8 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
             f"job.hotstandby.heartbeat.timeout.ms: {config.heartbeat_timeout_ms} is less than twice the interval "
             f"({config.heartbeat_interval_ms}); one late heartbeat would be a failover"
         )
-    if len(config.inputs) != 1:
-        yield f"task.inputs: {len(config.inputs)} topics given; this version reads exactly one"
+    if not config.inputs or len(set(config.inputs)) != len(config.inputs):
+        yield "task.inputs: give at least one topic, and none twice"
     if config.job_name in (".", ".."):
         yield f"job.name: {config.job_name!r} is a directory, not a name"
     if config.python and not config.python.startswith("/"):

@@ -90,14 +90,52 @@ class SlotId:
         return f"{self.processor}#{self.copy}"
 
 
+#: A partition of an input topic: the topic, and the partition's number.
+InputPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where a task stands in its input: one offset for each topic of `task.inputs`, in their order.
+
+    There is no "less than": of two, each may be ahead in another topic.
+    """
+
+    each: tuple[int, ...]
+
+    @classmethod
+    def of(cls, *each: int) -> Offsets:
+        """Return the offsets ``each``."""
+        return cls(each)
+
+    @property
+    def total(self) -> int:
+        """The sum, which is the task's *position*: it rises with every commit, so it names the offsets of one task."""
+        return sum(self.each)
+
+    def reaches(self, other: Offsets) -> bool:
+        """Return whether no offset is below the one in ``other``."""
+        return all(mine >= its for mine, its in zip(self.each, other.each, strict=True))
+
+    def at_most(self, other: Offsets) -> Offsets:
+        """Return the lower one of both offsets of each topic."""
+        return Offsets(tuple(map(min, self.each, other.each)))
+
+    def __str__(self) -> str:
+        return str(self.each[0]) if len(self.each) == 1 else str(self.each)
+
+
 @dataclass(frozen=True, slots=True)
 class InputFailures:
-    """How often a task's user code failed at one committed input offset, whichever replica it was."""
+    """How often a task's user code failed at one committed input position, whichever replica it was."""
 
     offset: int
-    """The committed input offset: the failing record is this one or a later one of the same batch."""
+    """The committed input position (`Offsets.total`; of one topic, its offset): the failing record is the next one
+    or a later one of the same batch."""
     count: int
     reason: str = ""
+    topic: str = ""
+    """Which of several inputs was run alone from there, after ends of processes; empty: all, or there is but one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +214,11 @@ class ReplicaStatus:
     lag_ms: int | None = None
     """For how long the replica has been behind the changelog's end, milliseconds; None: unknown."""
     input_committed: int | None = None
-    """Active only: the committed input offset (the next record to process)."""
+    """Active only: the committed input offset (the next record to process); of several inputs, their sum."""
     input_end: int | None = None
-    """Active only: end of the input partition, as last seen."""
+    """Active only: end of the input partition, as last seen; of several inputs, their sum."""
+    input_offsets: Mapping[str, int] = field(default_factory=dict)
+    """Active only, and only with several inputs: topic → committed offset."""
     first_commit_ms: int | None = None
     """Active only: Unix milliseconds of the first commit with input in this epoch."""
     since_ms: int = 0

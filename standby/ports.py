@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from standby.model import ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.model import Offsets, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
 from standby.peers import PeerAddress
 from standby.wire import JobDefinition
 
@@ -25,12 +25,14 @@ class TaskBatch:
     """The part of a micro-batch that belongs to one task."""
 
     task: TaskId
-    start: int
-    """First input offset it covers: the task's committed offset."""
-    end: int
-    """The input offset after the last one it covers; greater than `start`."""
+    start: Offsets
+    """First input offsets it covers: the task's committed ones."""
+    end: Offsets
+    """The input offsets after the last ones it covers: none lower than in `start`, and one at least higher."""
     rows: pa.Table
-    """What the job's transform made of the records in [start, end), by rising ``_offset``; may be empty."""
+    """What the job's transform made of the records in [start, end), by rising ``_offset``; may be empty.
+
+    With several inputs each topic's rows are in this order, and merged by ``timestamp``: `standby.feed.batches`."""
 
 
 #: Called on the feed's own thread with all tasks of a micro-batch that have new input. It returns
@@ -58,7 +60,7 @@ class Feed(Protocol):
         """Whether a `start` now would not wait for class loading or compilation."""
         ...
 
-    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
         """Do ahead what a `start` of these tasks, at these positions or somewhat later ones, will have to do.
 
         Delivers nothing; `is_prepared` tells when that is done, the next `start` or `stop` ends it. To be
@@ -73,9 +75,12 @@ class Feed(Protocol):
         ...
 
     def start(
-        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+        self,
+        positions: Mapping[TaskId, Offsets],
+        deliver: Deliver,
+        until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
-        """Begin to read each task's partition at its position; returns once the query runs.
+        """Begin to read each task's partition of every input at its position; returns once the query runs.
 
         With ``until``, which names the same tasks, nothing at or behind those offsets is read or given to the
         job's transform, and the feed ends by itself, without a failure, once everything before them is

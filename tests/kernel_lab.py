@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -55,6 +55,8 @@ IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
 class Lab:
     """One job with fresh topics."""
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("in",)
+
     def __init__(
         self,
         bootstrap: str,
@@ -65,10 +67,11 @@ class Lab:
     ) -> None:
         self.bootstrap, self.directory, self.tasks = bootstrap, directory, tasks
         name = f"ledger-{uuid.uuid4().hex[:10]}"
+        self.inputs = tuple(f"{name}-{each}" for each in self.INPUTS)
         flat = {
             "job.name": name,
             "cluster.name": CLUSTER,
-            "task.inputs": f"{name}-in",
+            "task.inputs": ",".join(self.inputs),
             "task.outputs": f"{name}-out",
             "task.stores": ",".join(STORES),
             "task.step": "tests.fakes.ledger_job:step",
@@ -92,9 +95,10 @@ class Lab:
             }
         )
         self._number = 0
+        self._ends: dict[tuple[str, int], int] = {}
         large = {"max.message.bytes": str(CHANGELOG_RECORD_BYTES)}
         topics = [
-            NewTopic(f"{name}-in", tasks, 1, config=large),
+            *(NewTopic(each, tasks, 1, config=large) for each in self.inputs),
             NewTopic(f"{name}-out", tasks, 1),
             NewTopic(f"{name}-changelog", tasks, 1, config={"cleanup.policy": changelog_policy, **large}),
         ]
@@ -134,25 +138,33 @@ class Lab:
 
     def produce(self, count: int, keys: int = 20) -> None:
         """Write records, spread over the partitions, and remember what went where."""
-        topic = self.definition.config["task.inputs"]
         lock, delivered = threading.Lock(), []
 
         def note(error: Any, message: Any) -> None:
             assert error is None, error
             with lock:
-                delivered.append((message.partition(), message.offset(), message.key(), message.value()))
+                where = (message.topic(), message.partition())
+                delivered.append((where, message.offset(), message.key(), message.value()))
 
         for _ in range(count):
             self._number += 1
             partition = self._number % self.tasks
-            key = f"{partition}/{self._number * 7 % keys}".encode()
+            # A key keeps to one of the inputs: the model knows the order within one only.
+            number = int(len(self.inputs) > 1 and self._number // self.tasks % 4 == 3)
+            topic = self.inputs[number]
+            key = f"{partition}/{'also ' * number}{self._number * 7 % keys}".encode()
             value = END if self._number % 11 == 0 else f"value {self._number}".encode()
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
         # What is delivered after this would be missing in the model.
         assert self._producer.flush(300) == 0
-        for partition, offset, key, value in sorted(delivered):
+        for (topic, partition), offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
+            self._ends[topic, partition] = offset + 1
+
+    def position(self, partition: int) -> int:
+        """Return the position of a task that has committed all that was produced."""
+        return sum(self._ends.get((topic, partition), 0) for topic in self.inputs)
 
     @contextmanager
     def load(self, count: int = 20, pause_seconds: float = 0.01) -> Iterator[threading.Event]:
@@ -178,7 +190,7 @@ class Lab:
 
     def write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Write records to partition 0 that the ledger's model does not know of, as fast as it goes."""
-        topic = self.definition.config["task.inputs"]
+        topic = self.inputs[0]
         for key, value in records:
             while True:
                 try:
@@ -191,7 +203,7 @@ class Lab:
 
     def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
         """Write a record to partition 0 that is to be left out: the model does not know of it."""
-        topic = self.definition.config["task.inputs"]
+        topic = self.inputs[0]
         self._producer.produce(topic, value, key, 0, headers=list(headers))
         assert self._producer.flush(20) == 0
 
@@ -202,7 +214,7 @@ class Lab:
     def committed_offsets(self) -> list[int]:
         """Return the committed input offset of each task, 0 where there is none."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.definition.group})
-        topic = self.definition.config["task.inputs"]
+        topic = self.inputs[0]
         found = consumer.committed([TopicPartition(topic, each) for each in range(self.tasks)], 20)
         consumer.close()
         return [max(0, each.offset) for each in found]
@@ -318,6 +330,12 @@ class Lab:
             **more,
         )
         return Container(self, replicas, host, tally)
+
+
+class LabOfTwo(Lab):
+    """A job with two inputs; the second one gets a quarter of the records."""
+
+    INPUTS = ("in", "also")
 
 
 @dataclass
@@ -448,7 +466,7 @@ def await_all(
 
 def await_processed(container: Container | Child, lab: Lab, seconds: float = 30) -> None:
     """Return when every task has committed all of its input."""
-    ends = [records[-1][0] + 1 if records else 0 for records in lab.input]
+    ends = [lab.position(each) for each in range(lab.tasks)]
     await_all(
         container,
         lambda each: each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition],

@@ -67,9 +67,12 @@ class MemoryLab:
         for _ in range(count):
             self._number += 1
             partition = self._number % len(self.tasks)
-            key = f"{partition}/{self._number * 7 % keys}".encode()
+            # Of several inputs the first gets most. A key keeps to one of them: how two are merged depends on what
+            # is at hand, and the model knows the order within one only.
+            number = self._number % 3 // 2 % len(self.config.inputs)
+            key = f"{partition}/{'also ' * number}{self._number * 7 % keys}".encode()
             value = ledger_job.END if self._number % 11 == 0 else f"value {self._number}".encode()
-            self.kafka.append("in", partition, key, value)
+            self.kafka.append(self.config.inputs[number], partition, key, value)
 
     def container(
         self,
@@ -83,26 +86,37 @@ class MemoryLab:
     ) -> MemoryContainer:
         return MemoryContainer(self, host, probe, script, step, load_code, peers, databases)
 
-    def poison(self, partition: int, *, headers: Headers = ()) -> tuple[int, int]:
+    def poison(self, partition: int, *, topic: str = "in", headers: Headers = ()) -> tuple[int, int]:
         """Write a record on which the step fails; return its partition and offset."""
         key = f"{partition}/poison".encode()
-        return partition, self.kafka.append("in", partition, key, b"raise", headers)
+        return partition, self.kafka.append(topic, partition, key, b"raise", headers)
 
-    def assert_exact(self, given_up: Collection[tuple[int, int]] = ()) -> None:
+    def ends(self) -> dict[int, int]:
+        """Return the position of each task that has processed all of its input."""
+        return {
+            task.partition: sum(len(self.kafka.logs[each, task.partition]) for each in self.config.inputs)
+            for task in self.tasks
+        }
+
+    def assert_exact(
+        self, given_up: Collection[tuple[int, int]] = (), also: Collection[tuple[int, int]] = ()
+    ) -> None:
         """Compare all output and the changelog's final state with the model of the whole input.
 
-        ``given_up`` are partition and offset of the records that must have been left out.
+        ``given_up`` are partition and offset of the records that must have been left out, of the first input;
+        ``also`` those of the second.
         """
+        left_out = dict(zip(self.config.inputs, (given_up, also), strict=False))
         model = ledger_job.Model()
         outputs: dict[bytes, list[bytes]] = {}
         state: dict[tuple[str, bytes], bytes] = {}
         for task in self.tasks:
-            entries = self.kafka.logs["in", task.partition]
-            model.take(
-                (offset, each.key or b"", each.value or b"")
-                for offset, each in enumerate(entries)
-                if (task.partition, offset) not in given_up
-            )
+            for topic in self.config.inputs:
+                model.take(
+                    (offset, each.key or b"", each.value or b"")
+                    for offset, each in enumerate(self.kafka.logs[topic, task.partition])
+                    if (task.partition, offset) not in left_out[topic]
+                )
             for key, value in self.kafka.committed_records("out", task.partition):
                 outputs.setdefault(key, []).append(value or b"")
             for key, value in self.kafka.committed_records("changelog", task.partition):
@@ -174,10 +188,9 @@ class MemoryContainer:
 
     def await_processed(self) -> None:
         def is_processed() -> bool:
-            statuses = self.statuses()
+            statuses, ends = self.statuses(), self.lab.ends()
             return bool(statuses) and all(
-                each.phase is Phase.ACTIVE
-                and each.input_committed == len(self.lab.kafka.logs["in", each.replica.task.partition])
+                each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition]
                 for each in statuses
             )
 

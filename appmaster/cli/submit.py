@@ -178,7 +178,11 @@ def start(
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:
-    """Return the number of tasks; raises `BadConfiguration` naming each topic that does not exist."""
+    """Return the number of tasks, which is the number of partitions of every input.
+
+    Raises `BadConfiguration` naming each topic that does not exist, or how many partitions each input has when
+    the numbers differ.
+    """
     config = job.config
     known = topics.partitions()
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
@@ -187,6 +191,11 @@ def check_topics(job: JobFile, topics: Topics) -> int:
         raise BadConfiguration(
             f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
             f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
+        )
+    if len({known[name] for name in config.inputs}) > 1:
+        counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
+        raise BadConfiguration(
+            f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
         )
     return known[config.inputs[0]]
 
@@ -238,9 +247,9 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         if before > tasks or (before < tasks and not config.may_grow):
             may = " set task.inputs.may.grow if that is all right," if before < tasks else ""
             raise BadConfiguration(
-                f"{config.inputs[0]} has {tasks} partitions, but {config.job_name} was begun with {before}: keys "
-                f"would move to other tasks than their state;{may} `standfast delete {config.job_name}` and submit "
-                "it anew, or restore the topic"
+                f"{', '.join(config.inputs)} has {tasks} partitions, but {config.job_name} was begun with {before}: "
+                f"keys would move to other tasks than their state;{may} `standfast delete {config.job_name}` and "
+                "submit it anew, or restore the topic"
             )
     return JobDefinition(
         name=config.job_name,

@@ -187,7 +187,8 @@ def _crashed(view: ClusterView, container: Container, actives: list[TaskId], rea
         offset = status.input_committed
         known = [each for each in (record.failures, status.failures) if each and each.offset == offset]
         count = max((each.count for each in known), default=0) + 1
-        crashes[task] = InputFailures(offset, count, f"the process died: {reason}")
+        topic = known[-1].topic if known else ""
+        crashes[task] = InputFailures(offset, count, f"the process died: {reason}", topic)
     return replace(view, crashes=crashes)
 
 

@@ -70,6 +70,9 @@ def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> I
     if told is not None:
         if known is None or told.offset != known.offset or told.count > known.count:
             return told
+        if told.topic != known.topic:
+            # Which of several inputs is run now: a crash will be put down to it.
+            return replace(known, topic=told.topic)
         return known
     passed = (
         known is not None and status.input_committed is not None and status.input_committed > known.offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -65,7 +65,7 @@ class KafkaBroker:
         self._cluster = cluster
         self._config = config
         self._definition = definition
-        self._input = config.inputs[0]
+        self._inputs = config.inputs
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
         self._admin = AdminClient(
@@ -104,43 +104,50 @@ class KafkaBroker:
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         return self._offsets(self._definition.changelog, partitions, _LATEST, level)
 
-    def input_bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first offset and the end of an input partition."""
-        return self._bounds(self._input, partition, IsolationLevel.READ_COMMITTED)
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        """Return the first offset and the end of a partition of each input."""
+        return tuple(self._bounds(topic, partition, IsolationLevel.READ_COMMITTED) for topic in self._inputs)
 
     def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """Return the ends of input partitions, as a reader of committed records sees them."""
-        return self._offsets(self._input, partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
+        places = [(topic, each) for each in partitions for topic in self._inputs]
+        ends = self._offsets_of(places, _LATEST, IsolationLevel.READ_COMMITTED)
+        return {each: sum(ends[topic, each] for topic in self._inputs) for each in partitions}
 
-    def committed(self, partition: int) -> Committed | None:
-        """Return the stable committed offset of an input partition, None when there is none."""
-        what = f"reading the committed offset of {self._input}-{partition}"
+    def committed(self, partition: int) -> Sequence[Committed | None]:
+        """Return the stable committed offset of a partition of each input, None where there is none."""
+        what = f"reading the committed offset of {', '.join(self._inputs)}-{partition}"
+        asked = [TopicPartition(topic, partition) for topic in self._inputs]
         try:
             # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
             # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
             # again by itself while a commit is still on its way into the offsets topic.
-            found = self._member.committed([TopicPartition(self._input, partition)], _ASK_SECONDS)[0]
+            found = {each.topic: each for each in self._member.committed(asked, _ASK_SECONDS)}
         except KafkaException as error:
             raise translate(error, what) from error
-        if found.error is not None:
-            raise translate(KafkaException(found.error), what)
-        return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
+        for each in found.values():
+            if each.error is not None:
+                raise translate(KafkaException(each.error), what)
+        return tuple(
+            None if each.offset < 0 else Committed(each.offset, each.metadata or "")
+            for each in (found[topic] for topic in self._inputs)
+        )
 
-    def read_input(self, partition: int, offset: int) -> InputRecord | None:
-        """Return the input record at an offset; None when no committed record lies there."""
-        what = f"reading {self._input}-{partition} at {offset}"
-        first, end = self.input_bounds(partition)
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
+        """Return the record of an input at an offset; None when no committed record lies there."""
+        what = f"reading {topic}-{partition} at {offset}"
+        first, end = self._bounds(topic, partition, IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return None
         # Rare: a reader of its own is simpler than one that is kept.
-        reader = InputReader(kafka_settings(self._config), self._input, self._definition.group)
+        reader = InputReader(kafka_settings(self._config), (topic,), self._definition.group)
         try:
-            reader.assign({partition: offset})
+            reader.assign({(topic, partition): offset})
             deadline = time.monotonic() + _ASK_SECONDS
             while time.monotonic() < deadline:
                 for message in reader.read(1, 0.1):
                     return _record(message) if message.offset() == offset else None
-                if reader.positions()[partition] > offset:
+                if reader.positions()[topic, partition] > offset:
                     return None  # a transaction's marker, or records that were aborted
         finally:
             reader.close()
@@ -169,15 +176,23 @@ class KafkaBroker:
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[int, int]:
-        if not partitions:
+        found = self._offsets_of([(topic, each) for each in partitions], spec, level)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def _offsets_of(
+        self, places: Collection[tuple[str, int]], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        if not places:
             return {}
         asked = self._admin.list_offsets(
-            {TopicPartition(topic, each): spec for each in partitions},
+            {TopicPartition(*each): spec for each in places},
             isolation_level=level,
             request_timeout=_ASK_SECONDS,
         )
         return {
-            each.partition: int(_answer(future, f"reading the ends of {topic}-{each.partition}").offset)
+            (each.topic, each.partition): int(
+                _answer(future, f"reading the ends of {each.topic}-{each.partition}").offset
+            )
             for each, future in asked.items()
         }
 

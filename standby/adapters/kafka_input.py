@@ -1,16 +1,17 @@
-"""The input topic through confluent-kafka: its bounds, and a reader at explicit positions."""
+"""The input topics through confluent-kafka: their bounds, and a reader at explicit positions."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from standby.errors import CorruptState, StandfastError, Transient
+from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -26,16 +27,15 @@ _RECONNECT: Final = {"reconnect.backoff.max.ms": 1_000}
 
 
 class InputBounds:
-    """Asks where the partitions of a topic begin and end, over one connection that is kept."""
+    """Asks where partitions of topics begin and end, over one connection that is kept."""
 
-    def __init__(self, settings: Settings, topic: str, timeout_seconds: float = 5.0) -> None:
-        self._topic = topic
+    def __init__(self, settings: Settings, timeout_seconds: float = 5.0) -> None:
         self._timeout_seconds = timeout_seconds
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
         self._client = AdminClient({**settings, "metadata.max.age.ms": 2_000, **_RECONNECT}, logger=_LOG)
 
-    def ask(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
 
         Raises `Transient` when the brokers do not say so in time, and for a partition that they do not know.
@@ -45,7 +45,7 @@ class InputBounds:
         end = self._list(asked, _LATEST, IsolationLevel.READ_COMMITTED)
         return {each: (self._answer(first, each), self._answer(end, each)) for each in asked}
 
-    def check(self, positions: Mapping[int, int]) -> None:
+    def check(self, positions: Mapping[InputPartition, int]) -> None:
         """Raise unless each of ``positions`` (partition → offset) lies where records are, or will be next.
 
         Raises `CorruptState` for one outside its partition, `Transient` for one in the part that an open
@@ -55,7 +55,7 @@ class InputBounds:
             position = positions[partition]
             if first <= position <= end:
                 continue
-            what = f"input {self._topic}[{partition}]: position {position}"
+            what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
             high = self._answer(self._list([partition], _LATEST, IsolationLevel.READ_UNCOMMITTED), partition)
@@ -63,20 +63,24 @@ class InputBounds:
                 raise CorruptState(f"{what} is past the end, {high}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
 
-    def _list(self, partitions: Iterable[int], spec: OffsetSpec, isolation: IsolationLevel) -> _Futures:
+    def _list(
+        self, partitions: Iterable[InputPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> _Futures:
+        asked = {TopicPartition(*each): spec for each in partitions}
         try:
             return self._client.list_offsets(
-                {TopicPartition(self._topic, each): spec for each in partitions},
+                asked,
                 isolation_level=isolation,
                 request_timeout=self._timeout_seconds,
             )
         except KafkaException as error:
-            raise Transient(f"the bounds of input {self._topic} cannot be asked: {error}") from error
+            topics = ", ".join(sorted({each.topic for each in asked}))
+            raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error
 
-    def _answer(self, futures: _Futures, partition: int) -> int:
-        what = f"the bounds of input {self._topic}[{partition}] cannot be read"
+    def _answer(self, futures: _Futures, partition: InputPartition) -> int:
+        what = f"the bounds of input {partition[0]}[{partition[1]}] cannot be read"
         try:
-            answer = futures[TopicPartition(self._topic, partition)].result(self._timeout_seconds + 1)
+            answer = futures[TopicPartition(*partition)].result(self._timeout_seconds + 1)
         except KafkaException as error:
             raise Transient(f"{what}: {error.args[0].str()}") from error
         except concurrent.futures.TimeoutError as error:
@@ -85,12 +89,12 @@ class InputBounds:
 
 
 class InputReader:
-    """Reads committed records of a topic's partitions, one reader for one run of a feed."""
+    """Reads committed records of partitions of topics, one reader for one run of a feed."""
 
-    def __init__(self, settings: Settings, topic: str, group: str) -> None:
-        self._topic = topic
-        self._positions: dict[int, int] = {}
-        self._until: Mapping[int, int] | None = None
+    def __init__(self, settings: Settings, topics: Sequence[str], group: str) -> None:
+        self._topics = topics
+        self._positions: dict[InputPartition, int] = {}
+        self._until: Mapping[InputPartition, int] | None = None
         self._consumer = Consumer(
             {
                 **settings,
@@ -110,13 +114,16 @@ class InputReader:
         )
 
     def connect(self, timeout_seconds: float) -> None:
-        """Fetch the topic's metadata, so that a later `assign` need not; raises `Transient`."""
-        try:
-            self._consumer.list_topics(self._topic, timeout=timeout_seconds)
-        except KafkaException as error:
-            raise _translated(error.args[0], self._topic) from error
+        """Fetch the topics' metadata, so that a later `assign` need not; raises `Transient`."""
+        for topic in self._topics:
+            try:
+                self._consumer.list_topics(topic, timeout=timeout_seconds)
+            except KafkaException as error:
+                raise _translated(error.args[0], topic) from error
 
-    def assign(self, positions: Mapping[int, int], until: Mapping[int, int] | None = None) -> None:
+    def assign(
+        self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None = None
+    ) -> None:
         """Begin to fetch at ``positions`` (partition → offset); raises `Transient`.
 
         Records at or behind the offsets in ``until`` are not given out, nor passed by `positions`.
@@ -124,9 +131,9 @@ class InputReader:
         self._positions = dict(positions)
         self._until = until
         try:
-            self._consumer.assign([TopicPartition(self._topic, *each) for each in positions.items()])
+            self._consumer.assign([TopicPartition(*each, offset) for each, offset in positions.items()])
         except KafkaException as error:
-            raise _translated(error.args[0], self._topic) from error
+            raise _translated(error.args[0], ", ".join(self._topics)) from error
 
     def read(self, max_records: int, timeout_seconds: float) -> list[Message]:
         """Return the records that are there, at most ``max_records``; waits for the first one only.
@@ -146,15 +153,20 @@ class InputReader:
         until = self._until
         if until is None:
             return messages
-        return [each for each in messages if (each.offset() or 0) < until[each.partition() or 0]]
+        return [
+            each
+            for each in messages
+            if (each.offset() or 0) < until[each.topic() or "", each.partition() or 0]
+        ]
 
-    def positions(self) -> dict[int, int]:
+    def positions(self) -> dict[InputPartition, int]:
         """Return the offset after everything read so far, per partition; passes transaction markers."""
-        for each in self._consumer.position([TopicPartition(self._topic, each) for each in self._positions]):
+        for each in self._consumer.position([TopicPartition(*each) for each in self._positions]):
             # Negative until something was read.
             if each.offset >= 0:
-                end = each.offset if self._until is None else self._until[each.partition]
-                self._positions[each.partition] = min(each.offset, end)
+                partition = (each.topic, each.partition)
+                end = each.offset if self._until is None else self._until[partition]
+                self._positions[partition] = min(each.offset, end)
         return dict(self._positions)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from standby.adapters.kafka_changelog import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import WriterLost
+from standby.model import Offsets
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -72,7 +73,7 @@ class KafkaWriter:
         # As the Java clients do it, so that others can join with what we write.
         self._settings.setdefault("partitioner", "murmur2_random")
         self._changelog = definition.changelog
-        self._input = config.inputs[0]
+        self._inputs = config.inputs
         self._partition = partition
         self._group = group
         self._timeout = config.transaction_timeout_ms / 1000
@@ -108,8 +109,8 @@ class KafkaWriter:
         finally:
             spares.clear()
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
-        """Begin a transaction with these outputs, changelog records and input offset."""
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        """Begin a transaction with these outputs, changelog records and input offsets."""
         self._began = time.monotonic()
         with self._errors("writing a transaction"):
             self._open().begin_transaction()
@@ -121,8 +122,11 @@ class KafkaWriter:
                 # Offsets rise within a partition, so the last record's is enough.
                 records[-1]["callback"] = self._delivered
                 self._produce(self._changelog, records, self._partition)
-            position = TopicPartition(self._input, self._partition, offset, metadata)
-            self._open().send_offsets_to_transaction([position], self._group, self._timeout)
+            positions = [
+                TopicPartition(topic, self._partition, offset, metadata)
+                for topic, offset in zip(self._inputs, offsets.each, strict=True)
+            ]
+            self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
 
     def commit(self) -> int | None:
         """Commit what was prepared; return the changelog offset after its last record, None without changes."""

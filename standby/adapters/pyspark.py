@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from standby.adapters.spark_process import SparkProcess
 from standby.errors import BadConfiguration, Transient
 from standby.feed.plan import Operator
+from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -195,34 +196,38 @@ class Spark:
         )
         return self.process.ends_within(_DEATH_SECONDS if is_connection else 0)
 
-    def kafka_rows(self, options: Mapping[str, str], topic: str, positions: Mapping[int, int]) -> DataFrame:
-        """Return the streaming DataFrame of a topic's partitions from ``positions`` on, with our columns."""
+    def kafka_rows(
+        self, options: Mapping[str, str], inputs: Sequence[str], positions: Mapping[InputPartition, int]
+    ) -> DataFrame:
+        """Return the streaming DataFrame of partitions of ``inputs`` from ``positions`` on, with our columns."""
         return (
             self.session.readStream.format("kafka")
             .options(**options)
-            .option("assign", json.dumps({topic: sorted(positions)}))
-            .option(
-                "startingOffsets", json.dumps({topic: {str(each): positions[each] for each in positions}})
-            )
+            .option("assign", _assignment(positions))
+            .option("startingOffsets", _offsets(positions))
             .load()
-            .selectExpr(*_COLUMNS)
+            .selectExpr(*_columns(inputs))
         )
 
     def kafka_range(
-        self, options: Mapping[str, str], topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+        self,
+        options: Mapping[str, str],
+        inputs: Sequence[str],
+        starts: Mapping[InputPartition, int],
+        ends: Mapping[InputPartition, int],
     ) -> DataFrame:
-        """Return the static DataFrame of a topic's partitions from ``starts`` to ``ends``, with our columns."""
+        """Return the static DataFrame of partitions of ``inputs`` from ``starts`` to ``ends``, with our columns."""
         return (
             self.session.read.format("kafka")
             .options(**options)
-            .option("assign", json.dumps({topic: sorted(starts)}))
-            .option("startingOffsets", json.dumps({topic: {str(each): starts[each] for each in starts}}))
-            .option("endingOffsets", json.dumps({topic: {str(each): ends[each] for each in ends}}))
+            .option("assign", _assignment(starts))
+            .option("startingOffsets", _offsets(starts))
+            .option("endingOffsets", _offsets(ends))
             .load()
-            .selectExpr(*_COLUMNS)
+            .selectExpr(*_columns(inputs))
         )
 
-    def synthetic_rows(self, rows_per_batch: int) -> DataFrame:
+    def synthetic_rows(self, inputs: Sequence[str], rows_per_batch: int) -> DataFrame:
         """Return a streaming DataFrame with our columns that needs no Kafka: null keys, empty values."""
         return (
             self.session.readStream.format("rate-micro-batch")
@@ -234,9 +239,30 @@ class Spark:
                 "timestamp",
                 "0 as partition",
                 "value as offset",
+                f"'{inputs[0]}' as topic",
             )
-            .selectExpr(*_COLUMNS)
+            .selectExpr(*_columns(inputs))
         )
+
+
+def _columns(inputs: Sequence[str]) -> tuple[str, ...]:
+    return _COLUMNS if len(inputs) == 1 else (*_COLUMNS, "topic as _topic")
+
+
+def _assignment(positions: Mapping[InputPartition, int]) -> str:
+    """Return what Spark's Kafka source calls an assignment: topic → its partitions."""
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in sorted(positions):
+        partitions.setdefault(topic, []).append(partition)
+    return json.dumps(partitions)
+
+
+def _offsets(positions: Mapping[InputPartition, int]) -> str:
+    """Return offsets as Spark's Kafka source writes them: topic → partition → offset."""
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in positions.items():
+        offsets.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(offsets)
 
 
 def operators(frame: DataFrame) -> list[Operator]:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from standby.adapters.pyspark import FAILURES, Spark
 from standby.adapters.pyspark_query import Ended, Receive
+from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _CANCEL_SECONDS: Final = 0.2
 _numbers: Final = itertools.count()
 
 #: Start and end offset per Kafka partition.
-Piece = tuple[Mapping[int, int], Mapping[int, int]]
+Piece = tuple[Mapping[InputPartition, int], Mapping[InputPartition, int]]
 
 
 class BoundedRead:
@@ -82,7 +83,9 @@ class BoundedRead:
         self._ended(None if is_called_off else failure)
 
 
-def pieces_of(positions: Mapping[int, int], until: Mapping[int, int], most: int) -> list[Piece]:
+def pieces_of(
+    positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int], most: int
+) -> list[Piece]:
     """Return the ranges from ``positions`` to ``until`` in pieces of at most ``most`` offsets, in order."""
     starts = dict(positions)
     pieces: list[Piece] = []

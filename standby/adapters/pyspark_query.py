@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from standby.adapters.pyspark import CALL_SECONDS, FAILURES, Spark, first_line
 from standby.errors import BrokenLaw, Transient
+from standby.model import InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ _ASYNC_PROGRESS: Final = {
 _FINISH_SECONDS: Final = 0.5
 
 #: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
-Receive = Callable[["pa.Table", Mapping[int, int]], None]
+Receive = Callable[["pa.Table", Mapping[InputPartition, int]], None]
 
 #: Given what ended a query (what the batch raised, else the query's own failure), or None when it was stopped.
 Ended = Callable[["BaseException | None"], None]
@@ -150,7 +151,7 @@ class Query:
                 # py4j carries only these over; with anything else its thread would end without an answer.
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self) -> dict[InputPartition, int]:
         """Return the end of the running micro-batch; the rows cannot tell, a filter may have dropped them."""
         offsets = self._handle._jsq.streamingQuery().availableOffsets().values()  # noqa: SLF001
         if offsets.size() != 1:
@@ -158,8 +159,8 @@ class Query:
         by_topic = json.loads(offsets.head().json())
         # Kafka's source says {topic: {partition: offset}}; of the synthetic one nothing needs to be known.
         return {
-            int(partition): offset
-            for by_partition in by_topic.values()
+            (topic, int(partition)): offset
+            for topic, by_partition in by_topic.items()
             if isinstance(by_partition, dict)
             for partition, offset in by_partition.items()
         }

@@ -1,15 +1,21 @@
-"""From the rows of a micro-batch to what each task gets of it: the same rules for both feeds."""
+"""From the rows of a micro-batch to what each task gets of it: the same rules for both feeds.
+
+A job with several inputs has one more column, ``_topic``, and gets the rows of a task merged: each topic's rows
+keep their order, and between topics the one goes first whose timestamps have risen less far. That is how Kafka
+Streams chooses between partitions that both have records at hand. It is exact within a batch, and best effort
+from one batch to the next: how much of each topic a batch has depends on what was there to be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from standby.errors import BadConfiguration
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
 
 #: What a transform is given and, without one, what the state step gets. Both feeds give these types.
@@ -23,53 +29,84 @@ ROWS: Final = pa.schema(
     ]
 )
 
+#: The same of a job with several inputs.
+ROWS_OF_SEVERAL: Final = ROWS.append(pa.field("_topic", pa.string()))
+
 #: Columns that a transform must leave as they are: they say which task a row belongs to, and where.
 RESERVED: Final = ("_task", "_offset")
 
+#: The same with several inputs.
+RESERVED_OF_SEVERAL: Final = (*RESERVED, "_topic")
 
-def check_schema(schema: Any, transform: str) -> None:
-    """Raise `BadConfiguration` unless the Arrow ``schema`` has the reserved columns with their types."""
-    for name in RESERVED:
-        expected = ROWS.field(name).type
-        count = schema.names.count(name)
-        if count == 0:
-            raise BadConfiguration(
-                f"task.transform: {transform} returns no column {name!r}; it must be kept as it is, "
-                f"the result has {', '.join(schema.names) or 'no columns'}"
-            )
-        if count > 1:
-            raise BadConfiguration(f"task.transform: {transform} returns {count} columns called {name!r}")
+#: Before every time there is: of rows of a topic that has had no timestamp yet.
+_NEVER: Final = -(2**63)
+
+
+def rows_of(inputs: Sequence[str]) -> pa.Schema:
+    """Return the columns that a job with these ``inputs`` is given."""
+    return ROWS if len(inputs) == 1 else ROWS_OF_SEVERAL
+
+
+def check_schema(schema: Any, inputs: Sequence[str], transform: str) -> None:
+    """Raise `BadConfiguration` unless the Arrow ``schema`` has the reserved columns with their types.
+
+    With several ``inputs`` it needs ``timestamp`` too, of any unit: the inputs are merged by it. A transform may
+    put another time there, such as an event's own.
+    """
+    several = len(inputs) > 1
+    for name in RESERVED_OF_SEVERAL if several else RESERVED:
+        expected = ROWS_OF_SEVERAL.field(name).type
+        _check_once(schema, name, transform, "it must be kept as it is")
         if schema.field(name).type != expected:
             raise BadConfiguration(
                 f"task.transform: {transform} returns {name!r} as {schema.field(name).type}; it must stay {expected}"
             )
+    if several:
+        _check_once(schema, "timestamp", transform, "rows of several inputs are merged by it")
+        found = schema.field("timestamp").type
+        if not pa.types.is_timestamp(found):
+            raise BadConfiguration(
+                f"task.transform: {transform} returns 'timestamp' as {found}; it must be a timestamp: rows of "
+                "several inputs are merged by it"
+            )
+
+
+def _check_once(schema: Any, name: str, transform: str, why: str) -> None:
+    count = schema.names.count(name)
+    if count == 0:
+        raise BadConfiguration(
+            f"task.transform: {transform} returns no column {name!r}; {why}, "
+            f"the result has {', '.join(schema.names) or 'no columns'}"
+        )
+    if count > 1:
+        raise BadConfiguration(f"task.transform: {transform} returns {count} columns called {name!r}")
 
 
 def split(
-    rows: pa.Table, spans: Mapping[TaskId, tuple[int, int]], transform: str = ""
+    rows: pa.Table,
+    spans: Mapping[TaskId, tuple[Offsets, Offsets]],
+    inputs: Sequence[str],
+    transform: str = "",
 ) -> tuple[TaskBatch, ...]:
     """Return the batch of each task in ``spans`` that advances, in the tasks' order, rows by rising ``_offset``.
 
-    ``spans`` has each task's start and end offset. A task whose rows were all filtered still gets its
-    batch: its committed offset must advance. Rows of one offset stay in the order in which they came.
-    Raises `BadConfiguration` when a row belongs to no task, or lies outside its task's span: then the
-    transform has touched a reserved column, and committing would lose or double records.
+    ``spans`` has each task's start and end offsets, in the order of ``inputs``. A task whose rows were all
+    filtered still gets its batch: its committed offsets must advance. Rows of one offset stay in the order in
+    which they came; how the rows of several inputs are merged is said above. Raises `BadConfiguration` when a row
+    belongs to no task, or lies outside its task's span: then the transform has touched a reserved column, and
+    committing would lose or double records.
     """
-    check_schema(rows.schema, transform)
-    moved = {task: span for task, span in sorted(spans.items()) if span[1] > span[0]}
+    check_schema(rows.schema, inputs, transform)
+    moved = {task: span for task, span in sorted(spans.items()) if span[1] != span[0]}
     column = rows.column("_task")
     batches = []
     assigned = 0
     for task, (start, end) in moved.items():
         own = rows if _holds_only(column, task.partition) else rows.filter(pc.equal(column, task.partition))
-        own = _sorted(own)
-        if own.num_rows:
-            offsets = pc.min_max(own.column("_offset")).as_py()
-            if own.column("_offset").null_count or offsets["min"] < start or offsets["max"] >= end:
-                raise BadConfiguration(
-                    f"task.transform: {transform} changed '_offset': {task} has rows with offsets from "
-                    f"{offsets['min']} to {offsets['max']} in the batch [{start}, {end})"
-                )
+        if len(inputs) == 1:
+            own = _in_order(own, task, "", (start.each[0], end.each[0]), transform)
+        else:
+            own = _merged(own, task, inputs, (start, end), transform)
         assigned += own.num_rows
         batches.append(TaskBatch(task=task, start=start, end=end, rows=own))
     if assigned != rows.num_rows:
@@ -80,17 +117,22 @@ def split(
     return tuple(batches)
 
 
-def from_offsets(rows: pa.Table, positions: Mapping[int, int], transform: str = "") -> pa.Table:
-    """Return the rows that do not lie below ``positions`` (partition → offset); other partitions' rows stay.
+def from_offsets(
+    rows: pa.Table, positions: Mapping[int, Offsets], inputs: Sequence[str], transform: str = ""
+) -> pa.Table:
+    """Return the rows that do not lie below ``positions`` (partition → offsets); other partitions' rows stay.
 
     Rows whose reserved columns the transform has spoiled stay as well: `split` has the words for those.
     """
-    check_schema(rows.schema, transform)
-    for partition, position in positions.items():
-        is_below = pc.and_(
-            pc.equal(rows.column("_task"), partition), pc.less(rows.column("_offset"), position)
-        )
-        rows = rows.filter(pc.invert(pc.fill_null(is_below, False)))
+    check_schema(rows.schema, inputs, transform)
+    for partition, offsets in positions.items():
+        for topic, offset in zip(inputs, offsets.each, strict=True):
+            is_below = pc.and_(
+                pc.equal(rows.column("_task"), partition), pc.less(rows.column("_offset"), offset)
+            )
+            if len(inputs) > 1:
+                is_below = pc.and_(is_below, pc.equal(rows.column("_topic"), topic))
+            rows = rows.filter(pc.invert(pc.fill_null(is_below, False)))
     return rows
 
 
@@ -99,6 +141,54 @@ def _holds_only(column: pa.ChunkedArray, value: int) -> bool:
         return True
     extremes = pc.min_max(column).as_py()
     return bool(column.null_count == 0 and extremes["min"] == extremes["max"] == value)
+
+
+def _merged(
+    rows: pa.Table,
+    task: TaskId,
+    inputs: Sequence[str],
+    span: tuple[Offsets, Offsets],
+    transform: str,
+) -> pa.Table:
+    """Return a task's rows of several inputs in one order."""
+    topics = rows.column("_topic")
+    parts = [
+        _in_order(rows.filter(pc.equal(topics, topic)), task, topic, between, transform)
+        for topic, between in zip(inputs, zip(span[0].each, span[1].each, strict=True), strict=True)
+    ]
+    strangers = rows.num_rows - sum(each.num_rows for each in parts)
+    if strangers:
+        raise BadConfiguration(
+            f"task.transform: {transform} changed '_topic': {strangers} of {rows.num_rows} rows of {task} belong to "
+            f"none of its inputs ({', '.join(inputs)})"
+        )
+    parts = [each for each in parts if each.num_rows] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    # Each part's times rise, and the sort is stable: within a topic nothing moves, and of equal times the
+    # topic that is named first goes first.
+    times = pa.chunked_array([chunk for each in parts for chunk in _risen(each).chunks], pa.int64())
+    return pa.concat_tables(parts).take(pc.sort_indices(times))
+
+
+def _risen(rows: pa.Table) -> pa.ChunkedArray:
+    """Return how far the timestamps have risen at each row."""
+    times = pc.cumulative_max(pc.cast(rows.column("timestamp"), pa.int64()), skip_nulls=True)
+    return pc.fill_null(pc.fill_null_forward(times), _NEVER)
+
+
+def _in_order(rows: pa.Table, task: TaskId, topic: str, span: tuple[int, int], transform: str) -> pa.Table:
+    """Return the rows of one topic by rising offset; raises `BadConfiguration` for offsets outside of ``span``."""
+    rows = _sorted(rows)
+    if rows.num_rows:
+        start, end = span
+        offsets = pc.min_max(rows.column("_offset")).as_py()
+        if rows.column("_offset").null_count or offsets["min"] < start or offsets["max"] >= end:
+            raise BadConfiguration(
+                f"task.transform: {transform} changed '_offset': {task} has rows {f'of {topic} ' if topic else ''}"
+                f"with offsets from {offsets['min']} to {offsets['max']} in the batch [{start}, {end})"
+            )
+    return rows
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """The feed without Spark and JVM: a Kafka consumer, Arrow tables, one thread.
 
 It keeps the same promises as the Spark feed and passes the same contract suite. Its transform, when the
-job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.batches.ROWS`.
+job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.batches.rows_of`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from confluent_kafka import Message
 from standby.adapters.kafka_input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenLaw
-from standby.feed.batches import ROWS, check_schema, split
+from standby.feed.batches import ROWS, check_schema, rows_of, split
 from standby.feed.functions import transform_of
-from standby.model import TaskId
+from standby.feed.inputs import by_partition, reached
+from standby.model import Offsets, TaskId
 from standby.ports import Deliver
 from standby.wire import JobDefinition
 
@@ -31,7 +32,8 @@ class PlainFeed:
 
     def __init__(self, config: JobConfig, job: JobDefinition) -> None:
         self._config = config
-        self._topic = config.inputs[0]
+        self._inputs = config.inputs
+        self._schema = rows_of(config.inputs)
         self._group = job.group
         self._transform = transform_of(config)
         self._settings = kafka_settings(config)
@@ -49,7 +51,7 @@ class PlainFeed:
         """Connect to the brokers; see `standby.ports.Feed.warm`. Raises `Transient`."""
         # pyarrow imports pandas, where there is one, with its first array: 370 ms that a promotion would wait for.
         self._table([])
-        self._input_bounds().ask([0])
+        self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
             reader = self._reader()
             reader.connect(timeout_seconds=5)
@@ -63,11 +65,11 @@ class PlainFeed:
         """Whether a connected reader is at hand or in use."""
         return self._spare is not None or not self._ended.is_set()
 
-    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
         """Connect; see `standby.ports.Feed.prepare`. More would gain nothing: a start is an assignment."""
         if not self._ended.is_set():
             raise BrokenLaw("the feed was prepared while it runs")
-        self._input_bounds().check({task.partition: offset for task, offset in positions.items()})
+        self._input_bounds().check(by_partition(positions, self._inputs))
         self.warm()
         self._is_prepared = True
 
@@ -77,25 +79,28 @@ class PlainFeed:
         return self._is_prepared
 
     def start(
-        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+        self,
+        positions: Mapping[TaskId, Offsets],
+        deliver: Deliver,
+        until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
         """Begin to read; see `standby.ports.Feed.start`."""
         if not self._ended.is_set():
             raise BrokenLaw("the feed was started while it runs")
-        by_partition = {task.partition: offset for task, offset in positions.items()}
-        self._input_bounds().check(by_partition)
-        ends = None if until is None else {task.partition: offset for task, offset in until.items()}
+        starts = by_partition(positions, self._inputs)
+        self._input_bounds().check(starts)
+        ends = None if until is None else by_partition(until, self._inputs)
         if ends is not None:
             self._input_bounds().check(ends)
         reader = self._spare or self._reader()
         self._spare = None
         self._is_prepared = False
-        reader.assign(by_partition, ends)
+        reader.assign(starts, ends)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()
         self._thread = threading.Thread(
-            target=self._run, args=(reader, dict(positions), ends, deliver), name="plain-feed", daemon=True
+            target=self._run, args=(reader, dict(positions), until, deliver), name="plain-feed", daemon=True
         )
         self._thread.start()
 
@@ -131,25 +136,27 @@ class PlainFeed:
 
     def _input_bounds(self) -> InputBounds:
         if self._bounds is None:
-            self._bounds = InputBounds(self._settings, self._topic)
+            self._bounds = InputBounds(self._settings)
         return self._bounds
 
     def _reader(self) -> InputReader:
-        return InputReader(self._settings, self._topic, self._group)
+        return InputReader(self._settings, self._inputs, self._group)
 
     def _run(
         self,
         reader: InputReader,
-        starts: dict[TaskId, int],
-        until: Mapping[int, int] | None,
+        starts: dict[TaskId, Offsets],
+        until: Mapping[TaskId, Offsets] | None,
         deliver: Deliver,
     ) -> None:
         try:
             while not self._stopping.is_set() and not _is_past(starts, until):
                 rows = self._rows(reader)
-                reached = reader.positions()
-                spans = {task: (start, reached[task.partition]) for task, start in starts.items()}
-                batches = split(rows, spans, self._config.transform)
+                ends = reader.positions()
+                spans = {
+                    task: (start, reached(ends, self._inputs, task, start)) for task, start in starts.items()
+                }
+                batches = split(rows, spans, self._inputs, self._config.transform)
                 if batches and not self._stopping.is_set():
                     deliver(batches)
                     starts.update((batch.task, batch.end) for batch in batches)
@@ -163,22 +170,22 @@ class PlainFeed:
         return self._table(reader.read(self._config.batch_max_records, _POLL_SECONDS))
 
     def _table(self, messages: Sequence[Message]) -> pa.Table:
-        rows = pa.Table.from_arrays(
-            [
-                pa.array([each.key() for each in messages], pa.binary()),
-                pa.array([each.value() for each in messages], pa.binary()),
-                # Kafka counts milliseconds; the column has Spark's unit.
-                pa.array([each.timestamp()[1] * 1000 for each in messages], ROWS.field("timestamp").type),
-                pa.array([each.partition() for each in messages], pa.int32()),
-                pa.array([each.offset() for each in messages], pa.int64()),
-            ],
-            schema=ROWS,
-        )
+        columns = [
+            pa.array([each.key() for each in messages], pa.binary()),
+            pa.array([each.value() for each in messages], pa.binary()),
+            # Kafka counts milliseconds; the column has Spark's unit.
+            pa.array([each.timestamp()[1] * 1000 for each in messages], ROWS.field("timestamp").type),
+            pa.array([each.partition() for each in messages], pa.int32()),
+            pa.array([each.offset() for each in messages], pa.int64()),
+        ]
+        if len(self._inputs) > 1:
+            columns.append(pa.array([each.topic() for each in messages], pa.string()))
+        rows = pa.Table.from_arrays(columns, schema=self._schema)
         return rows if self._transform is None else transformed(self._transform, rows, self._config.transform)
 
 
-def _is_past(starts: Mapping[TaskId, int], until: Mapping[int, int] | None) -> bool:
-    return until is not None and all(start >= until[task.partition] for task, start in starts.items())
+def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> bool:
+    return until is not None and all(start.reaches(until[task]) for task, start in starts.items())
 
 
 def transformed(transform: Callable[[Any], Any], rows: pa.Table, name: str) -> pa.Table:
@@ -198,11 +205,11 @@ def check_plain_transform(config: JobConfig) -> None:
     if transform is None:
         return
     try:
-        result = transformed(transform, ROWS.empty_table(), config.transform)
+        result = transformed(transform, rows_of(config.inputs).empty_table(), config.transform)
     except BadConfiguration:
         raise
     except Exception as error:
         raise BadConfiguration(
             f"task.transform: {config.transform} raised {type(error).__name__} on an empty table: {error}"
         ) from error
-    check_schema(result.schema, config.transform)
+    check_schema(result.schema, config.inputs, config.transform)

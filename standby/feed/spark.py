@@ -28,11 +28,12 @@ from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError, Transient
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
 from standby.feed.functions import transform_of
+from standby.feed.inputs import by_partition
 from standby.feed.plan import check_plan
 from standby.feed.reading import Reading
 from standby.feed.settings import session_settings, source_options
 from standby.feed.warmup import WarmUp
-from standby.model import TaskId
+from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver
 from standby.wire import JobDefinition
 
@@ -40,6 +41,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: Spark's names of the types that the reserved columns have and must keep.
 _RESERVED: Final = {"_task": "int", "_offset": "bigint"}
+
+#: The same with several inputs, which are merged by the time.
+_RESERVED_OF_SEVERAL: Final = {**_RESERVED, "_topic": "string", "timestamp": "timestamp"}
 
 
 class PythonWorkerLost(Exception):
@@ -51,7 +55,7 @@ class SparkFeed:
 
     def __init__(self, config: JobConfig, job: JobDefinition, classpath: Sequence[Path], code: Path) -> None:
         self._config = config
-        self._topic = config.inputs[0]
+        self._inputs = config.inputs
         self._classpath = tuple(path.resolve() for path in classpath)
         self._session_settings = settings_of(config, code)
         self._options = source_options(config, job.group, _text_of)
@@ -70,7 +74,9 @@ class SparkFeed:
         #: Begun ahead, and held at its gate.
         self._prepared: Reading | None = None
         self._is_batch_due = False
-        self._warm_up = WarmUp(self, range(job.tasks))
+        self._warm_up = WarmUp(
+            self, ((topic, number) for number in range(job.tasks) for topic in config.inputs)
+        )
         sweep_checkpoints()
 
     def warm(self) -> None:
@@ -92,7 +98,7 @@ class SparkFeed:
         """Whether the JVM lives and a query has run in it."""
         return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
 
-    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
         """Begin the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`."""
         if not self._running.has_ended:
             raise BrokenLaw("the feed was prepared while it runs")
@@ -100,10 +106,10 @@ class SparkFeed:
             self._prepared.pass_below(positions)
             return
         self.stop()
-        by_partition = _by_partition(positions)
-        self.bounds().check(by_partition)
-        ends = self.bounds().ask(by_partition)
-        self._is_batch_due = any(ends[each][1] > position for each, position in by_partition.items())
+        starts = by_partition(positions, self._inputs)
+        self.bounds().check(starts)
+        ends = self.bounds().ask(starts)
+        self._is_batch_due = any(ends[each][1] > position for each, position in starts.items())
         reading = self._reading(positions)
         self._query = self._begin_held(reading)
         self._prepared = reading
@@ -117,7 +123,10 @@ class SparkFeed:
         return reading.has_arrived or not self._is_batch_due
 
     def start(
-        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+        self,
+        positions: Mapping[TaskId, Offsets],
+        deliver: Deliver,
+        until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
         """Begin to read; see `standby.ports.Feed.start`.
 
@@ -126,8 +135,8 @@ class SparkFeed:
         """
         if not self._running.has_ended:
             raise BrokenLaw("the feed was started while it runs")
-        by_partition = _by_partition(positions)
-        self.bounds().check(by_partition)
+        starts = by_partition(positions, self._inputs)
+        self.bounds().check(starts)
         reading, self._prepared = self._prepared, None
         if reading is not None and until is None and self._is_of_use(reading, positions):
             reading.open(positions, deliver)
@@ -140,9 +149,9 @@ class SparkFeed:
             if until is None:
                 self._query = self._begin_held(reading)
             else:
-                ends = _by_partition(until)
+                ends = by_partition(until, self._inputs)
                 self.bounds().check(ends)
-                self._query = self._begin_bounded(by_partition, ends, reading.receive, reading.end)
+                self._query = self._begin_bounded(starts, ends, reading.receive, reading.end)
         self._running = reading
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -180,12 +189,12 @@ class SparkFeed:
     def bounds(self) -> InputBounds:
         """Return what knows the bounds of the input."""
         if self._bounds is None:
-            self._bounds = InputBounds(kafka_settings(self._config), self._topic)
+            self._bounds = InputBounds(kafka_settings(self._config))
         return self._bounds
 
     def begin(
         self,
-        positions: Mapping[int, int],
+        positions: Mapping[InputPartition, int],
         batch_max_records: int,
         receive: Receive,
         ended: Ended,
@@ -199,12 +208,10 @@ class SparkFeed:
             with spark.deadline(_BEGIN_SECONDS):
                 if positions:
                     options = {**self._options, "maxOffsetsPerTrigger": str(batch_max_records)}
-                    rows = spark.kafka_rows(options, self._topic, positions)
+                    rows = spark.kafka_rows(options, self._inputs, positions)
                 else:
-                    rows = spark.synthetic_rows(batch_max_records)
-                frame = apply_transform(
-                    self._transform, rows, self._config.transform, check=not self._is_checked
-                )
+                    rows = spark.synthetic_rows(self._inputs, batch_max_records)
+                frame = apply_transform(self._transform, rows, self._config, check=not self._is_checked)
                 self._is_checked = True
                 return begin(spark, frame, new_checkpoint(), receive, ended)
         except FAILURES as error:
@@ -212,29 +219,33 @@ class SparkFeed:
                 raise Transient("Spark's JVM has died") from error
             raise BadConfiguration(f"Spark refuses the query: {first_line(error)}") from error
 
-    def _reading(self, positions: Mapping[TaskId, int]) -> Reading:
-        return Reading(positions, self._config.transform, self._judged)
+    def _reading(self, positions: Mapping[TaskId, Offsets]) -> Reading:
+        return Reading(positions, self._inputs, self._config.transform, self._judged)
 
     def _begin_held(self, reading: Reading) -> Query:
-        by_partition = _by_partition(reading.positions)
-        query = self.begin(by_partition, self._config.batch_max_records, reading.receive, reading.end)
+        starts = by_partition(reading.positions, self._inputs)
+        query = self.begin(starts, self._config.batch_max_records, reading.receive, reading.end)
         self._warm_up.count_start()
         return query
 
-    def _is_of_use(self, reading: Reading, positions: Mapping[TaskId, int]) -> bool:
+    def _is_of_use(self, reading: Reading, positions: Mapping[TaskId, Offsets]) -> bool:
         """Return whether ``reading`` gets to ``positions`` sooner than a query that begins there."""
         below = reading.records_below(positions)
         return below is not None and below <= self._config.batch_max_records
 
     def _begin_bounded(
-        self, positions: Mapping[int, int], until: Mapping[int, int], receive: Receive, ended: Ended
+        self,
+        positions: Mapping[InputPartition, int],
+        until: Mapping[InputPartition, int],
+        receive: Receive,
+        ended: Ended,
     ) -> BoundedRead:
         spark = self._acquired()
 
         def frame_of(piece: Piece) -> Any:
             # The plan was checked when the stream was begun; some operators are refused in streams only.
-            rows = spark.kafka_range(self._range_options, self._topic, *piece)
-            return apply_transform(self._transform, rows, self._config.transform, check=False)
+            rows = spark.kafka_range(self._range_options, self._inputs, *piece)
+            return apply_transform(self._transform, rows, self._config, check=False)
 
         pieces = pieces_of(positions, until, self._config.batch_max_records)
         return BoundedRead(spark, frame_of, pieces, receive, ended)
@@ -244,7 +255,7 @@ class SparkFeed:
             self._spark = Spark.acquire(self._session_settings, self._classpath)
         return self._spark
 
-    def _judged(self, failure: BaseException, starts: Mapping[TaskId, int]) -> BaseException:
+    def _judged(self, failure: BaseException, starts: Mapping[TaskId, Offsets]) -> BaseException:
         """Return what the caller is to be told for ``failure``, with which the query ended at ``starts``.
 
         What ``deliver`` or the user's function raised is told as it is. Of the rest, Spark's own words do
@@ -262,17 +273,13 @@ class SparkFeed:
         else:
             told = Transient(f"the streaming query failed: {first_line(failure)}")
             try:
-                self.bounds().check({task.partition: start for task, start in starts.items()})
+                self.bounds().check(by_partition(starts, self._inputs))
             except CorruptState as error:
                 told = error
             except Transient:
                 _LOG.debug("the bounds of the input are not known either", exc_info=True)
         told.__cause__ = failure
         return told
-
-
-def _by_partition(positions: Mapping[TaskId, int]) -> dict[int, int]:
-    return {task.partition: offset for task, offset in positions.items()}
 
 
 #: How long Spark may take to accept a query, the first one of a cold JVM on a busy machine included.
@@ -287,7 +294,7 @@ def settings_of(config: JobConfig, code: Path) -> dict[str, str]:
     return session_settings(config, str(code.resolve()), str(code.resolve().parent))
 
 
-def apply_transform(transform: Any, rows: Any, name: str, *, check: bool) -> Any:
+def apply_transform(transform: Any, rows: Any, config: JobConfig, *, check: bool) -> Any:
     """Return what the user's ``transform`` (or none) makes of the streaming DataFrame ``rows``.
 
     Raises `BadConfiguration` when it raises, and if ``check`` also when its result is not what a feed can
@@ -295,6 +302,7 @@ def apply_transform(transform: Any, rows: Any, name: str, *, check: bool) -> Any
     """
     if transform is None:
         return rows
+    name = config.transform
     try:
         frame = transform(rows)
     except Exception as error:
@@ -302,16 +310,16 @@ def apply_transform(transform: Any, rows: Any, name: str, *, check: bool) -> Any
             f"task.transform: {name} raised {type(error).__name__}: {first_line(error)}"
         ) from error
     if check:
-        _check(rows, frame, name)
+        _check(rows, frame, name, _RESERVED if len(config.inputs) == 1 else _RESERVED_OF_SEVERAL)
     return frame
 
 
-def _check(rows: Any, frame: Any, name: str) -> None:
+def _check(rows: Any, frame: Any, name: str, reserved_types: Mapping[str, str]) -> None:
     if not isinstance(frame, type(rows)):
         raise BadConfiguration(f"task.transform: {name} returned a {type(frame).__name__}, not a DataFrame")
     check_plan(operators(frame), name)
     columns = types(frame)
-    for reserved, expected in _RESERVED.items():
+    for reserved, expected in reserved_types.items():
         found = [kind for column, kind in columns if column == reserved]
         if not found:
             raise BadConfiguration(
@@ -332,7 +340,7 @@ def check_spark_transform(config: JobConfig, code: Path) -> None:
     transform = transform_of(config)
     spark = Spark.acquire(settings_of(config, code), ())
     try:
-        apply_transform(transform, spark.synthetic_rows(1), config.transform, check=True)
+        apply_transform(transform, spark.synthetic_rows(config.inputs, 1), config, check=True)
     finally:
         spark.release()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from standby.adapters.kafka_input import InputBounds
     from standby.adapters.pyspark_query import Ended, Query, Receive
+    from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -45,7 +46,11 @@ class Stage(Protocol):
         ...
 
     def begin(
-        self, positions: Mapping[int, int], batch_max_records: int, receive: Receive, ended: Ended
+        self,
+        positions: Mapping[InputPartition, int],
+        batch_max_records: int,
+        receive: Receive,
+        ended: Ended,
     ) -> Query:
         """Return a running query from ``positions``; over synthetic rows when there are none."""
         ...
@@ -55,7 +60,10 @@ class WarmUp:
     """The rehearsals of one feed, and how far they have come."""
 
     def __init__(
-        self, stage: Stage, partitions: Iterable[int], clock: Callable[[], float] = time.monotonic
+        self,
+        stage: Stage,
+        partitions: Iterable[InputPartition],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stage = stage
         self._clock = clock
@@ -114,13 +122,13 @@ class WarmUp:
         self._has_read_kafka = self._has_read_kafka or has_read_kafka
         self._due_at = self._clock() + KEEP_SECONDS
 
-    def _recent(self) -> dict[int, tuple[int, int]]:
+    def _recent(self) -> dict[InputPartition, tuple[int, int]]:
         """Return begin and end of some partitions that have records; nothing while the input is empty."""
         bounds = self._stage.bounds().ask(self._partitions)
         spans = {partition: span for partition, span in bounds.items() if span[1] > span[0]}
-        return {partition: spans[partition] for partition in sorted(spans)[:_MOST_PARTITIONS]}
+        return dict(list(spans.items())[:_MOST_PARTITIONS])
 
-    def _rehearse(self, spans: Mapping[int, tuple[int, int]], batches: int) -> None:
+    def _rehearse(self, spans: Mapping[InputPartition, tuple[int, int]], batches: int) -> None:
         """Read the last records of ``spans`` in so many batches, or in fewer when there are too few."""
         self._wake.clear()
         received = 0
@@ -129,7 +137,7 @@ class WarmUp:
             for partition, (first, end) in spans.items()
         }
 
-        def receive(_: pa.Table, ends: Mapping[int, int]) -> None:
+        def receive(_: pa.Table, ends: Mapping[InputPartition, int]) -> None:
             nonlocal received
             received += 1
             is_at_end = bool(ends) and all(ends[each] >= spans[each][1] for each in ends)

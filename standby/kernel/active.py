@@ -13,7 +13,7 @@ from standby.kernel.lane import Lane, settle
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
 from standby.kernel.store import TaskStore
-from standby.model import InputFailures, TaskId
+from standby.model import InputFailures, Offsets, TaskId
 from standby.replica.claim import epoch_in
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
@@ -48,7 +48,7 @@ class ActiveTask:
         task: TaskId,
         writer: Writer,
         store: TaskStore,
-        committed: int,
+        committed: Offsets,
         metadata: str,
         *,
         tell: Tell,
@@ -63,13 +63,13 @@ class ActiveTask:
         self.drained: Final = drained
         self.tell: Final = tell
         self.committed = committed
-        """The input offset of the next record to process."""
+        """The input offsets of the next records to process."""
         self.first_commit_ms: int | None = None
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = clock()
         """Unix milliseconds of the last commit with or without input, or of the beginning."""
         self.failures = failures
-        """Failures of the job's code at the committed offset."""
+        """Failures of the job's code at the committed offsets."""
         self.skipped = 0
         """Input records that were given up."""
         self.tries = 0
@@ -88,13 +88,15 @@ class ActiveTask:
         self._lost: BaseException | None = None
         self._waiting: set[Future[None]] = set()
 
-    def commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> Future[None]:
+    def commit(
+        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes
+    ) -> Future[None]:
         """Commit exactly the input [start, end) with what came of it; done when the store has it too.
 
         The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record
         that Kafka refuses.
         """
-        if start != self.committed or end < start:
+        if start != self.committed or not end.reaches(start):
             raise BrokenLaw(
                 f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (design 4.4)"
             )
@@ -106,11 +108,11 @@ class ActiveTask:
         return epoch_in(self._metadata)
 
     def present_failures(self) -> InputFailures | None:
-        """Return the failures at the present offset; None when it got past the last ones. From any thread."""
-        return failures_at(self.failures, self.committed)
+        """Return the failures at the present offsets; None when it got past the last ones. From any thread."""
+        return failures_at(self.failures, self.committed.total)
 
     def claim(self) -> Future[None]:
-        """Commit the present offset again: to claim the epoch, and so that Kafka does not forget it."""
+        """Commit the present offsets again: to claim the epoch, and so that Kafka does not forget them."""
         return self._submit(lambda: self._commit(self.committed, self.committed, (), {}))
 
     def abandon(self) -> None:
@@ -148,7 +150,7 @@ class ActiveTask:
         with self._gate:
             self._waiting.discard(outcome)
 
-    def _commit(self, start: int, end: int, outputs: Sequence[Emitted], changes: Changes) -> None:
+    def _commit(self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes) -> None:
         if self._lost is not None:
             # Whoever tries again from here might commit the same input twice.
             raise WriterLost(f"{self.task}: a commit failed before: {self._lost}")
@@ -168,7 +170,7 @@ class ActiveTask:
                 raise WriterLost(f"{self.task}: given up")
             self._write(changes, position, now_ms)
             self._probe(AFTER_STORE)
-            if end > self.committed and self.first_commit_ms is None:
+            if end != self.committed and self.first_commit_ms is None:
                 self.first_commit_ms = now_ms
             self.committed = end
             self.last_commit_ms = now_ms

@@ -125,7 +125,12 @@ class BatchRunner:
 
     def _compute(self, batch: TaskBatch, actives: Mapping[TaskId, ActiveTask]) -> _Computed:
         active = actives.get(batch.task)
-        if active is None or batch.start != active.committed or batch.end <= batch.start:
+        if (
+            active is None
+            or batch.start != active.committed
+            or batch.end == batch.start
+            or not batch.end.reaches(batch.start)
+        ):
             at = "not fed" if active is None else f"at {active.committed}"
             raise BrokenLaw(f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}")
         outbox = Outbox(self._outputs)
@@ -137,7 +142,7 @@ class BatchRunner:
                 step(batch.rows, state, outbox)
         except BaseException as error:
             # The outermost loop of the user's code: its errors are of any kind, sys.exit() among them.
-            _log.exception("%s: the step failed on input [%d, %d)", batch.task, batch.start, batch.end)
+            _log.exception("%s: the step failed on input [%s, %s)", batch.task, batch.start, batch.end)
             raise _failed_step(batch, error) from error
         finally:
             state.end()

@@ -221,8 +221,9 @@ class HeldReplica:
             end=end,
             lag_ms=lag_ms,
             record_bytes=replayed.record_bytes if replayed is not None else None,
-            input_committed=active.committed if has_input and active is not None else None,
+            input_committed=active.committed.total if has_input and active is not None else None,
             input_end=input_end.offset if input_end is not None else None,
+            input_offsets=self._input_offsets(active) if has_input and active is not None else {},
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
             since_ms=self.since_ms,
             entered=self._entered,
@@ -233,6 +234,11 @@ class HeldReplica:
             drained_from=active.drained.applied if active is not None and active.drained else None,
             drained_to=active.drained.end if active is not None and active.drained else None,
         )
+
+    def _input_offsets(self, active: ActiveTask) -> dict[str, int]:
+        """Return where the task stands in each of several inputs; of one, `ReplicaStatus.input_committed` says it."""
+        inputs = self.job.config.inputs
+        return dict(zip(inputs, active.committed.each, strict=True)) if len(inputs) > 1 else {}
 
     def is_stuck(self, now: float, timeout_seconds: float) -> bool:
         """Return whether an active has had waiting input and committed nothing for too long (design 4.14).
@@ -340,7 +346,7 @@ class HeldReplica:
         self._replayed = None
         self._tries = 0
         _log.info(
-            "%s: claimed at epoch %d after %.0f ms, input from %d",
+            "%s: claimed at epoch %d after %.0f ms, input from %s",
             *(self.replica.id, who.epoch, (time.monotonic() - started) * 1000, self.active.committed),
         )
 

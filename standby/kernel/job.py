@@ -100,9 +100,13 @@ class JobKernel:
             suspects,
             Preparation(self.broker.committed),
             LostInput(
-                self.broker.input_bounds, self.commit_seconds, may_skip=self.config.input_lost == "skip"
+                self.broker.input_bounds,
+                self.config.inputs,
+                self.commit_seconds,
+                may_skip=self.config.input_lost == "skip",
             ),
             clock,
+            self.config.inputs,
             name,
         )
         self.takeover: Final = Takeover(

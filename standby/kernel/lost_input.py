@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import TaskFailed, failure_of
+from standby.model import Offsets
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -19,39 +20,63 @@ class LostInput:
     """Judges committed offsets against what the input still has; used on the pipeline's thread only."""
 
     def __init__(
-        self, input_bounds: Callable[[int], tuple[int, int]], commit_seconds: float, *, may_skip: bool
+        self,
+        input_bounds: Callable[[int], Sequence[tuple[int, int]]],
+        inputs: Sequence[str],
+        commit_seconds: float,
+        *,
+        may_skip: bool,
     ) -> None:
-        """``input_bounds`` returns the first offset and the end of a partition; a commit may take so long."""
+        """``input_bounds`` returns the first offset and the end of a partition of each of ``inputs``.
+
+        A commit may take ``commit_seconds``.
+        """
         self._input_bounds = input_bounds
+        self._inputs = inputs
         self._commit_seconds = commit_seconds
         self._may_skip = may_skip
 
     def settle(self, active: ActiveTask) -> bool:
-        """Return whether the task's committed offset was outside of its input, and is inside now.
+        """Return whether a committed offset of the task was outside of its input, and is inside now.
 
-        Raises `TaskFailed` when it is outside and has to stay there: input is never left out silently, and
-        an offset beyond the end means that the topic is another one. False also while Kafka does not answer.
+        Each input is judged by itself: what is left out of one leaves the others where they are. Raises
+        `TaskFailed` when it is outside and has to stay there: input is never left out silently, and an offset
+        beyond the end means that the topic is another one. False also while Kafka does not answer.
         """
         task, committed = active.task, active.committed
         try:
-            first, end = self._input_bounds(task.partition)
+            bounds = self._input_bounds(task.partition)
         except StandfastError as error:
             _log.warning("%s: the bounds of its input are not known: %s", task, error)
             return False
-        if first <= committed <= end:
+        told = []
+        for topic, offset, (first, end) in zip(self._inputs, committed.each, bounds, strict=True):
+            if first <= offset <= end:
+                continue
+            where = f" {topic}" if len(self._inputs) > 1 else ""
+            outside = (
+                f"the committed input offset {offset} is outside of the partition{where} [{first}, {end}]"
+            )
+            if offset > end or not self._may_skip:
+                why = "" if offset > end else ": input was deleted before it was processed (task.input.lost)"
+                raise TaskFailed(task, Signal.FAILED, outside + why)
+            told.append(outside)
+        if not told:
             return False
-        told = f"the committed input offset {committed} is outside of the partition [{first}, {end}]"
-        if committed > end or not self._may_skip:
-            why = "" if committed > end else ": input was deleted before it was processed (task.input.lost)"
-            raise TaskFailed(task, Signal.FAILED, told + why)
-        commit = active.commit(committed, first, (), {})
+        inside = Offsets(
+            tuple(max(offset, first) for offset, (first, _) in zip(committed.each, bounds, strict=True))
+        )
+        commit = active.commit(committed, inside, (), {})
         concurrent.futures.wait((commit,), self._commit_seconds)
         if not commit.done():
             active.abandon()
         failure = failure_of(task, commit)
         if failure is not None:
             raise failure
-        active.skipped += first - committed
-        _log.error("%s: %s: %d input offsets are left out (task.input.lost)", task, told, first - committed)
+        skipped = inside.total - committed.total
+        active.skipped += skipped
+        _log.error(
+            "%s: %s: %d input offsets are left out (task.input.lost)", task, " and ".join(told), skipped
+        )
         active.tell(Signal.INPUT_FAILED, "")
         return True

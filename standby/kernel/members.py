@@ -15,7 +15,7 @@ from standby.kernel.active import ActiveTask
 from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
 from standby.kernel.lost_input import LostInput
 from standby.kernel.suspects import Suspects
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
 
@@ -37,8 +37,8 @@ class Running:
     """The runner's count when it started: whether there was progress."""
     apart: ActiveTask | None = None
     """The suspected task, when it is run alone."""
-    start: int = 0
-    until: int = 0
+    start: Offsets | None = None
+    until: Offsets | None = None
     """Its range, then."""
     raised: BaseException | None = None
     """What a delivery raised, which is no failure of the feed."""
@@ -83,7 +83,7 @@ class Members:
             self._failures = 0
         if self.drop_failed(running):
             self.retry_at = 0.0
-        elif running.apart is not None and failure is None and running.apart.committed > running.start:
+        elif running.apart is not None and failure is None and running.apart.committed != running.start:
             self._suspects.note_progress(running.apart)
         elif failure is None or failure is running.raised or not _is_codes(failure):
             self.feed_failed(running.actives, failure)

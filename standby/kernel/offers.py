@@ -33,4 +33,4 @@ def offer_of(replica: Replica, store: TaskStore | None, active: ActiveTask | Non
 def _has_begun(active: ActiveTask, job: JobKernel) -> bool:
     """Return whether it has committed input in its epoch, or has none to commit."""
     end = job.ends.input(active.task.partition)
-    return active.first_commit_ms is not None or (end is not None and end.offset <= active.committed)
+    return active.first_commit_ms is not None or (end is not None and end.offset <= active.committed.total)

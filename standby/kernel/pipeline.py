@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,8 +68,10 @@ class Pipeline:
         preparation: Preparation,
         lost_input: LostInput,
         clock: Callable[[], int],
+        inputs: Sequence[str],
         name: str,
     ) -> None:
+        self._inputs = inputs
         self._make_feed = make_feed
         self._runner = runner
         self._suspects = suspects
@@ -262,7 +264,9 @@ class Pipeline:
         self._preparation.spend()
         try:
             positions = {task: active.committed for task, active in running.actives.items()}
-            until = {running.apart.task: running.until} if running.apart is not None else None
+            until = None
+            if running.apart is not None and running.until is not None:
+                until = {running.apart.task: running.until}
             feed.start(positions, partial(self._deliver, running), until)
         except StandfastError as error:
             self._running = None
@@ -271,7 +275,7 @@ class Pipeline:
     def _deliver(self, running: Running, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return when every batch is committed, raise when one is not (batch law)."""
         try:
-            rest = uncommitted(batches, running.actives)
+            rest = uncommitted(batches, running.actives, self._inputs)
             if rest != batches:
                 _log.warning("the feed brought input again that is committed: %s", _spans(batches))
             if rest:

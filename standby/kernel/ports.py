@@ -14,7 +14,7 @@ from typing import Protocol
 
 from standby.config import JobConfig
 from standby.errors import Transient
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.peers import PeerAddress
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
@@ -94,8 +94,8 @@ class Writer(Protocol):
         """
         ...
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
-        """Begin a transaction with these outputs, changelog records and input offset.
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        """Begin a transaction with these outputs, changelog records and input offsets, all with ``metadata``.
 
         Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never take.
         """
@@ -138,20 +138,20 @@ class Broker(Protocol):
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
         ...
 
-    def input_bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first offset and the end of an input partition."""
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        """Return the first offset and the end of a partition of each input, in the order of `task.inputs`."""
         ...
 
     def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """Return the ends of input partitions, as a reader of committed records sees them."""
+        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
         ...
 
-    def committed(self, partition: int) -> Committed | None:
-        """Return the stable committed offset of an input partition, None when there is none."""
+    def committed(self, partition: int) -> Sequence[Committed | None]:
+        """Return the stable committed offset of a partition of each input, in order; None where there is none."""
         ...
 
-    def read_input(self, partition: int, offset: int) -> InputRecord | None:
-        """Return the input record at an offset; None when no committed record lies there."""
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
+        """Return the record of an input at an offset; None when no committed record lies there."""
         ...
 
     def open_changelog(self) -> Changelog:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from standby.errors import StandfastError
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.ports import Feed
 from standby.replica.claim import Committed
 
@@ -24,8 +24,8 @@ _RETRY_SECONDS: Final = 0.5
 class Preparation:
     """Prepares the feed for a start; `want` may be called from any thread, all else from the pipeline's."""
 
-    def __init__(self, committed: Callable[[int], Committed | None]) -> None:
-        """``committed`` returns the committed input offset of a partition; blocks, raises `Transient`."""
+    def __init__(self, committed: Callable[[int], Sequence[Committed | None]]) -> None:
+        """``committed`` returns the committed offset of a partition of each input; blocks, raises `Transient`."""
         self._committed = committed
         self._wanted: frozenset[TaskId] = frozenset()
         self._prepared: frozenset[TaskId] = frozenset()
@@ -72,11 +72,15 @@ class Preparation:
         self._prepared = tasks
         self._due_at = time.monotonic() + _RENEW_SECONDS
         try:
-            committed = {task: self._committed(task.partition) for task in tasks}
-            positions = {task: each.offset for task, each in committed.items() if each is not None}
-            # Without a committed offset there was no active yet: where it will begin is not known.
-            if len(positions) == len(tasks):
-                feed.prepare(positions)
+            positions: dict[TaskId, Offsets] = {}
+            for task in tasks:
+                committed = self._committed(task.partition)
+                known = tuple(each.offset for each in committed if each is not None)
+                if len(known) < len(committed):
+                    # There was no active yet: where it will begin is not known.
+                    return
+                positions[task] = Offsets(known)
+            feed.prepare(positions)
         except StandfastError as error:
             _log.info("nothing can be prepared now: %s", error)
             self._due_at = time.monotonic() + _RETRY_SECONDS

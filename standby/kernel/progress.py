@@ -11,7 +11,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._behind_since: float | None = None
-        self._seen = (-1, 0)
+        self._seen = (-1, 0)  # position and tries
 
     def is_stuck(
         self, active: ActiveTask | None, end: End | None, now: float, timeout_seconds: float
@@ -20,11 +20,11 @@ class Progress:
 
         While the input's end is not known (the broker is away) nothing is held against it.
         """
-        if active is None or end is None or end.offset <= active.committed:
+        if active is None or end is None or end.offset <= active.committed.total:
             self._behind_since = None
             return False
         # Input that is tried again after a failure of the job's code is judged by `task.on.error`.
-        seen = (active.committed, active.tries)
+        seen = (active.committed.total, active.tries)
         if self._behind_since is None or self._seen != seen:
             self._behind_since, self._seen = now, seen
         return now - self._behind_since > timeout_seconds

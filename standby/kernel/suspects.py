@@ -5,14 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import TaskFailed, failure_of
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.replica.failing import (
     POISON,
     POISON_LIMIT,
@@ -21,6 +21,7 @@ from standby.replica.failing import (
     CodeError,
     End,
     ErrorPolicy,
+    FailedAt,
     GiveUp,
     InputRecord,
     Run,
@@ -30,6 +31,7 @@ from standby.replica.failing import (
     suspect_at_start,
 )
 from standby.replica.lifecycle import Signal
+from standby.replica.route import Route, beginning_with
 
 _log: Final = logging.getLogger(__name__)
 
@@ -41,13 +43,13 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class Input(Protocol):
-    """What is asked of the input topic; a `standby.kernel.ports.Broker`."""
+    """What is asked of the input topics; a `standby.kernel.ports.Broker`."""
 
-    def input_bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first offset and the end of an input partition; raises `Transient`."""
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        """Return the first offset and the end of a partition of each input; raises `Transient`."""
         ...
 
-    def read_input(self, partition: int, offset: int) -> InputRecord | None:
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         """Return the record at an offset, None when there is none; raises `Transient`."""
         ...
 
@@ -58,6 +60,8 @@ class _Known:
     suspect: Suspect
     due_at: float
     """Monotonic time of its next move."""
+    route: Route | None = None
+    """The order of its inputs; None: not settled yet, because where they end was not asked."""
     is_waiting_for_report: bool = False
     """The leader is to know of its offset first: what comes may end the process (design 5)."""
 
@@ -85,11 +89,11 @@ class Suspects:
     def join(self, active: ActiveTask) -> None:
         """Look at a new active: what ended the processes before it must not be run as ever."""
         self.forget(active.task)
-        suspect = suspect_at_start(self._policy, active.present_failures(), active.committed)
+        suspect = suspect_at_start(self._policy, active.present_failures(), active.committed.total)
         if suspect is not None:
             _log.warning(
-                "%s: failed %d times at %d; its next input is run in small parts",
-                *(active.task, suspect.failures, suspect.start),
+                "%s: failed %d times at %s; its next input is run in small parts",
+                *(active.task, suspect.failures, active.committed),
             )
             known = self._known[active.task] = _Known(active, suspect, 0.0)
             self._await_report(known)
@@ -102,21 +106,19 @@ class Suspects:
         """Have each of these run alone: code failed on a batch of all of them, and it is not known on whose."""
         for task, active in actives.items():
             if task not in self._known:
-                end = active.committed + self._policy.batch_max
-                suspect = suspect_after(active.present_failures(), active.committed, end)
-                self._known[task] = _Known(active, suspect, time.monotonic())
+                self._known[task] = self._suspected(active, None, time.monotonic())
 
-    def note_failure(self, active: ActiveTask, until: int | None, error: CodeError) -> None:
+    def note_failure(self, active: ActiveTask, until: Offsets | None, error: CodeError) -> None:
         """Take note that the job's code failed within [committed, ``until``); None: within some batch."""
-        end = active.committed + self._policy.batch_max if until is None else until
         known = self._known.get(active.task)
         if known is None:
-            suspect = suspect_after(active.present_failures(), active.committed, end)
-            known = self._known[active.task] = _Known(active, suspect, 0.0)
-        known.suspect = known.suspect.failed(active.committed, end, error, self._policy)
+            known = self._known[active.task] = self._suspected(active, until, 0.0)
+        known.suspect = known.suspect.failed(
+            active.committed.total, self._end(active, until), error, self._policy
+        )
         active.tries += 1
         self._plan(known)
-        told = known.suspect.told(active.task, self._policy)
+        told = self._told(known)
         _log.warning("%s: %d failures at one offset: %s", active.task, known.suspect.failures, told)
         active.tell(Signal.INPUT_FAILED, "")
 
@@ -124,7 +126,7 @@ class Suspects:
         """Take note that the task has committed."""
         known = self._known.get(active.task)
         if known is not None:
-            known.suspect = known.suspect.reached(active.committed)
+            known.suspect = known.suspect.reached(active.committed.total)
             self._plan(known)
             if known.suspect.at_once is not None:
                 self._await_report(known)
@@ -135,8 +137,8 @@ class Suspects:
         first = min(self._known.values(), key=self._due_at, default=None)
         return None if first is None or self._due_at(first) > time.monotonic() else first.active
 
-    def attend(self, active: ActiveTask) -> int | None:
-        """Make the task's next move; return up to which offset it is to be run alone, None: not now.
+    def attend(self, active: ActiveTask) -> Offsets | None:
+        """Make the task's next move; return up to which offsets it is to be run alone, None: not now.
 
         Raises `TaskFailed` when the task has failed.
         """
@@ -145,17 +147,12 @@ class Suspects:
         try:
             match known.suspect.next(self._policy):
                 case Run(until):
-                    _, end = self._input.input_bounds(active.task.partition)
-                    if min(until, end) > active.committed:
-                        return min(until, end)
-                    # There is no input (yet) for it to fail on.
-                    self.forget(active.task)
-                case GiveUp(offset):
-                    self._give_up(known, offset)
+                    return self._run(known, until)
+                case GiveUp():
+                    self._give_up(known)
                     self.note_progress(active)
                 case End():
-                    told = known.suspect.told(active.task, self._policy)
-                    raise TaskFailed(active.task, Signal.FAILED, POISON + told)
+                    raise TaskFailed(active.task, Signal.FAILED, POISON + self._told(known))
                 case Clear():
                     self.forget(active.task)
         except TaskFailed:
@@ -164,6 +161,66 @@ class Suspects:
             _log.warning("%s: %s", active.task, error)
             known.due_at = time.monotonic() + _RETRY_SECONDS
         return None
+
+    def _suspected(self, active: ActiveTask, until: Offsets | None, due_at: float) -> _Known:
+        """Return a task that is suspected from now on, of its input up to ``until`` or of a whole batch."""
+        committed, failures = active.committed.total, active.present_failures()
+        suspect = suspect_after(failures, committed, self._end(active, until))
+        # The failed batch itself says where each input's turn ends.
+        route = None if until is None else Route(self._policy.topics, until)
+        return _Known(active, suspect, due_at, route)
+
+    def _end(self, active: ActiveTask, until: Offsets | None) -> int:
+        """Return the position of ``until``; None: the furthest that a batch may have come to."""
+        return active.committed.total + self._policy.batch_max if until is None else until.total
+
+    def _run(self, known: _Known, until: int) -> Offsets | None:
+        """Return where a run up to the position ``until`` ends, as far as there is input; None: not now."""
+        active = known.active
+        ends = Offsets(tuple(end for _, end in self._input.input_bounds(active.task.partition)))
+        route = known.route = known.route or self._route(active, ends)
+        if known.suspect.is_closing_in:
+            # One input at a time: which one ended a process is then known.
+            topic = self._next_topic(known)
+            if active.failures is not None and active.failures.topic != topic:
+                active.failures = replace(active.failures, topic=topic)
+                self._await_report(known)
+                active.tell(Signal.INPUT_FAILED, "")
+                return None
+            there = route.leg(active.committed, until)
+        else:
+            there = route.at(active.committed, until)
+        there = there.at_most(ends)
+        if there.total > active.committed.total:
+            return there
+        # There is no input (yet) for it to fail on.
+        self.forget(active.task)
+        return None
+
+    def _route(self, active: ActiveTask, ends: Offsets) -> Route:
+        """Return the order of a task's inputs, which go as far as ``ends``."""
+        failures = active.present_failures()
+        route = Route(self._policy.topics, ends)
+        return route if failures is None else beginning_with(route, failures.topic)
+
+    def _next_topic(self, known: _Known) -> str:
+        """Return which of several inputs is run next after ends of processes; empty: that does not matter."""
+        if known.route is None or len(self._policy.topics) == 1 or not known.suspect.is_closing_in:
+            return ""
+        return self._policy.topics[known.route.next(known.active.committed)]
+
+    def _told(self, known: _Known) -> str:
+        """Return where the job's code failed, and with what."""
+        return known.suspect.told(self._where(known))
+
+    def _where(self, known: _Known) -> str:
+        """Return in words where the code fails, of a task that stands where its suspect begins."""
+        committed, partition = known.active.committed, known.active.task.partition
+        topics = self._policy.topics
+        if known.route is None and len(topics) > 1:
+            return f"input {' and '.join(f'{each}[{partition}]' for each in topics)}, from offsets {committed} on"
+        route = known.route or Route(topics, committed)
+        return route.told(partition, committed, known.suspect.reach)
 
     def _due_at(self, known: _Known) -> float:
         return 0.0 if known.is_waiting_for_report and known.active.is_reported else known.due_at
@@ -175,29 +232,42 @@ class Suspects:
 
     def _plan(self, known: _Known) -> None:
         """Set when the next move is due, and what is reported until then."""
-        known.active.failures = known.suspect.reported(known.active.task, self._policy)
+        known.active.failures = known.suspect.reported(self._where(known), self._next_topic(known))
         move = known.suspect.next(self._policy)
         if isinstance(move, Clear):
             self.forget(known.active.task)
         known.due_at = time.monotonic() + (move.after_seconds if isinstance(move, Run) else 0.0)
 
-    def _give_up(self, known: _Known, offset: int) -> None:
-        """Commit past the record, with its dead letter in the same transaction where one is asked for."""
+    def _give_up(self, known: _Known) -> None:
+        """Commit past the next record, with its dead letter in the same transaction where one is asked for."""
         active, suspect = known.active, known.suspect
-        task = active.task
-        record = self._input.read_input(task.partition, offset)
+        task, committed = active.task, active.committed
+        if known.route is None:
+            ends = Offsets(tuple(end for _, end in self._input.input_bounds(task.partition)))
+            known.route = self._route(active, ends)
+        number = known.route.next(committed)
+        topic = self._policy.topics[number]
+        record = self._input.read_input(topic, task.partition, committed.each[number])
         now_ms = self._clock()
         recent = tuple(each for each in self._given_up.get(task, ()) if each > now_ms - WINDOW_MS)
-        told = suspect.told(task, self._policy)
+        told = self._told(known)
         if record is not None and self._policy.is_beyond_limit(recent, now_ms):
             detail = f"{POISON_LIMIT}{len(recent)} records were given up within an hour, and now {told}"
             raise TaskFailed(task, Signal.FAILED, detail)
         letters = (
-            (dead_letter(record, task, active.epoch, suspect.failures, suspect.error, self._policy),)
+            (
+                dead_letter(
+                    record,
+                    FailedAt(topic, task, active.epoch),
+                    suspect.failures,
+                    suspect.error,
+                    self._policy,
+                ),
+            )
             if record is not None and self._policy.dead_letter
             else ()
         )
-        commit = active.commit(offset, offset + 1, letters, {})
+        commit = active.commit(committed, known.route.step(committed), letters, {})
         concurrent.futures.wait((commit,), self._commit_seconds)
         if not commit.done():
             active.abandon()

@@ -20,7 +20,7 @@ from standby.kernel.replay import Replay, Replayed
 from standby.model import ReplicaId
 from standby.naming import transactional_id
 from standby.ports import RecordReader
-from standby.replica.claim import check_committed, check_record, claim_text, first_offset
+from standby.replica.claim import check_committed, check_record, claim_text, first_offsets
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
 from standby.wire import JobDefinition
@@ -76,7 +76,7 @@ class Takeover:
         tell(Signal.WRITER_FENCED)
         committed = self.broker.committed(task.partition)
         check_committed(committed, task, who.epoch)
-        offset = first_offset(
+        offsets = first_offsets(
             committed, record, self.config.run_start, lambda: self.broker.input_bounds(task.partition)
         )
         self._pass(who, OFFSETS_READ)
@@ -88,12 +88,12 @@ class Takeover:
             task,
             who.writer,
             who.replayed.store,
-            offset,
+            offsets,
             claim_text(who.epoch, self.definition.run),
             tell=tell_active,
             clock=self.clock,
             probe=self.probe,
-            failures=failures_at(record.failures, offset),
+            failures=failures_at(record.failures, offsets.total),
             drained=drained,
         )
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from standby.errors import BadConfiguration, CorruptState, Fenced
-from standby.model import TaskId, TaskRecord
+from standby.model import Offsets, TaskId, TaskRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +55,48 @@ def check_record(record: TaskRecord | None, task: TaskId, copy: int, epoch: int)
     return record
 
 
-def check_committed(committed: Committed | None, task: TaskId, epoch: int) -> None:
-    """Raise `Fenced` when the committed offset was claimed under a newer epoch than ``epoch``.
+def check_committed(committed: Sequence[Committed | None], task: TaskId, epoch: int) -> None:
+    """Raise `Fenced` when a committed offset was claimed under a newer epoch than ``epoch``.
 
-    Kafka's fence is "the last init wins"; this check is what makes it "the highest epoch wins".
+    Kafka's fence is "the last init wins"; this check is what makes it "the highest epoch wins". Raises
+    `BadConfiguration` when the inputs' offsets were not all claimed under one epoch: a task commits them in one
+    transaction, so somebody else commits under this group.
     """
-    if committed is None:
-        return
-    claimed = epoch_in(committed.metadata)
-    if claimed > epoch:
-        raise Fenced(f"{task}: its offset was claimed at epoch {claimed}, newer than {epoch}")
+    claimed = {epoch_in(each.metadata) for each in committed if each is not None}
+    newest = max(claimed, default=0)
+    if newest > epoch:
+        raise Fenced(f"{task}: its offset was claimed at epoch {newest}, newer than {epoch}")
+    if len(claimed) > 1:
+        raise BadConfiguration(
+            f"{task}: the committed offsets of its inputs were claimed at different epochs, "
+            f"{', '.join(map(str, sorted(claimed)))}: somebody else commits under this group"
+        )
 
 
-def first_offset(
-    committed: Committed | None, record: TaskRecord, run_start: str, bounds: Callable[[], tuple[int, int]]
-) -> int:
-    """Return the input offset at which the task goes on.
+def first_offsets(
+    committed: Sequence[Committed | None],
+    record: TaskRecord,
+    run_start: str,
+    bounds: Callable[[], Sequence[tuple[int, int]]],
+) -> Offsets:
+    """Return the input offsets at which the task goes on, one for each input.
 
-    The committed one; in a run that never committed, the first offset or the end of the input, which
+    The committed ones; where a run never committed, the first offset or the end of the input, which
     ``bounds`` returns, as ``run_start`` says. Raises `BadConfiguration` when a run that had an offset has
-    none any more: that is never silently a reset (design 4.7).
+    none any more: that is never silently a reset (design 4.7). The inputs of a run do not change, so one that is
+    missing beside others is as bad as all of them.
     """
-    if committed is not None:
-        return committed.offset
+    known = tuple(each.offset for each in committed if each is not None)
+    if len(known) == len(committed):
+        return Offsets(known)
     if record.claimed:
         raise BadConfiguration(
             f"{record.task}: the committed input offset is gone although the task was claimed before; "
             "restore it (the group's offsets must outlive idle times) or delete the job"
         )
-    first, end = bounds()
-    return first if run_start == "earliest" else end
+    return Offsets(
+        tuple(
+            there.offset if there is not None else first if run_start == "earliest" else end
+            for there, (first, end) in zip(committed, bounds(), strict=True)
+        )
+    )

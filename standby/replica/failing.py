@@ -1,8 +1,9 @@
 """What becomes of input on which the job's own code fails (`task.on.error`). Pure.
 
-A `Suspect` is one task from its committed offset up to an `end` behind the failure. It is run alone, and its
+A `Suspect` is one task from its committed position up to an `end` behind the failure. It is run alone, and its
 `Suspect.next` says how: the whole range again, a half of it, one record alone, or not at all any more. Good
-halves are committed, so every failure is one of a shorter range, until it is one of a single record.
+halves are committed, so every failure is one of a shorter range, until it is one of a single record. Positions are
+offsets where the job has one input; `standby.replica.route` says which offsets they are where it has several.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class ErrorPolicy:
     attempts: int
     limit: int
     batch_max: int
-    topic: str
-    """The input's name."""
+    """How many positions a batch may cover."""
+    topics: tuple[str, ...]
+    """The inputs."""
     dead_letter: str = ""
 
     @property
@@ -58,8 +60,9 @@ def error_policy(config: JobConfig) -> ErrorPolicy:
         on_error=config.on_error,
         attempts=config.error_attempts,
         limit=config.error_limit,
-        batch_max=config.batch_max_records,
-        topic=config.inputs[0],
+        # One batch may have so many of each; which ones, only the feed knows.
+        batch_max=config.batch_max_records * len(config.inputs),
+        topics=config.inputs,
         dead_letter=config.dead_letter if config.on_error == "dead-letter" else "",
     )
 
@@ -93,7 +96,7 @@ def code_error(error: BaseException) -> CodeError:
 
 
 def failures_at(failures: InputFailures | None, offset: int) -> InputFailures | None:
-    """Return the failures that a record tells of, None when they were at another offset than ``offset``."""
+    """Return the failures that a record tells of, None when they were at another position than ``offset``."""
     return failures if failures is not None and failures.offset == offset and failures.count else None
 
 
@@ -123,7 +126,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave out the record at ``offset``, the task's committed one."""
+    """Leave out the record that comes next, ``offset`` being the task's committed position."""
 
     offset: int
 
@@ -146,9 +149,9 @@ class Suspect:
     """A task on whose input the job's code fails, or may fail."""
 
     start: int
-    """Its committed offset."""
+    """Its committed position."""
     end: int
-    """Once it is past this offset, it is like any other task."""
+    """Once it is past this position, it is like any other task."""
     failures: int
     """What is reported for `start`: how often the code failed there, in this and earlier replicas."""
     error: CodeError
@@ -166,6 +169,11 @@ class Suspect:
     at_once: int | None = None
     """How many offsets may be run at once, after ends of processes; None: as many as ever."""
 
+    @property
+    def is_closing_in(self) -> bool:
+        """Whether parts of it are run that become smaller from one end of a process to the next."""
+        return self.at_once is not None and not self.is_isolating
+
     def next(self, policy: ErrorPolicy) -> Move:
         """Return what is to be done with it now."""
         if self.start >= self.end:
@@ -174,7 +182,7 @@ class Suspect:
             return GiveUp(self.start)
         if self.failures >= policy.attempts and not policy.gives_up_records and self.is_proven:
             return End()
-        if self.at_once is not None and not self.is_isolating:
+        if self.at_once is not None and self.is_closing_in:
             return Run(min(self.start + self.at_once, self.end))
         if not self.is_isolating or self.bad is None:
             return Run(self.end, back_off_seconds(self.tries))
@@ -207,7 +215,7 @@ class Suspect:
         if committed == self.start:
             return self
         still_bad = self.bad if self.bad is not None and self.bad > committed else None
-        is_closing_in = self.at_once is not None and not self.is_isolating and committed < self.end
+        is_closing_in = self.is_closing_in and committed < self.end
         return replace(
             self,
             start=committed,
@@ -221,15 +229,22 @@ class Suspect:
             is_given_up=False,
         )
 
-    def reported(self, task: TaskId, policy: ErrorPolicy) -> InputFailures | None:
-        """Return what the leader is told and keeps; None when nothing has failed at the present offset."""
+    def reported(self, where: str, topic: str = "") -> InputFailures | None:
+        """Return what the leader is told and keeps; None when nothing has failed at the present position.
+
+        ``where`` is as in `told`, ``topic`` as `InputFailures.topic`.
+        """
         if not self.failures:
             return None
-        return InputFailures(self.start, self.failures, self.told(task, policy))
+        return InputFailures(self.start, self.failures, self.told(where), topic)
 
-    def told(self, task: TaskId, policy: ErrorPolicy) -> str:
-        """Return where the code failed, and with what."""
-        where = f"input {policy.topic}[{task.partition}], offsets [{self.start}, {self.bad or self.end})"
+    @property
+    def reach(self) -> int:
+        """The position up to which the code fails, as far as that is known."""
+        return self.bad or self.end
+
+    def told(self, where: str) -> str:
+        """Return where the code failed, ``where`` being from `start` to `reach` in words, and with what."""
         return f"{where}: {self.error}"
 
 
@@ -239,6 +254,9 @@ def suspect_at_start(policy: ErrorPolicy, failures: InputFailures | None, commit
     if failures is None or at_once is None:
         return None
     error = CodeError("ProcessEnded", failures.reason)
+    if not at_once and len(policy.topics) > 1 and not failures.topic:
+        # Of which input the record was is not known: it is run once more, and that is told before.
+        at_once = 1
     if not at_once:
         return Suspect(committed, committed + 1, failures.count, error, is_given_up=True)
     # So many were too many for the replica before.
@@ -268,7 +286,7 @@ Headers = Sequence[tuple[str, "bytes | None"]]
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One record of the input topic, as it lies there."""
+    """One record of an input topic, as it lies there."""
 
     offset: int
     key: bytes | None
@@ -276,12 +294,22 @@ class InputRecord:
     headers: Headers = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAt:
+    """Where the job's code failed on a record."""
+
+    topic: str
+    task: TaskId
+    epoch: int
+
+
 def dead_letter(
-    record: InputRecord, task: TaskId, epoch: int, failures: int, error: CodeError, policy: ErrorPolicy
+    record: InputRecord, place: FailedAt, failures: int, error: CodeError, policy: ErrorPolicy
 ) -> Emitted:
     """Return the record for `task.dead.letter`: the original, with headers that say where and why it failed."""
+    task = place.task
     ours = {
-        "standfast-topic": policy.topic,
+        "standfast-topic": place.topic,
         "standfast-partition": str(task.partition),
         "standfast-offset": str(record.offset),
         "standfast-error-type": error.kind,
@@ -289,7 +317,7 @@ def dead_letter(
         "standfast-attempts": str(failures),
         "standfast-job": task.job,
         "standfast-task": str(task),
-        "standfast-epoch": str(epoch),
+        "standfast-epoch": str(place.epoch),
     }
     # The original's own come first; one of our names among them is of an earlier job's dead letter.
     headers = (*record.headers, *((name, value.encode()) for name, value in ours.items()))

@@ -26,6 +26,14 @@ def spark_other_task(rows: Any) -> Any:
     return rows.withColumn("_task", functions.lit(7))
 
 
+def plain_without_topic(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns(["_topic"])
+
+
+def spark_without_topic(rows: Any) -> Any:
+    return rows.drop("_topic")
+
+
 def plain_twice_backwards(rows: pa.Table) -> pa.Table:
     doubled = pa.concat_tables([rows, rows])
     return doubled.take(pc.sort_indices(doubled, sort_keys=[("_offset", "descending")]))

@@ -16,6 +16,7 @@ from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.errors import Transient
 from standby.kernel.ports import Broker, Change, Changelog, Writer, WriterLost
+from standby.model import Offsets
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
 from standby.replica.keys import prefix
@@ -32,6 +33,7 @@ class Job:
 
     broker: Broker
     output: str
+    inputs: tuple[str, ...]
 
     def writer(self, partition: int = 0) -> Writer:
         writer = self.broker.open_writer(partition)
@@ -47,18 +49,32 @@ class Job:
         return self.broker.changelog_ends([0])[0]
 
     def commit(self, writer: Writer, changes: dict[bytes, bytes | None], offset: int) -> int | None:
-        writer.prepare([], changes, offset, "m")
+        writer.prepare([], changes, Offsets.of(offset), "m")
         return writer.commit()
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+KINDS = ("memory", pytest.param("kafka", marks=pytest.mark.integration))
+
+
+@pytest.fixture(params=KINDS)
 def job(request: pytest.FixtureRequest) -> Iterator[Job]:
+    yield from make_job(request, ("in",))
+
+
+@pytest.fixture(params=KINDS)
+def job_of_two(request: pytest.FixtureRequest) -> Iterator[Job]:
+    """Its inputs are named the other way round than they are sorted."""
+    yield from make_job(request, ("in", "also"))
+
+
+def make_job(request: pytest.FixtureRequest, inputs: tuple[str, ...]) -> Iterator[Job]:
     name = f"contract-{uuid.uuid4().hex[:10]}"
+    inputs = tuple(f"{name}-{each}" for each in inputs)
     is_real = request.param == "kafka"
     bootstrap = request.getfixturevalue("kafka_bootstrap") if is_real else "unused:1"
     flat = {
         "job.name": name,
-        "task.inputs": f"{name}-in",
+        "task.inputs": ",".join(inputs),
         "task.outputs": f"{name}-out",
         "task.step": "m:f",
         "kafka.bootstrap.servers": bootstrap,
@@ -66,13 +82,13 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
     }
     definition = JobDefinition(name, "run", flat, f"{name}-changelog", f"{name}-group", 2)
     if is_real:
-        topics = [NewTopic(f"{name}-{each}", 2, 1) for each in ("in", "out", "changelog")]
+        topics = [NewTopic(each, 2, 1) for each in (*inputs, f"{name}-out", f"{name}-changelog")]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics(topics).values():
             future.result(20)
     broker: Broker = (connect if is_real else MemoryKafka().connect)("contract", parse(flat), definition)
     _await_leaders(broker)
-    yield Job(broker, f"{name}-out")
+    yield Job(broker, f"{name}-out", inputs)
     broker.close()
 
 
@@ -82,7 +98,7 @@ WriteInput = Callable[..., None]
 
 @pytest.fixture
 def write_input(job: Job, request: pytest.FixtureRequest) -> WriteInput:
-    topic = job.output.removesuffix("-out") + "-in"
+    topic = job.inputs[0]
 
     def in_memory(records: list[InputRecord], *, is_transaction: bool = False) -> None:
         assert isinstance(job.broker, MemoryBroker)
@@ -140,11 +156,13 @@ def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]
 
 def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     writer = job.writer()
-    assert job.broker.committed(0) is None
-    writer.prepare([Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, 7, "meta")
+    assert job.broker.committed(0) == (None,)
+    writer.prepare(
+        [Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, Offsets.of(7), "meta"
+    )
     assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
     assert writer.commit() == 2
-    assert job.broker.committed(0) == Committed(7, "meta")
+    assert job.broker.committed(0) == (Committed(7, "meta"),)
     end = job.settled_end()
     assert end == 3, "two records and a marker"
     assert job.broker.changelog_bounds(0) == (0, end)
@@ -157,7 +175,7 @@ def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
 def test_a_commit_without_changes_has_no_changelog_offset(job: Job) -> None:
     writer = job.writer()
     assert job.commit(writer, {}, 3) is None
-    assert job.broker.committed(0) == Committed(3, "m")
+    assert job.broker.committed(0) == (Committed(3, "m"),)
     assert job.broker.changelog_ends([0, 1]) == {0: 0, 1: 0}
 
 
@@ -165,27 +183,27 @@ def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
     writer = job.writer(1)
     assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [1, 3, 5]
     assert job.commit(writer, {}, 9) is None
-    assert job.broker.committed(1) == Committed(9, "m")
-    assert job.broker.committed(0) is None
+    assert job.broker.committed(1) == (Committed(9, "m"),)
+    assert job.broker.committed(0) == (None,)
 
 
 def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
-    writer.prepare([], {KEY: b"aborted"}, 2, "m")
+    writer.prepare([], {KEY: b"aborted"}, Offsets.of(2), "m")
     writer.abort()
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
     # Whether the record had left the producer when it was aborted is left open.
     assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1")]
     changelog.close()
-    assert job.broker.committed(0) == Committed(1, "m")
+    assert job.broker.committed(0) == (Committed(1, "m"),)
 
 
 def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
     old = job.writer()
     job.commit(old, {KEY: b"1"}, 1)
-    old.prepare([], {KEY: b"late"}, 2, "m")
+    old.prepare([], {KEY: b"late"}, Offsets.of(2), "m")
     new = job.writer()
     # Nothing is open any more: the end that is read now is stable.
     end = job.broker.changelog_ends([0])[0]
@@ -199,7 +217,7 @@ def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> N
     changelog.add(0, 0)
     assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
     changelog.close()
-    assert job.broker.committed(0) == Committed(2, "m")
+    assert job.broker.committed(0) == (Committed(2, "m"),)
 
 
 def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
@@ -212,7 +230,7 @@ def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
 
 def test_a_closed_writer_is_lost(job: Job) -> None:
     writer = job.writer()
-    writer.prepare([], {KEY: b"1"}, 1, "m")
+    writer.prepare([], {KEY: b"1"}, Offsets.of(1), "m")
     writer.close()
     writer.close()
     with pytest.raises(WriterLost):
@@ -320,21 +338,66 @@ def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
 def test_an_input_record_is_read_as_it_lies_there(job: Job, write_input: WriteInput) -> None:
     headers: Headers = (("trace", b"1"), ("trace", b""), ("none", None))
     write_input([InputRecord(0, b"k", b"v"), InputRecord(1, None, b"", headers), InputRecord(2, b"", None)])
-    assert job.broker.read_input(0, 0) == InputRecord(0, b"k", b"v")
-    assert job.broker.read_input(0, 1) == InputRecord(1, None, b"", headers)
-    assert job.broker.read_input(0, 2) == InputRecord(2, b"", None)
-    assert job.broker.read_input(0, 3) is None
-    assert job.broker.read_input(1, 0) is None
+    assert job.broker.read_input(job.inputs[0], 0, 0) == InputRecord(0, b"k", b"v")
+    assert job.broker.read_input(job.inputs[0], 0, 1) == InputRecord(1, None, b"", headers)
+    assert job.broker.read_input(job.inputs[0], 0, 2) == InputRecord(2, b"", None)
+    assert job.broker.read_input(job.inputs[0], 0, 3) is None
+    assert job.broker.read_input(job.inputs[0], 1, 0) is None
 
 
 def test_the_marker_of_a_transaction_is_no_input_record(job: Job, write_input: WriteInput) -> None:
     write_input([InputRecord(0, b"k", b"v")], is_transaction=True)
-    assert job.broker.read_input(0, 0) == InputRecord(0, b"k", b"v")
-    assert job.broker.read_input(0, 1) is None
+    assert job.broker.read_input(job.inputs[0], 0, 0) == InputRecord(0, b"k", b"v")
+    assert job.broker.read_input(job.inputs[0], 0, 1) is None
 
 
 def test_the_input_has_bounds(job: Job) -> None:
-    assert job.broker.input_bounds(0) == (0, 0)
+    assert job.broker.input_bounds(0) == ((0, 0),)
     assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
     assert job.broker.input_ends([]) == {}
     assert job.broker.changelog_id() == job.broker.changelog_id() != ""
+
+
+def test_the_offsets_of_all_inputs_are_committed_as_one_in_the_order_of_the_inputs(job_of_two: Job) -> None:
+    job = job_of_two
+    assert job.broker.committed(0) == (None, None)
+    writer = job.writer()
+    writer.prepare([], {}, Offsets.of(7, 3), "first")
+    writer.commit()
+    assert job.broker.committed(0) == (Committed(7, "first"), Committed(3, "first"))
+    writer.prepare([], {}, Offsets.of(8, 3), "second")
+    writer.abort()
+    assert job.broker.committed(0) == (Committed(7, "first"), Committed(3, "first"))
+    writer.prepare([], {}, Offsets.of(8, 3), "third")
+    writer.commit()
+    writer.close()
+    assert job.broker.committed(0) == (Committed(8, "third"), Committed(3, "third"))
+    assert job.broker.committed(1) == (None, None)
+    assert job.broker.input_bounds(0) == ((0, 0), (0, 0))
+    assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
+
+
+def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
+    job = job_of_two
+    first, second = job.inputs
+    for topic, values in ((first, [b"a"]), (second, [b"x", b"y"])):
+        writer = job.writer()
+        writer.prepare([Emitted(topic, b"k", each) for each in values], {}, Offsets.of(0, 0), "m")
+        writer.commit()
+        writer.close()
+    job.writer().close()  # whoever comes after it waits for the transactions' markers
+    where = [
+        next(each for each in (0, 1) if job.broker.read_input(topic, each, 0) is not None)
+        for topic in (first, second)
+    ]
+    found = job.broker.read_input(second, where[1], 0)
+    assert found is not None
+    assert found.value == b"x"
+    found = job.broker.read_input(first, where[0], 0)
+    assert found is not None
+    assert found.value == b"a"
+    bounds = [job.broker.input_bounds(each) for each in (0, 1)]
+    assert bounds[where[0]][0] == (0, 2), "a record and its transaction's marker"
+    assert bounds[where[1]][1] == (0, 3)
+    ends = job.broker.input_ends([0, 1])
+    assert ends == {each: sum(end for _, end in of) for each, of in enumerate(bounds)}

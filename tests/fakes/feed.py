@@ -9,39 +9,37 @@ import pyarrow as pa
 
 from standby.config import JobConfig
 from standby.errors import BrokenLaw
+from standby.feed.batches import ROWS, rows_of
+from standby.feed.inputs import by_partition
 from standby.feed.reading import Reading
-from standby.model import TaskId
-from standby.ports import Deliver, TaskBatch
+from standby.model import InputPartition, Offsets, TaskId
+from standby.ports import Deliver
 from standby.wire import JobDefinition
 from tests.fakes.kafka import MemoryKafka
 
 _BATCH = 7
-
-_SCHEMA = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("_task", pa.int32()), ("_offset", pa.int64())]
-)
 
 
 class MemoryFeed:
     """A `standby.ports.Feed`; one thread per start."""
 
     def __init__(self, kafka: MemoryKafka, config: JobConfig) -> None:
-        self._kafka, self._topic = kafka, config.inputs[0]
+        self._kafka, self._inputs = kafka, config.inputs
         self._thread: threading.Thread | None = None
         self._is_stopping = False
         #: The last that was started.
-        self._running = Reading({}, "", lambda error, _: error)
+        self._running = Reading({}, self._inputs, "", lambda error, _: error)
         self._running.end(None)
         self._prepared: Reading | None = None
-        self.prepares: list[dict[TaskId, int]] = []
+        self.prepares: list[dict[TaskId, Offsets]] = []
         """Positions of every query that was begun ahead."""
         self.starts_ahead = 0
         """How many starts used such a query."""
         #: Called by each `prepare`; may raise.
         self.on_prepare: Callable[[], None] = lambda: None
-        self.starts: list[dict[TaskId, int]] = []
+        self.starts: list[dict[TaskId, Offsets]] = []
         """Positions of every start."""
-        self.runs: list[tuple[dict[TaskId, int], dict[TaskId, int] | None]] = []
+        self.runs: list[tuple[dict[TaskId, Offsets], dict[TaskId, Offsets] | None]] = []
         """Positions and ends of every start."""
         self.is_closed = False
         self.pids: tuple[int, ...] = ()
@@ -68,7 +66,7 @@ class MemoryFeed:
     def is_warm(self) -> bool:
         return self.warms > 0
 
-    def prepare(self, positions: Mapping[TaskId, int]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
         if not self._running.has_ended:
             raise BrokenLaw("prepared while it runs")
         self.on_prepare()
@@ -85,7 +83,10 @@ class MemoryFeed:
         return self._prepared is not None and not self._prepared.has_ended
 
     def start(
-        self, positions: Mapping[TaskId, int], deliver: Deliver, until: Mapping[TaskId, int] | None = None
+        self,
+        positions: Mapping[TaskId, Offsets],
+        deliver: Deliver,
+        until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
         if not self._running.has_ended:
             raise BrokenLaw("started while it runs")
@@ -126,61 +127,71 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
-    def _begin(self, positions: Mapping[TaskId, int], until: Mapping[TaskId, int] | None) -> Reading:
-        reading = Reading(positions, "the transform", lambda error, _: error)
+    def _begin(self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> Reading:
+        reading = Reading(positions, self._inputs, "the transform", lambda error, _: error)
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, args=(reading, until), daemon=True)
+        ends = None if until is None else by_partition(until, self._inputs)
+        self._thread = threading.Thread(target=self._run, args=(reading, ends), daemon=True)
         self._thread.start()
         return reading
 
-    def _run(self, reading: Reading, until: Mapping[TaskId, int] | None) -> None:
-        positions = dict(reading.positions)
+    def _run(self, reading: Reading, until: Mapping[InputPartition, int] | None) -> None:
+        positions = by_partition(reading.positions, self._inputs)
         failure: BaseException | None = None
         try:
             while not self._is_stopping:
                 if until is not None and all(positions[each] >= until[each] for each in until):
                     return
                 self.on_look()
-                batches = self._next(positions, until)
-                if batches:
-                    rows = pa.concat_tables([each.rows for each in batches])
+                spans = self._next(positions, until)
+                if spans:
+                    rows = pa.concat_tables([self._rows(where, *span) for where, span in spans.items()])
                     self.transform(rows)
-                    reading.receive(rows, {each.task.partition: each.end for each in batches})
-                    positions.update((each.task, each.end) for each in batches)
+                    ends = {where: end for where, (_, end) in spans.items()}
+                    reading.receive(rows, ends)
+                    positions.update(ends)
         except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
             failure = error
         finally:
             reading.end(failure)
 
     def _next(
-        self, positions: Mapping[TaskId, int], until: Mapping[TaskId, int] | None
-    ) -> tuple[TaskBatch, ...]:
+        self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None
+    ) -> dict[InputPartition, tuple[int, int]]:
         with self._kafka.lock:
             if self._kafka.is_away:
                 self._kafka.lock.wait(0.02)
-                return ()
-            batches = tuple(
-                TaskBatch(task, start, end, self._rows(task.partition, start, end))
-                for task, start in positions.items()
-                if (end := min(self._end(task, until), start + _BATCH)) > start
-            )
-            if not batches:
+                return {}
+            spans = {
+                where: (start, end)
+                for where, start in positions.items()
+                if (end := min(self._end(where, until), start + _BATCH)) > start
+            }
+            if not spans:
                 self._kafka.lock.wait(0.02)
-            return batches
+            return spans
 
-    def _end(self, task: TaskId, until: Mapping[TaskId, int] | None) -> int:
-        end = len(self._kafka.logs[self._topic, task.partition])
-        return end if until is None else min(end, until[task])
+    def _end(self, where: InputPartition, until: Mapping[InputPartition, int] | None) -> int:
+        end = len(self._kafka.logs[where])
+        return end if until is None else min(end, until[where])
 
-    def _rows(self, partition: int, start: int, end: int) -> pa.Table:
-        records = self._kafka.logs[self._topic, partition][start:end]
+    def _rows(self, where: InputPartition, start: int, end: int) -> pa.Table:
+        topic, partition = where
+        with self._kafka.lock:
+            records = self._kafka.logs[where][start:end]
         columns = {
             "key": [each.key for each in records],
             "value": [each.value for each in records],
+            # As if every record of a topic had come a second after the one before.
+            "timestamp": pa.array(
+                [each * 1_000_000 for each in range(start, end)], ROWS.field("timestamp").type
+            ),
             "_task": [partition] * len(records),
             "_offset": list(range(start, end)),
         }
-        return pa.table(columns, schema=_SCHEMA)
+        if len(self._inputs) > 1:
+            columns["_topic"] = [topic] * len(records)
+        return pa.table(columns, schema=rows_of(self._inputs))
 
 
 class MemoryFeeds:

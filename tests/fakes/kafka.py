@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from standby.config import JobConfig
 from standby.errors import Transient
 from standby.kernel.ports import Change, Chunk, WriterLost
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
@@ -119,7 +119,7 @@ class MemoryBroker:
         self, kafka: MemoryKafka, cluster: str, config: JobConfig, definition: JobDefinition
     ) -> None:
         self._kafka, self._cluster, self._config, self._definition = kafka, cluster, config, definition
-        self._input = config.inputs[0]
+        self._inputs = config.inputs
 
     def changelog_id(self) -> str:
         topic = self._definition.changelog
@@ -136,21 +136,23 @@ class MemoryBroker:
                 return {each: self._kafka.stable_end((topic, each)) for each in partitions}
             return {each: len(self._kafka.logs[topic, each]) for each in partitions}
 
-    def input_bounds(self, partition: int) -> tuple[int, int]:
-        return self._bounds((self._input, partition))
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        return tuple(self._bounds((topic, partition)) for topic in self._inputs)
 
     def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
         with self._present("reading the input's ends"):
-            return {each: self._kafka.stable_end((self._input, each)) for each in partitions}
+            ends = self._kafka.stable_end
+            return {each: sum(ends((topic, each)) for topic in self._inputs) for each in partitions}
 
-    def committed(self, partition: int) -> Committed | None:
+    def committed(self, partition: int) -> Sequence[Committed | None]:
         with self._present("reading the committed offset"):
-            return self._kafka.offsets.get((self._definition.group, self._input, partition))
+            group, offsets = self._definition.group, self._kafka.offsets
+            return tuple(offsets.get((group, topic, partition)) for topic in self._inputs)
 
-    def read_input(self, partition: int, offset: int) -> InputRecord | None:
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         with self._present("reading a record"):
-            log = self._kafka.logs[self._input, partition]
-            if not self._kafka.starts[self._input, partition] <= offset < len(log):
+            log = self._kafka.logs[topic, partition]
+            if not self._kafka.starts[topic, partition] <= offset < len(log):
                 return None
             entry = log[offset]
             if not _is_visible(entry):
@@ -168,7 +170,7 @@ class MemoryBroker:
     def open_writer(self, partition: int) -> MemoryWriter:
         task = TaskId(self._definition.name, self._config.stage, partition)
         name = transactional_id(self._cluster, task)
-        offsets = (self._definition.group, self._input, partition)
+        offsets = [(self._definition.group, topic, partition) for topic in self._inputs]
         return MemoryWriter(self._kafka, name, (self._definition.changelog, partition), offsets)
 
     def close(self) -> None:
@@ -249,7 +251,7 @@ class MemoryWriter:
     """A `standby.kernel.ports.Writer`."""
 
     def __init__(
-        self, kafka: MemoryKafka, name: str, changelog: Partition, offsets: tuple[str, str, int]
+        self, kafka: MemoryKafka, name: str, changelog: Partition, offsets: Sequence[tuple[str, str, int]]
     ) -> None:
         self._kafka, self._name, self._changelog, self._offsets = kafka, name, changelog, offsets
         self._epoch: int | None = None
@@ -264,7 +266,7 @@ class MemoryWriter:
             self._kafka.epochs[self._name] += 1
             self._epoch = self._kafka.epochs[self._name]
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offset: int, metadata: str) -> None:
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
         with self._kafka.lock:
             self._check()
             transaction = self._kafka.open[self._name] = Transaction()
@@ -276,7 +278,8 @@ class MemoryWriter:
             for key, value in changes.items():
                 self._write(self._changelog, key, value, transaction)
                 self._end = len(self._kafka.logs[self._changelog])
-            transaction.offsets[self._offsets] = Committed(offset, metadata)
+            for where_to, offset in zip(self._offsets, offsets.each, strict=True):
+                transaction.offsets[where_to] = Committed(offset, metadata)
 
     def commit(self) -> int | None:
         self._kafka.before_commit()

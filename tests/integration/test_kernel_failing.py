@@ -73,7 +73,7 @@ def test_the_dead_letter_has_the_headers_of_the_record_and_ours(kafka_bootstrap:
     reading = {"task.inputs": dead, "task.on.error": "fail", "task.dead.letter": ""}
     config = parse({**lab.definition.config, **reading})
     broker = connect(CLUSTER, config, lab.definition)
-    found = [record for each in (0, 1) if (record := broker.read_input(each, 0)) is not None]
+    found = [record for each in (0, 1) if (record := broker.read_input(dead, each, 0)) is not None]
     broker.close()
     (letter,) = found
     assert (letter.key, letter.value) == (b"0/poison", b"raise")
@@ -116,7 +116,7 @@ def test_a_record_that_ends_every_process_is_given_up_in_the_end(
             assert child.await_death() == -signal.SIGKILL
             child.await_told()
             told = next((each.failures for each in child.statuses().values()), None)
-            committed = broker.committed(0)
+            (committed,) = broker.committed(0)
             assert committed is not None
             known = [
                 each for each in (failures, told) if each is not None and each.offset == committed.offset

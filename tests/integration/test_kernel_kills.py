@@ -17,7 +17,7 @@ from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import Phase, Role
+from standby.model import Offsets, Phase, Role
 from standby.replica.keys import prefix
 from tests.kernel_lab import CLUSTER, IS_LONG, Child, Container, Lab
 
@@ -123,7 +123,7 @@ def test_a_transaction_that_takes_longer_than_its_time_out_says_so(
     broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
     writer = broker.open_writer(0)
     writer.initialise(lambda: False, 30)
-    writer.prepare([], {prefix("counts") + b"k": b"1"}, 1, "m")
+    writer.prepare([], {prefix("counts") + b"k": b"1"}, Offsets.of(1), "m")
     deadline = time.monotonic() + 20
     while broker.changelog_ends((0,), is_stable=True)[0] < 2:
         assert time.monotonic() < deadline, "the broker does not abort it"

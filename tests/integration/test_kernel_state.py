@@ -83,7 +83,7 @@ def test_a_standby_equals_its_active_whatever_is_in_the_state(kafka_bootstrap: s
         standby.await_phase(Phase.TAILING)
         lab.write(noted(odd_ones()))
         lab.write(noted(many()))
-        _, end = connect(CLUSTER, parse(lab.definition.config), lab.definition).input_bounds(0)
+        ((_, end),) = connect(CLUSTER, parse(lab.definition.config), lab.definition).input_bounds(0)
         active.await_all(lambda each: each.input_committed == end, 600 if IS_LONG else 60)
         # One that comes late reads all of it from the changelog.
         with lab.local("host-c") as late:

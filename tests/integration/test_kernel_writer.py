@@ -14,6 +14,7 @@ from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Writer
+from standby.model import Offsets
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -74,7 +75,7 @@ def test_more_records_than_the_producers_queue_holds_keep_their_order(
         for number in range(400)
     ]
     changes: Changes = {b"key%d" % number: b"%d" % number for number in range(300)}
-    writer.prepare(outputs, changes, 1, "m")
+    writer.prepare(outputs, changes, Offsets.of(1), "m")
     assert writer.commit() == len(changes)
     for topic in (f"{name}-out", f"{name}-late"):
         expected = [each.value for each in outputs if each.topic == topic]
@@ -96,7 +97,7 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
         Emitted(topic, None, b"2", [("h", b"1"), ("h", None)]),
         Emitted(topic, b"k", b"3"),
     ]
-    writer.prepare(outputs, {}, 1, "m")
+    writer.prepare(outputs, {}, Offsets.of(1), "m")
     assert writer.commit() is None
     came = read(kafka_bootstrap, topic, len(outputs))
     assert [(each.key(), each.value()) for each in came] == [(each.key, each.value) for each in outputs]
@@ -109,5 +110,5 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
 def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: str) -> None:
     small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(9 << 20))
     with pytest.raises(BadConfiguration, match="Kafka refuses it"):
-        writer.prepare([small, large, small], {}, 1, "m")
+        writer.prepare([small, large, small], {}, Offsets.of(1), "m")
     writer.close()

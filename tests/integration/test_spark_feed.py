@@ -26,7 +26,7 @@ from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState
 from standby.feed.functions import job_code
 from standby.feed.make import check_transform, make_feed
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.ports import Feed, TaskBatch
 from standby.wire import JobDefinition
 
@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 
 HERE = Path(__file__).parent
 SECONDS = 60.0
+
+at = Offsets.of
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ class Deliveries:
 
     def wait_for(self, feed: Feed, end: int) -> None:
         deadline = time.monotonic() + SECONDS
-        while not self.batches or self.batches[-1].end < end:
+        while not self.batches or self.batches[-1].end.total < end:
             assert time.monotonic() < deadline
             assert not feed.wait(0), repr(feed.failure)
             self.came.wait(0.1)
@@ -145,7 +147,7 @@ def test_transforms_that_treat_each_row_by_itself_are_accepted_and_run(
 ) -> None:
     check_transform(configuration(bootstrap, "unread", "row_by_row"), code)
     feed, seen = make(filled_topic(bootstrap, 5), "row_by_row"), Deliveries()
-    feed.start({TASK: 0}, seen)
+    feed.start({TASK: at(0)}, seen)
     seen.wait_for(feed, 5)
     assert seen.column("a") == [1, 2, 3, 4]
     assert seen.column("_offset") == [1, 2, 3, 4]
@@ -184,13 +186,13 @@ def test_other_transforms_are_refused_before_anything_is_deployed(
 def test_a_feed_refuses_them_as_well(bootstrap: str, make: Callable[..., Feed]) -> None:
     feed = make(filled_topic(bootstrap, 3), "deduplicates")
     with pytest.raises(BadConfiguration, match="dropDuplicates"):
-        feed.start({TASK: 0}, Deliveries())
+        feed.start({TASK: at(0)}, Deliveries())
     assert feed.wait(0)
 
 
 def test_sparks_python_workers_find_the_jobs_modules(bootstrap: str, make: Callable[..., Feed]) -> None:
     feed, seen = make(filled_topic(bootstrap, 3, "v{0}"), "python_functions"), Deliveries()
-    feed.start({TASK: 0}, seen)
+    feed.start({TASK: at(0)}, seen)
     seen.wait_for(feed, 3)
     assert seen.column("value") == [b"v0v0", b"v1v1", b"v2v2"]
     feed.stop()
@@ -207,7 +209,7 @@ def test_an_exception_of_the_users_function_is_told_as_it_is(
     bootstrap: str, make: Callable[..., Feed], transform: str, kind: str, said: str
 ) -> None:
     feed, seen = make(filled_topic(bootstrap, 3, "v{0}"), transform), Deliveries()
-    feed.start({TASK: 0}, seen)
+    feed.start({TASK: at(0)}, seen)
     assert feed.wait(SECONDS)
     assert type(feed.failure).__name__ == kind
     assert said in str(feed.failure)
@@ -223,7 +225,7 @@ def test_what_deliver_raises_is_told_even_when_it_is_no_ordinary_exception(
         raise leaving
 
     feed = make(filled_topic(bootstrap, 3))
-    feed.start({TASK: 0}, deliver)
+    feed.start({TASK: at(0)}, deliver)
     assert feed.wait(SECONDS)
     assert feed.failure is leaving
 
@@ -237,7 +239,7 @@ def test_records_that_vanish_under_a_running_feed_end_it(bootstrap: str, make: C
         assert leave.wait(SECONDS)
 
     feed = make(topic, batch_max_records=10)
-    feed.start({TASK: 0}, deliver)
+    feed.start({TASK: at(0)}, deliver)
     assert entered.wait(SECONDS)
     produce(bootstrap, topic, [f"v{number}" for number in range(10, 30)])
     where = TopicPartition(topic, 0, 20)
@@ -262,10 +264,10 @@ def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
     monkeypatch.setattr(pyspark_query, "_ASYNC_PROGRESS", refused)
     feed, seen = make(filled_topic(bootstrap, 5, "v{0}")), Deliveries()
     with caplog.at_level(logging.WARNING):
-        feed.start({TASK: 2}, seen)
+        feed.start({TASK: at(2)}, seen)
     seen.wait_for(feed, 5)
     assert "refuses asynchronous progress tracking" in caplog.text
-    assert seen.batches[0].start == 2
+    assert seen.batches[0].start == at(2)
     assert seen.column("value") == [b"v2", b"v3", b"v4"]
     feed.stop()
     assert Spark._shared is not None
@@ -283,7 +285,7 @@ def test_many_starts_leave_nothing_behind(bootstrap: str, make: Callable[..., Fe
     counts = []
     for round_number in range(25):
         seen = Deliveries()
-        feed.start({TASK: 0}, seen)
+        feed.start({TASK: at(0)}, seen)
         seen.wait_for(feed, 2)
         feed.stop()
         if round_number in (4, 24):
@@ -299,7 +301,7 @@ def test_an_empty_input_is_no_hindrance_to_warming(bootstrap: str, make: Callabl
     feed, seen = make(topic, "row_by_row"), Deliveries()
     feed.warm()
     assert feed.is_warm
-    feed.start({TASK: 0}, seen)
+    feed.start({TASK: at(0)}, seen)
     produce(bootstrap, topic, ['{"a": [7], "n": 0}'])
     seen.wait_for(feed, 1)
     assert seen.column("name") == ["zero"]
@@ -334,7 +336,7 @@ from embedded.jars import classpath
 from standby.config import parse
 from standby.errors import *
 from standby.feed.make import make_feed
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.wire import JobDefinition
 config = parse({{"job.name": "child", "task.inputs": {topic!r}, "task.step": "none:none",
     "task.batch.max.records": "1000", "kafka.bootstrap.servers": {bootstrap!r}, "zookeeper.connect": "unused:1"}})
@@ -364,14 +366,14 @@ def test_a_jvm_that_dies_ends_the_feed_and_hangs_nothing(bootstrap: str) -> None
         filled_topic(bootstrap, 10),
         """
 first = threading.Event()
-feed.start({task: 0}, lambda _: first.set())
+feed.start({task: Offsets.of(0)}, lambda _: first.set())
 assert first.wait(120)
 began = time.monotonic()
 os.kill(feed.child_pids[0], signal.SIGKILL)
 assert feed.wait(30)
 tell(seconds=time.monotonic() - began, failure=type(feed.failure).__name__, says=str(feed.failure), warm=feed.is_warm)
 feed.stop()
-for call in (feed.warm, lambda: feed.start({task: 0}, print)):
+for call in (feed.warm, lambda: feed.start({task: Offsets.of(0)}, print)):
     try:
         call()
     except Transient as error:
@@ -395,7 +397,7 @@ module._BEGIN_SECONDS = 2.0
 os.kill(feed.child_pids[0], signal.SIGSTOP)
 began = time.monotonic()
 try:
-    feed.start({task: 0}, print)
+    feed.start({task: Offsets.of(0)}, print)
 except Transient as error:
     tell(seconds=time.monotonic() - began, says=str(error), gone=not Path("/proc", str(feed.child_pids[0])).exists())
 """,
@@ -441,7 +443,7 @@ def start(name):
         rows.append(batches[0].rows.num_rows)
         first.set()
     before, began = cpu(), time.monotonic()
-    feed.start({task: 0}, deliver)
+    feed.start({task: Offsets.of(0)}, deliver)
     assert first.wait(120)
     tell(**{name: {"ms": round((time.monotonic() - began) * 1000), "rows": rows[0]}})
     feed.stop()

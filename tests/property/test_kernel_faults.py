@@ -43,8 +43,8 @@ Fault = str | tuple[str, type[Exception]]
 class Play:
     """The leader and the faults of one example."""
 
-    def __init__(self, directory: Path) -> None:
-        self.lab = MemoryLab(directory)
+    def __init__(self, directory: Path, inputs: str) -> None:
+        self.lab = MemoryLab(directory, 2, **{"task.inputs": inputs})
         self.epoch, self.copy = 1, 0
         self._lock = threading.Lock()
         self.mines: list[tuple[str, type[Exception]]] = []
@@ -86,7 +86,7 @@ class Play:
 
     def _is_whole(self) -> bool:
         actives, standbys = self.active.statuses(), self.standby.statuses()
-        ends = {task.partition: len(self.lab.kafka.logs["in", task.partition]) for task in self.lab.tasks}
+        ends = self.lab.ends()
         return (
             len(actives) == len(standbys) == len(ends)
             and all(each.phase is Phase.ACTIVE for each in actives)
@@ -165,10 +165,13 @@ def mines() -> st.SearchStrategy[Fault]:
     return st.tuples(st.sampled_from(POINTS), st.sampled_from(ERRORS))
 
 
-@given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=7))
+INPUTS = st.sampled_from(["in", "in,also"])
+
+
+@given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=7), INPUTS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_nothing_is_lost_or_counted_twice_after_any_faults(faults: list[Fault]) -> None:
-    play_through(faults)
+def test_nothing_is_lost_or_counted_twice_after_any_faults(faults: list[Fault], inputs: str) -> None:
+    play_through(faults, inputs)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -186,23 +189,23 @@ def test_exact_after_an_error_of_any_kind_at_any_point(point: str, error: type[E
             play.decide_again()
 
 
-@given(st.lists(st.one_of(st.sampled_from(FAULTS), mines()), min_size=2, max_size=7))
+@given(st.lists(st.one_of(st.sampled_from(FAULTS), mines()), min_size=2, max_size=7), INPUTS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_exact_after_errors_anywhere_among_other_faults(faults: list[Fault]) -> None:
-    play_through(faults)
+def test_exact_after_errors_anywhere_among_other_faults(faults: list[Fault], inputs: str) -> None:
+    play_through(faults, inputs)
 
 
-def play_through(faults: list[Fault]) -> None:
-    with playing() as play:
+def play_through(faults: list[Fault], inputs: str) -> None:
+    with playing(inputs) as play:
         for fault in faults:
             play.suffer(fault)
 
 
 @contextmanager
-def playing() -> Iterator[Play]:
+def playing(inputs: str = "in") -> Iterator[Play]:
     """Give a play that has begun; in the end, when things are quiet, all must be whole and exact."""
     with tempfile.TemporaryDirectory() as directory:
-        play = Play(Path(directory))
+        play = Play(Path(directory), inputs)
         play.tell()
         play.lab.produce(10)
         yield play

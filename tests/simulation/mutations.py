@@ -19,6 +19,7 @@ from appmaster.planning.plan import plan
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Container, Presence, Recorded
 from standby import wire
+from standby.model import Offsets
 from standby.replica import claim
 from tests.simulation import replica as replicas
 from tests.simulation.kafka import Log
@@ -159,10 +160,10 @@ def _no_fence() -> AbstractContextManager[None]:
 def _input_from_memory() -> AbstractContextManager[None]:
     """The input goes on where this process left it, not where the committed offset says."""
 
-    def first_offset(committed: claim.Committed | None, *_: object) -> int:
-        return max(0, committed.offset - 1) if committed is not None else 0
+    def first_offsets(committed: list[claim.Committed | None], *_: object) -> Offsets:
+        return Offsets(tuple(max(0, each.offset - 1) if each is not None else 0 for each in committed))
 
-    return swapped(claim, "first_offset", first_offset)
+    return swapped(claim, "first_offsets", first_offsets)
 
 
 #: Every planted bug by its name.

@@ -341,8 +341,8 @@ class HeldReplica:
         committed: Committed | None = yield from self._ask(
             run, Call(KAFKA_HOP, self.log.read_committed), 5_000
         )
-        claim.check_committed(committed, task, epoch)
-        offset = claim.first_offset(committed, record, "earliest", lambda: (0, self.log.input_end))
+        claim.check_committed([committed], task, epoch)
+        offset = claim.first_offsets([committed], record, "earliest", lambda: [(0, self.log.input_end)]).total
         self._pass(run, "offsets read")
         target = drain_target((yield Call(KAFKA_HOP, self.log.read_ends)))
         while (yield Call(KAFKA_HOP, self.log.read_ends))[1] < target:  # Transient ends this try

@@ -64,6 +64,15 @@ def test_dead_letter_topic_must_be_there_when_records_go_to_it(tmp_path: Path) -
     assert check_topics(job(tmp_path, settings[0]), topics(input=3)) == 3, "named, but not written to"
 
 
+def test_several_inputs_must_have_equally_many_partitions_and_each_number_is_told(tmp_path: Path) -> None:
+    asked = job(tmp_path, "task.inputs=input,other")
+    assert check_topics(asked, topics(input=3, other=3)) == 3
+    with pytest.raises(BadConfiguration, match=r"task\.inputs: .*input has 3, other has 4"):
+        check_topics(asked, topics(input=3, other=4))
+    with pytest.raises(BadConfiguration, match="topic other does not exist"):
+        check_topics(asked, topics(input=3))
+
+
 def test_racks_of_yarn_reach_the_cluster_s_settings(tmp_path: Path) -> None:
     hosts, racks = check_yarn(job(tmp_path), FakeYarn())
     assert hosts == ("h1", "h2")

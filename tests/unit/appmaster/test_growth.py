@@ -115,6 +115,29 @@ def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTop
     assert len(reloads) == 2
 
 
+def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: FakeTopics) -> None:
+    settings = {"task__inputs": "input,other", "job__start__offset": "latest"}
+    records = FakeRecords(topics, task__inputs__may__grow="true", **settings)
+    looking = growth(topics, records, [])
+    topics.partitions |= {"input": 6, "other": 4}
+    looking.look()
+    assert records.record.definition.tasks == 4
+    assert topics.partitions["changelog"] == 4
+    assert "(input 6, other 4)" in looking.notes["j"]
+    topics.partitions["other"] = 5
+    looking.look()
+    assert records.record.definition.tasks == 4, "the sixth partition of one would have nothing to go with"
+    assert "(input 6, other 5)" in looking.notes["j"]
+    topics.partitions["other"] = 6
+    looking.look()
+    assert records.record.definition.tasks == 6
+    assert topics.committed == [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
+    assert looking.notes == {}
+    topics.partitions["other"] = 3
+    looking.look()
+    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.notes["j"]
+
+
 @pytest.mark.parametrize(
     ("partitions", "may_grow", "said"),
     [
@@ -127,6 +150,6 @@ def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTop
 )
 def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool, said: str) -> None:
     config: JobConfig = parse({**FLAT, "task.inputs.may.grow": str(may_grow).lower()})
-    found = note(config, 4, partitions)
+    found = note(config, 4, {"input": partitions})
     assert said in found
     assert bool(found) == bool(said)

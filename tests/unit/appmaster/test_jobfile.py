@@ -74,7 +74,8 @@ def test_missing_required_key_is_named(missing: str) -> None:
     [
         ("job.name", "a/b", "job.name"),
         ("job.name", "..", "is a directory"),
-        ("task.inputs", "a,b", "exactly one"),
+        ("task.inputs", ",", "at least one topic"),
+        ("task.inputs", "a,b,a", "none twice"),
         ("task.outputs", "in", "feed itself"),
         ("job.hotstandby.heartbeat.timeout.ms", "600", "less than twice"),
         ("job.python", "python3", "absolute"),

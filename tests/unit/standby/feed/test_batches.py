@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration
-from standby.feed.batches import ROWS, check_schema, split
-from standby.model import TaskId
+from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, from_offsets, rows_of, split
+from standby.model import Offsets, TaskId
+
+ONE = ("in",)
+
+
+def span(start: int, end: int) -> tuple[Offsets, Offsets]:
+    return Offsets.of(start), Offsets.of(end)
 
 
 def task(partition: int) -> TaskId:
@@ -39,9 +45,9 @@ def rows(*places: tuple[int | None, int | None]) -> pa.Table:
 def test_each_row_goes_to_its_task_once_and_in_offset_order(
     places: list[tuple[int, int]], ends: tuple[int, int, int, int]
 ) -> None:
-    batches = split(rows(*places), {task(number): (0, end) for number, end in enumerate(ends)})
+    batches = split(rows(*places), {task(number): span(0, end) for number, end in enumerate(ends)}, ONE)
     assert [batch.task.partition for batch in batches] == [0, 1, 2, 3]
-    assert [batch.end for batch in batches] == list(ends)
+    assert [batch.end.total for batch in batches] == list(ends)
     for batch in batches:
         # sorted() is stable: rows of one offset keep the order in which they came.
         expected = sorted(
@@ -57,13 +63,13 @@ def test_each_row_goes_to_its_task_once_and_in_offset_order(
 
 
 def test_a_task_that_does_not_advance_has_no_batch() -> None:
-    batches = split(rows((1, 5)), {task(0): (3, 3), task(1): (5, 6)})
+    batches = split(rows((1, 5)), {task(0): span(3, 3), task(1): span(5, 6)}, ONE)
     assert [batch.task for batch in batches] == [task(1)]
 
 
 def test_a_task_whose_rows_were_all_filtered_has_an_empty_batch() -> None:
-    (batch,) = split(rows(), {task(0): (3, 9)})
-    assert (batch.start, batch.end, batch.rows.num_rows) == (3, 9, 0)
+    (batch,) = split(rows(), {task(0): span(3, 9)}, ONE)
+    assert ((batch.start, batch.end), batch.rows.num_rows) == (span(3, 9), 0)
     assert batch.rows.schema == ROWS
 
 
@@ -82,7 +88,7 @@ def test_rows_that_belong_to_no_task_of_the_batch_are_refused(
     places: list[tuple[int | None, int | None]], said: str
 ) -> None:
     with pytest.raises(BadConfiguration, match=said):
-        split(rows(*places), {task(0): (3, 9), task(1): (5, 5)}, "job:clean")
+        split(rows(*places), {task(0): span(3, 9), task(1): span(5, 5)}, ONE, "job:clean")
 
 
 @pytest.mark.parametrize(
@@ -96,4 +102,131 @@ def test_rows_that_belong_to_no_task_of_the_batch_are_refused(
 )
 def test_a_result_without_the_reserved_columns_is_refused(schema: pa.Schema, said: str) -> None:
     with pytest.raises(BadConfiguration, match=said):
-        check_schema(schema, "job:clean")
+        check_schema(schema, ONE, "job:clean")
+
+
+TWO = ("b", "a")
+
+#: Topic, offset, and the timestamp in microseconds.
+Row = tuple[str | None, int, int | None]
+
+
+def of_two(*places: Row, partition: int = 0) -> pa.Table:
+    """Rows of one task of two inputs; the value is the row's place in the list."""
+    columns = {
+        "key": [b""] * len(places),
+        "value": [str(number).encode() for number in range(len(places))],
+        "timestamp": [each[2] for each in places],
+        "_task": [partition] * len(places),
+        "_offset": [each[1] for each in places],
+        "_topic": [each[0] for each in places],
+    }
+    return pa.table(columns, schema=ROWS_OF_SEVERAL)
+
+
+def spans(first: int, second: int) -> dict[TaskId, tuple[Offsets, Offsets]]:
+    return {task(0): (Offsets.of(0, 0), Offsets.of(first, second))}
+
+
+def merged(*places: Row) -> list[tuple[str, int]]:
+    (batch,) = split(of_two(*places), spans(100, 100), TWO)
+    return list(
+        zip(batch.rows.column("_topic").to_pylist(), batch.rows.column("_offset").to_pylist(), strict=True)
+    )
+
+
+def test_a_job_with_one_input_has_no_column_for_the_topic() -> None:
+    assert rows_of(("in",)) is ROWS
+    assert [*rows_of(TWO).names] == [*ROWS.names, "_topic"]
+
+
+def test_two_inputs_are_merged_by_time_and_of_equal_times_the_first_named_goes_first() -> None:
+    assert merged(("a", 0, 10), ("a", 1, 30), ("b", 0, 10), ("b", 1, 20), ("b", 2, 30)) == [
+        *(("b", 0), ("a", 0), ("b", 1), ("b", 2), ("a", 1))
+    ]
+
+
+def test_a_late_record_waits_for_nobody_and_overtakes_nobody_of_its_own_topic() -> None:
+    """What counts is how far the topic's time has risen, as where Kafka Streams chooses between partitions."""
+    assert merged(("a", 0, 50), ("a", 1, 5), ("b", 0, 40), ("b", 1, 50), ("b", 2, 60)) == [
+        *(("b", 0), ("b", 1), ("a", 0), ("a", 1), ("b", 2))
+    ]
+
+
+def test_a_topic_without_timestamps_goes_first_and_a_missing_one_is_as_late_as_the_one_before() -> None:
+    assert merged(("a", 0, None), ("a", 1, 20), ("a", 2, None), ("b", 0, 10), ("b", 1, 25)) == [
+        *(("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1))
+    ]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(TWO), st.integers(0, 9), st.none() | st.integers(0, 50)), max_size=40)
+)
+def test_the_merged_order_is_that_of_the_rule_whatever_order_rows_come_in(places: list[Row]) -> None:
+    """The rule, row by row: of both topics' next rows the one whose topic has risen less far."""
+    rows = of_two(*places)
+    queues: dict[str, list[tuple[float, int, int]]] = {topic: [] for topic in TWO}
+    for rank, topic in enumerate(TWO):
+        risen = -1.0
+        own = sorted(
+            (offset, number, time) for number, (of, offset, time) in enumerate(places) if of == topic
+        )
+        for _, number, time in own:
+            risen = max(risen, -1.0 if time is None else time)
+            queues[topic].append((risen, rank, number))
+    expected = []
+    while any(queues.values()):
+        least = min((queue for queue in queues.values() if queue), key=lambda queue: queue[0][:2])
+        expected.append(str(least.pop(0)[2]).encode())
+    # Rows of one offset stay as they came, so only whole offsets are shuffled.
+    order = sorted(range(len(places)), key=lambda number: (places[number][1] * 7 % 5, number))
+    for given_rows in (rows, rows.take(pa.array(order, pa.int64()))):
+        batches = split(given_rows, spans(100, 100), TWO)
+        assert [each for batch in batches for each in batch.rows.column("value").to_pylist()] == expected
+
+
+def test_a_task_that_advances_in_one_input_has_a_batch() -> None:
+    (batch,) = split(of_two(("a", 3, 0)), {task(0): (Offsets.of(5, 3), Offsets.of(5, 4))}, TWO)
+    assert (batch.start, batch.end, batch.rows.num_rows) == (Offsets.of(5, 3), Offsets.of(5, 4), 1)
+    (batch,) = split(of_two(), {task(0): (Offsets.of(5, 3), Offsets.of(6, 3))}, TWO)
+    assert batch.rows.num_rows == 0
+    assert split(of_two(), {task(0): (Offsets.of(5, 3), Offsets.of(5, 3))}, TWO) == ()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (("c", 0, 0), r"changed '_topic': 1 of 2 rows of job/main.0 belong to none of its inputs \(b, a\)"),
+        ((None, 0, 0), "changed '_topic'"),
+        (
+            ("a", 7, 0),
+            r"changed '_offset': job/main.0 has rows of a with offsets from 7 to 7 in the batch \[0, 2\)",
+        ),
+    ],
+)
+def test_rows_of_another_input_or_outside_of_their_own_are_refused(place: Row, said: str) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        split(of_two(("b", 7, 0), place), spans(9, 2), TWO, "job:clean")
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (ROWS, "returns no column '_topic'"),
+        (ROWS_OF_SEVERAL.set(5, pa.field("_topic", pa.binary())), "'_topic' as binary; it must stay string"),
+        (ROWS_OF_SEVERAL.remove(2), "no column 'timestamp'; rows of several inputs are merged by it"),
+        (ROWS_OF_SEVERAL.set(2, pa.field("timestamp", pa.int64())), "'timestamp' as int64"),
+    ],
+)
+def test_with_several_inputs_topic_and_time_must_be_kept_too(schema: pa.Schema, said: str) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        check_schema(schema, TWO, "job:clean")
+    check_schema(ROWS_OF_SEVERAL.set(2, pa.field("timestamp", pa.timestamp("ms"))), TWO, "job:clean")
+
+
+def test_what_lies_below_is_judged_topic_by_topic() -> None:
+    rows = of_two(("a", 0, 0), ("a", 1, 0), ("b", 0, 0), ("b", 1, 0), ("b", 2, 0))
+    left = from_offsets(rows, {0: Offsets.of(2, 1)}, TWO)
+    assert left.column("value").to_pylist() == [b"1", b"4"]
+    assert from_offsets(rows, {1: Offsets.of(9, 9)}, TWO).num_rows == 5

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 
 from standby.errors import BadConfiguration
-from standby.feed.batches import ROWS, from_offsets
+from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
 from standby.feed.reading import Reading
-from standby.model import TaskId
+from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
 
 
@@ -33,8 +33,17 @@ def rows(*places: tuple[int | None, int | None]) -> pa.Table:
     return pa.table(columns, schema=ROWS)
 
 
-def reading(positions: Mapping[TaskId, int]) -> Reading:
-    return Reading(positions, "job:transform", lambda error, _: error)
+def at(positions: Mapping[int, int]) -> dict[TaskId, Offsets]:
+    """Partition → offset, as positions of tasks."""
+    return {task(each): Offsets.of(position) for each, position in positions.items()}
+
+
+def ends(of: Mapping[int, int]) -> dict[InputPartition, int]:
+    return {("in", each): end for each, end in of.items()}
+
+
+def reading(positions: Mapping[int, int]) -> Reading:
+    return Reading(at(positions), ("in",), "job:transform", lambda error, _: error)
 
 
 class Seen:
@@ -44,7 +53,7 @@ class Seen:
 
     def __call__(self, batches: tuple[TaskBatch, ...]) -> None:
         for each in batches:
-            self.spans.setdefault(each.task.partition, []).append((each.start, each.end))
+            self.spans.setdefault(each.task.partition, []).append((each.start.total, each.end.total))
             self.offsets.setdefault(each.task.partition, []).extend(each.rows.column("_offset").to_pylist())
 
 
@@ -61,19 +70,19 @@ def test_each_task_gets_exactly_what_lies_from_its_claimed_offset_on(
     """``kept``: the transform keeps each ``kept``-th record."""
     reached = dict(enumerate(began))
     starts = {each: position + claimed[each] for each, position in reached.items()}
-    held = reading({task(each): position for each, position in reached.items()})
+    held = reading(reached)
     seen = Seen()
-    held.open({task(each): position for each, position in starts.items()}, seen)
+    held.open(at(starts), seen)
     for step in steps:
-        ends = {each: position + step[each] for each, position in reached.items()}
+        come = {each: position + step[each] for each, position in reached.items()}
         places = [
             (each, offset)
             for each, position in reached.items()
-            for offset in range(position, ends[each])
+            for offset in range(position, come[each])
             if offset % kept == 0
         ]
-        held.receive(rows(*places), ends)
-        reached = ends
+        held.receive(rows(*places), ends(come))
+        reached = come
     for each, start in starts.items():
         spans = seen.spans.get(each, [])
         assert [first for first, _ in spans] == [start, *(end for _, end in spans)][: len(spans)]
@@ -84,88 +93,88 @@ def test_each_task_gets_exactly_what_lies_from_its_claimed_offset_on(
 
 
 def test_nothing_passes_before_the_gate_is_open() -> None:
-    held, seen, passed = reading({task(0): 0}), Seen(), threading.Event()
+    held, seen, passed = reading({0: 0}), Seen(), threading.Event()
 
     def query() -> None:
-        held.receive(rows((0, 0), (0, 1)), {0: 2})
+        held.receive(rows((0, 0), (0, 1)), ends({0: 2}))
         passed.set()
 
     threading.Thread(target=query, daemon=True).start()
     assert not passed.wait(0.05)
     assert held.has_arrived
-    held.open({task(0): 1}, seen)
+    held.open(at({0: 1}), seen)
     assert passed.wait(10)
     assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
 
 
 def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> None:
-    held, seen = reading({task(0): 0, task(1): 5}), Seen()
+    held, seen = reading({0: 0, 1: 5}), Seen()
     passed: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def query() -> None:
-        held.receive(rows((0, 0), (0, 1), (1, 5)), {0: 2, 1: 6})
+        held.receive(rows((0, 0), (0, 1), (1, 5)), ends({0: 2, 1: 6}))
         passed.put(1)
-        held.receive(rows((0, 2), (0, 3), (1, 6)), {0: 4, 1: 7})
+        held.receive(rows((0, 2), (0, 3), (1, 6)), ends({0: 4, 1: 7}))
         passed.put(2)
 
     threading.Thread(target=query, daemon=True).start()
-    held.pass_below({task(0): 2, task(1): 5})
+    held.pass_below(at({0: 2, 1: 5}))
     with pytest.raises(queue.Empty):
         passed.get(timeout=0.05)
-    held.pass_below({task(0): 3, task(1): 6})
+    held.pass_below(at({0: 3, 1: 6}))
     assert passed.get(timeout=10) == 1
     with pytest.raises(queue.Empty):
         passed.get(timeout=0.05)
-    assert held.records_below({task(0): 1, task(1): 6}) is None, "that has gone"
-    assert held.records_below({task(0): 3, task(1): 6}) == 1
-    held.open({task(0): 3, task(1): 6}, seen)
+    assert held.records_below(at({0: 1, 1: 6})) is None, "that has gone"
+    assert held.records_below(at({0: 3, 1: 6})) == 1
+    held.open(at({0: 3, 1: 6}), seen)
     assert passed.get(timeout=10) == 2
     assert (seen.spans, seen.offsets) == ({0: [(3, 4)], 1: [(6, 7)]}, {0: [3], 1: [6]})
 
 
 def test_what_is_dropped_goes_away_and_an_opened_one_stays() -> None:
-    dropped = reading({task(0): 0})
+    dropped = reading({0: 0})
     dropped.drop()
-    dropped.receive(rows((0, 0)), {0: 1})
-    opened, seen = reading({task(0): 0}), Seen()
-    opened.open({task(0): 0}, seen)
+    dropped.receive(rows((0, 0)), ends({0: 1}))
+    opened, seen = reading({0: 0}), Seen()
+    opened.open(at({0: 0}), seen)
     opened.drop()
-    opened.receive(rows((0, 0)), {0: 1})
+    opened.receive(rows((0, 0)), ends({0: 1}))
     assert seen.offsets == {0: [0]}
 
 
 def test_it_is_of_use_to_the_same_tasks_further_on() -> None:
-    held = reading({task(0): 5, task(1): 7})
-    assert held.records_below({task(0): 5, task(1): 7}) == 0
-    assert held.records_below({task(0): 6, task(1): 9}) == 3
-    assert held.records_below({task(0): 6, task(1): 6}) is None
-    assert held.records_below({task(0): 6}) is None
-    assert held.records_below({task(0): 6, task(2): 9}) is None
+    held = reading({0: 5, 1: 7})
+    assert held.records_below(at({0: 5, 1: 7})) == 0
+    assert held.records_below(at({0: 6, 1: 9})) == 3
+    assert held.records_below(at({0: 6, 1: 6})) is None
+    assert held.records_below(at({0: 6})) is None
+    assert held.records_below(at({0: 6, 2: 9})) is None
     held.end(None)
-    assert held.records_below({task(0): 5, task(1): 7}) is None
+    assert held.records_below(at({0: 5, 1: 7})) is None
 
 
 def test_a_failure_is_told_as_it_is_judged_where_the_tasks_are() -> None:
-    at: list[Mapping[TaskId, int]] = []
+    asked: list[Mapping[TaskId, Offsets]] = []
 
-    def judge(error: BaseException, positions: Mapping[TaskId, int]) -> BaseException:
-        at.append(positions)
+    def judge(error: BaseException, positions: Mapping[TaskId, Offsets]) -> BaseException:
+        asked.append(positions)
         return ValueError(str(error))
 
-    held = Reading({task(0): 0}, "", judge)
-    held.open({task(0): 1}, Seen())
-    held.receive(rows((0, 0), (0, 1)), {0: 2})
+    held = Reading(at({0: 0}), ("in",), "", judge)
+    held.open(at({0: 1}), Seen())
+    held.receive(rows((0, 0), (0, 1)), ends({0: 2}))
     held.end(RuntimeError("the query"))
     assert held.wait(0)
     assert repr(held.failure) == "ValueError('the query')"
-    assert at == [{task(0): 2}]
+    assert asked == [at({0: 2})]
 
 
 def test_a_judge_that_fails_leaves_the_first_failure() -> None:
-    def judge(error: BaseException, _: Mapping[TaskId, int]) -> BaseException:
+    def judge(error: BaseException, _: Mapping[TaskId, Offsets]) -> BaseException:
         raise OSError("the JVM")
 
-    held = Reading({task(0): 0}, "", judge)
+    held = Reading(at({0: 0}), ("in",), "", judge)
     first = RuntimeError("the query")
     with pytest.raises(OSError, match="the JVM"):
         held.end(first)
@@ -175,9 +184,51 @@ def test_a_judge_that_fails_leaves_the_first_failure() -> None:
 
 def test_a_spoiled_reserved_column_is_still_found_out() -> None:
     for spoiled in ((None, 9), (0, None), (3, 9)):
-        held = reading({task(0): 0})
-        held.open({task(0): 5}, Seen())
+        held = reading({0: 0})
+        held.open(at({0: 5}), Seen())
         with pytest.raises(BadConfiguration, match="job:transform"):
-            held.receive(rows((0, 8), spoiled), {0: 10})
+            held.receive(rows((0, 8), spoiled), ends({0: 10}))
     with pytest.raises(BadConfiguration, match="returns no column '_task'"):
-        from_offsets(rows().drop_columns(["_task"]), {0: 1}, "job:transform")
+        from_offsets(rows().drop_columns(["_task"]), {0: Offsets.of(1)}, ("in",), "job:transform")
+
+
+def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
+    began, claimed = {task(0): Offsets.of(0, 0)}, {task(0): Offsets.of(2, 1)}
+    held, seen = Reading(began, ("a", "b"), "job:transform", lambda error, _: error), Seen()
+    assert held.records_below(claimed) == 3
+    assert held.records_below({task(0): Offsets.of(9, -1)}) is None, "behind where it began in one of them"
+    held.open(claimed, seen)
+    held.receive(of_two(("a", 0), ("b", 0), ("b", 1)), {("a", 0): 1, ("b", 0): 2})
+    held.receive(of_two(("a", 1), ("a", 2)), {("a", 0): 3, ("b", 0): 2})
+    held.receive(of_two(("b", 2)), {("a", 0): 3, ("b", 0): 3})
+    assert seen.spans == {0: [(3, 4), (4, 5), (5, 6)]}
+    assert seen.offsets == {0: [1, 2, 2]}
+
+
+def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> None:
+    held = Reading({task(0): Offsets.of(0, 0)}, ("a", "b"), "job:transform", lambda error, _: error)
+    passed = threading.Event()
+
+    def query() -> None:
+        held.receive(of_two(("a", 0), ("b", 0)), {("a", 0): 1, ("b", 0): 1})
+        passed.set()
+
+    threading.Thread(target=query, daemon=True).start()
+    held.pass_below({task(0): Offsets.of(5, 0)})
+    assert not passed.wait(0.05)
+    held.pass_below({task(0): Offsets.of(5, 1)})
+    assert passed.wait(10)
+    assert held.positions == {task(0): Offsets.of(1, 1)}
+
+
+def of_two(*places: tuple[str, int]) -> pa.Table:
+    """Rows of partition 0 of two inputs, a second apart."""
+    columns = {
+        "key": [None] * len(places),
+        "value": [None] * len(places),
+        "timestamp": [number * 1_000_000 for number in range(len(places))],
+        "_task": [0] * len(places),
+        "_offset": [offset for _, offset in places],
+        "_topic": [topic for topic, _ in places],
+    }
+    return pa.table(columns, schema=ROWS_OF_SEVERAL)

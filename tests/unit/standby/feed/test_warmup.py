@@ -10,6 +10,7 @@ import pytest
 
 from standby.errors import Transient
 from standby.feed.warmup import FIRST, KEEP_SECONDS, WarmUp
+from standby.model import InputPartition
 
 
 class ScriptedQuery:
@@ -35,12 +36,12 @@ class ScriptedStage:
     def bounds(self) -> Any:
         return self
 
-    def ask(self, partitions: Any) -> dict[int, tuple[int, int]]:
+    def ask(self, partitions: Any) -> dict[InputPartition, tuple[int, int]]:
         if self.is_away:
             raise Transient("no broker")
-        return {partition: self.known[partition] for partition in partitions}
+        return {partition: self.known[partition[1]] for partition in partitions}
 
-    def begin(self, positions: Mapping[int, int], records: int, receive: Any, ended: Any) -> Any:
+    def begin(self, positions: Mapping[InputPartition, int], records: int, receive: Any, ended: Any) -> Any:
         batches = 0
         query = ScriptedQuery()
         self.running.append(query)
@@ -51,13 +52,13 @@ class ScriptedStage:
             for _ in range(3):
                 batches += 1
                 reached = {
-                    partition: min(self.known[partition][1], offset + max(1, records // len(positions)))
+                    partition: min(self.known[partition[1]][1], offset + max(1, records // len(positions)))
                     for partition, offset in reached.items()
                 }
                 receive(None, reached)
-                if reached and all(self.known[each][1] == reached[each] for each in reached):
+                if reached and all(self.known[each[1]][1] == reached[each] for each in reached):
                     break
-        self.queries.append((dict(positions), batches))
+        self.queries.append(({each: offset for (_, each), offset in positions.items()}, batches))
         self.begun.set()
         return query
 
@@ -71,7 +72,7 @@ class Clock:
 
 
 def warm_up(stage: ScriptedStage, clock: Clock | None = None) -> WarmUp:
-    return WarmUp(stage, range(len(stage.known)), clock or Clock())
+    return WarmUp(stage, [("in", each) for each in stage.known], clock or Clock())
 
 
 def test_the_first_run_rehearses_several_starts_and_later_ones_one() -> None:

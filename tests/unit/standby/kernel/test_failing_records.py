@@ -16,7 +16,7 @@ from standby.kernel.active import ActiveTask
 from standby.kernel.ports import WriterLost
 from standby.kernel.store import TaskStore
 from standby.kernel.suspects import Suspects
-from standby.model import InputFailures, Phase, ReplicaStatus, Role, TaskId
+from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role, TaskId
 from standby.replica.claim import claim_text
 from standby.replica.failing import error_policy
 from standby.wire import JobDefinition
@@ -275,7 +275,10 @@ def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start)
     (task,) = lab.tasks
     # 12 >> (4 - 3 + 1) at once, since 6 were too many; it lies in the other half, then; and then as ever.
     ranges = [(0, 3), (3, 4), (4, 5), (5, 6)]
-    assert feed.runs == [*(({task: start}, {task: end}) for start, end in ranges), ({task: 6}, None)]
+    assert feed.runs == [
+        *(({task: Offsets.of(start)}, {task: Offsets.of(end)}) for start, end in ranges),
+        ({task: Offsets.of(6)}, None),
+    ]
     assert runs[:4] == ranges
     told_of = [each and (each.offset, each.count) for each in told]
     assert told_of == [(0, 4), (3, 4), (4, 4), (5, 4), None], "each is told before it is run"
@@ -528,7 +531,7 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
         TaskId("j", "main", 0),
         broker.open_writer(0),
         cast("TaskStore", None),
-        0,
+        Offsets.of(0),
         claim_text(1, "run"),
         tell=lambda *_: None,
         clock=lambda: 0,
@@ -543,9 +546,9 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     assert suspects.due() is None
     active.is_reported = True
     assert suspects.due() is active
-    assert suspects.attend(active) == 30, "not beyond the input's end"
+    assert suspects.attend(active) == Offsets.of(30), "not beyond the input's end"
     # Whoever goes on behind what went well is told of first, as well.
-    active.committed = 30
+    active.committed = Offsets.of(30)
     suspects.note_progress(active)
     assert suspects.due() is None
     active.is_reported = True

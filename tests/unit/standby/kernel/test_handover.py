@@ -11,7 +11,7 @@ import pytest
 
 from standby.errors import Transient
 from standby.kernel import pipeline, preparation
-from standby.model import Phase, ReplicaId, Role, Wanted
+from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
@@ -72,7 +72,7 @@ def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryL
     want_next(standby, 1, 1)
     await_prepared(standby)
     (feed,) = standby.feeds.made
-    assert feed.prepares == [dict.fromkeys(lab.tasks, 30)]
+    assert feed.prepares == [dict.fromkeys(lab.tasks, Offsets.of(30))]
     assert feed.starts == []
 
 
@@ -93,7 +93,7 @@ def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_
     (feed,) = standby.feeds.made
     assert feed.starts_ahead == 1
     assert [len(each) for each in feed.starts] == [2]
-    assert all(offset > feed.prepares[0][task] for task, offset in feed.starts[0].items())
+    assert all(offsets.total > feed.prepares[0][task].total for task, offsets in feed.starts[0].items())
     lab.assert_exact()
 
 

@@ -15,6 +15,7 @@ from standby.replica.failing import (
     CodeError,
     End,
     ErrorPolicy,
+    FailedAt,
     GiveUp,
     InputRecord,
     Move,
@@ -30,7 +31,7 @@ from standby.replica.failing import (
     suspect_at_start,
 )
 
-SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topic="in")
+SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topics=("in",))
 FAIL = replace(SKIP, on_error="fail")
 TASK = TaskId("job", "main", 4)
 ERROR = CodeError("ValueError", "no")
@@ -168,7 +169,7 @@ def test_exactly_the_poisoned_records_are_given_up(
         assert committed < move.until <= length
         if poison & set(range(committed, move.until)):
             suspect = suspect.failed(committed, move.until, ERROR, policy)
-            told = suspect.reported(TASK, policy)
+            told = suspect.reported("here")
             assert told is not None
             assert told.offset == committed
             assert told.count >= 1
@@ -186,14 +187,12 @@ def test_halves_are_not_told_as_failures_of_replicas() -> None:
         suspect = suspect.failed(0, until, ERROR, SKIP)
         counts.append(suspect.failures)
     assert counts == [1, 2, 3, 3, 3, 3]
-    assert suspect.reported(TASK, SKIP) == InputFailures(
-        0, 3, "input in[4], offsets [0, 125): ValueError: no"
-    )
+    assert suspect.reported("here") == InputFailures(0, 3, "here: ValueError: no")
     # A good half moves the offset, and the next replica need not begin to count again.
     moved = suspect.reached(60)
     assert (moved.failures, moved.tries, moved.bad, moved.is_proven) == (3, 0, 125, False)
     # Past the bad part nothing is held against it.
-    assert suspect.reached(125).reported(TASK, SKIP) is None
+    assert suspect.reached(125).reported("here") is None
 
 
 def test_a_batch_in_parts_that_fails_further_on_counts_anew() -> None:
@@ -216,7 +215,7 @@ def test_what_a_new_active_begins_with(count: int, expected: Move | None) -> Non
     assert (None if suspect is None else suspect.next(SKIP)) == expected
     assert suspect_at_start(FAIL, InputFailures(7, count, "lost"), 7) is None
     if suspect is not None:
-        told = suspect.reported(TASK, SKIP)
+        told = suspect.reported("here")
         assert told is not None
         assert (told.offset, told.count) == (7, count)
 
@@ -232,7 +231,7 @@ def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
     for ends in range(attempts + batch_max.bit_length() + 2):
         suspect = suspect_at_start(policy, record, committed)
         while suspect is not None and not isinstance(move := suspect.next(policy), Clear):
-            told = suspect.reported(TASK, policy)
+            told = suspect.reported("here")
             assert told is not None
             record = told
             assert record.offset == committed
@@ -249,6 +248,16 @@ def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
             record = InputFailures(committed, 0 if suspect is not None else record.count)
         record = replace(record, count=record.count + 1)
     raise AssertionError("it was never found")
+
+
+def test_of_several_inputs_nothing_is_given_up_before_it_is_known_of_which_it_is() -> None:
+    several = replace(SKIP, topics=("a", "b"))
+    unknown = suspect_at_start(several, InputFailures(7, 17, "lost"), 7)
+    assert unknown is not None
+    assert unknown.next(several) == Run(8)
+    known = suspect_at_start(several, InputFailures(7, 17, "lost", "b"), 7)
+    assert known is not None
+    assert known.next(several) == GiveUp(7)
 
 
 def test_a_new_active_that_fails_where_others_crashed_looks_for_the_record_at_once() -> None:
@@ -312,7 +321,7 @@ def test_the_policy_comes_from_the_keys() -> None:
         "task.batch.max.records": "9",
         "task.dead.letter": "dead",
     }
-    assert error_policy(parse(flat)) == ErrorPolicy("fail", 5, -1, 9, "in")
+    assert error_policy(parse(flat)) == ErrorPolicy("fail", 5, -1, 9, ("in",))
     # A topic that is named, but not asked for, gets nothing.
     assert error_policy(parse({**flat, "task.on.error": "skip"})).dead_letter == ""
     assert error_policy(parse({**flat, "task.on.error": "dead-letter"})).dead_letter == "dead"
@@ -321,7 +330,7 @@ def test_the_policy_comes_from_the_keys() -> None:
 def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:
     policy = replace(SKIP, on_error="dead-letter", dead_letter="dead")
     record = InputRecord(7, None, b"v", (("standfast-offset", b"3"), ("h", None)))
-    letter = dead_letter(record, TASK, 12, 3, ERROR, policy)
+    letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, policy)
     assert (letter.topic, letter.key, letter.value) == ("dead", None, b"v")
     assert letter.headers is not None
     headers = list(letter.headers)

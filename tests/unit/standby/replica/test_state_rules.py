@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration, CorruptState, Fenced
-from standby.model import TaskId, TaskRecord
+from standby.model import Offsets, TaskId, TaskRecord
 from standby.replica.claim import (
     Committed,
     check_committed,
     check_record,
     claim_text,
     epoch_in,
-    first_offset,
+    first_offsets,
 )
 from standby.replica.keys import POSITION, prefix, split
 from standby.replica.origin import (
@@ -129,11 +129,11 @@ def test_only_the_named_copy_at_its_epoch_may_go_on() -> None:
 
 
 def test_a_newer_claim_on_the_offset_stops_a_stalled_promotee() -> None:
-    check_committed(None, TASK, 3)
-    check_committed(Committed(5), TASK, 3)
-    check_committed(Committed(5, claim_text(3, "run")), TASK, 3)
+    check_committed([None], TASK, 3)
+    check_committed([Committed(5)], TASK, 3)
+    check_committed([Committed(5, claim_text(3, "run"))], TASK, 3)
     with pytest.raises(Fenced, match="claimed at epoch 4"):
-        check_committed(Committed(5, claim_text(4, "run")), TASK, 3)
+        check_committed([Committed(5, claim_text(4, "run"))], TASK, 3)
 
 
 @pytest.mark.parametrize("metadata", ["x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"])
@@ -150,11 +150,41 @@ def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None
     fresh = TaskRecord(TASK, 0, 1)
     claimed = TaskRecord(TASK, 0, 1, claimed=True)
 
-    def bounds() -> tuple[int, int]:
-        return 10, 90
+    def bounds() -> list[tuple[int, int]]:
+        return [(10, 90)]
 
-    assert first_offset(Committed(42), claimed, "latest", bounds) == 42
-    assert first_offset(None, fresh, "earliest", bounds) == 10
-    assert first_offset(None, fresh, "latest", bounds) == 90
+    assert first_offsets([Committed(42)], claimed, "latest", bounds) == Offsets.of(42)
+    assert first_offsets([None], fresh, "earliest", bounds) == Offsets.of(10)
+    assert first_offsets([None], fresh, "latest", bounds) == Offsets.of(90)
     with pytest.raises(BadConfiguration, match="is gone"):
-        first_offset(None, claimed, "earliest", bounds)
+        first_offsets([None], claimed, "earliest", bounds)
+
+
+def test_each_of_several_inputs_begins_where_it_was_committed_or_as_the_run_says() -> None:
+    fresh = TaskRecord(TASK, 0, 1)
+    claimed = TaskRecord(TASK, 0, 1, claimed=True)
+
+    def bounds() -> list[tuple[int, int]]:
+        return [(10, 90), (3, 5)]
+
+    assert first_offsets([Committed(42), Committed(4)], claimed, "latest", bounds) == Offsets.of(42, 4)
+    assert first_offsets([None, None], fresh, "earliest", bounds) == Offsets.of(10, 3)
+    # Partitions that came later were committed at their first record, perhaps one topic's alone.
+    assert first_offsets([Committed(0), None], fresh, "latest", bounds) == Offsets.of(0, 5)
+    for gone in ([Committed(42), None], [None, Committed(4)], [None, None]):
+        with pytest.raises(BadConfiguration, match="is gone"):
+            first_offsets(gone, claimed, "earliest", bounds)
+
+
+def test_the_newest_claim_of_all_inputs_stops_a_stalled_promotee_and_they_must_agree() -> None:
+    def at(epoch: int) -> Committed:
+        return Committed(5, claim_text(epoch, "run"))
+
+    check_committed([at(3), at(3)], TASK, 3)
+    check_committed([at(3), None], TASK, 3)
+    for newer in ([at(3), at(4)], [at(4), at(3)], [None, at(4)]):
+        with pytest.raises(Fenced, match="claimed at epoch 4"):
+            check_committed(newer, TASK, 3)
+    for mixed in ([at(2), at(3)], [at(3), Committed(5)]):
+        with pytest.raises(BadConfiguration, match="different epochs"):
+            check_committed(mixed, TASK, 3)

@@ -1,0 +1,265 @@
+"""A job with two inputs: one position of all of them, committed as one, and each judged by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.errors import CorruptState
+from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from tests.fakes import ledger_job
+from tests.fakes.feed import MemoryFeed
+from tests.memory_lab import MemoryContainer, MemoryLab
+
+Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a lab of one task with two inputs, `in` and `also`, and one active container."""
+    made: list[MemoryContainer] = []
+
+    def one(
+        *,
+        fill: Callable[[MemoryLab], None] = lambda _: None,
+        failures: InputFailures | None = None,
+        is_claimed: bool = False,
+        config: dict[str, str] | None = None,
+        **more: Any,
+    ) -> tuple[MemoryLab, MemoryContainer]:
+        lab = MemoryLab(tmp_path, 1, **{"task.inputs": "in,also", **(config or {})})
+        lab.records.name(lab.tasks[0], 0, 1, claimed=is_claimed, failures=failures)
+        fill(lab)
+        made.append(lab.container("a", **more))
+        made[-1].want(0, Role.ACTIVE, 1)
+        return lab, made[-1]
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def status(container: MemoryContainer) -> ReplicaStatus:
+    (found,) = container.statuses()
+    return found
+
+
+def values(lab: MemoryLab, topic: str, count: int, key: bytes = b"k") -> None:
+    for number in range(count):
+        lab.kafka.append(topic, 0, b"0/%s %s" % (topic.encode(), key), b"v%d" % number)
+
+
+def committed(lab: MemoryLab) -> tuple[int, int]:
+    return lab.kafka.offsets["group", "in", 0].offset, lab.kafka.offsets["group", "also", 0].offset
+
+
+def test_both_are_processed_and_told_as_their_sum_and_one_by_one(start: Start) -> None:
+    lab, active = start()
+    values(lab, "in", 30)
+    values(lab, "also", 4)
+    active.await_processed()
+    active.eventually(lambda: status(active).input_end == 34)
+    found = status(active)
+    assert (found.input_committed, dict(found.input_offsets)) == (34, {"in": 30, "also": 4})
+    values(lab, "also", 3)
+    active.await_processed()
+    assert committed(lab) == (30, 7)
+    lab.assert_exact()
+
+
+def test_every_commit_names_both_under_one_epoch(start: Start) -> None:
+    lab, active = start()
+    values(lab, "also", 5)
+    active.await_processed()
+    offsets = [lab.kafka.offsets["group", topic, 0] for topic in ("in", "also")]
+    assert [each.offset for each in offsets] == [0, 5]
+    assert len({each.metadata for each in offsets}) == 1
+
+
+def test_a_promoted_standby_goes_on_in_both(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path, 2, **{"task.inputs": "in,also"})
+    lab.name(0, 1)
+    active, standby = lab.container("a"), lab.container("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(60)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    standby.want(1, Role.STANDBY, 1, is_next=True)
+    standby.eventually(lambda: all(each.is_prepared for each in standby.statuses()))
+    # What is prepared ahead is behind in one input or the other by then.
+    lab.produce(20)
+    active.await_processed()
+    lab.name(1, 2, claimed=True)
+    active.want(0, Role.STANDBY, 2)
+    standby.want(1, Role.ACTIVE, 2)
+    lab.produce(40)
+    standby.await_processed()
+    (feed,) = standby.feeds.made
+    assert feed.starts_ahead == 1
+    lab.assert_exact()
+    active.close()
+    standby.close()
+
+
+def test_an_offset_of_one_that_is_gone_is_loud(start: Start) -> None:
+    def forget(lab: MemoryLab) -> None:
+        values(lab, "in", 3)
+        values(lab, "also", 3)
+        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
+        writer = broker.open_writer(0)
+        writer.initialise(lambda: False, 1)
+        writer.prepare([], {}, Offsets.of(2, 2), "")
+        writer.commit()
+        del lab.kafka.offsets["group", "also", 0]
+
+    lab, active = start(fill=forget, is_claimed=True)
+    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
+    assert "the committed input offset is gone" in status(active).detail
+    assert lab.kafka.committed_records("out", 0) == []
+
+
+@pytest.mark.parametrize("poisoned", ["in", "also", "both"])
+@pytest.mark.parametrize("by", ["step", "transform"])
+def test_exactly_the_record_of_the_input_that_fails_is_left_out(start: Start, poisoned: str, by: str) -> None:
+    given_up: dict[str, list[tuple[int, int]]] = {"in": [], "also": []}
+
+    def fill(lab: MemoryLab) -> None:
+        for topic in ("in", "also"):
+            values(lab, topic, 5)
+            if poisoned in (topic, "both"):
+                given_up[topic].append(lab.poison(0, topic=topic))
+            values(lab, topic, 9)
+
+    def script(feed: MemoryFeed) -> None:
+        def transform(rows: Any) -> None:
+            if by == "transform" and b"raise" in rows["value"].to_pylist():
+                raise ValueError("a row that cannot be read")
+
+        feed.transform = transform
+
+    config = {"task.on.error": "skip", "task.batch.max.records": "16"}
+    lab, active = start(fill=fill, script=script, config=config)
+    active.await_processed()
+    active.eventually(lambda: status(active).skipped == len(given_up["in"]) + len(given_up["also"]))
+    lab.assert_exact(given_up["in"], given_up["also"])
+
+
+def test_the_input_that_fails_is_told(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        values(lab, "in", 3)
+        lab.poison(0, topic="also")
+
+    _, active = start(fill=fill, config={"task.on.error": "fail"})
+    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
+    assert status(active).detail == (
+        "poison: input in[0], offsets [0, 3) and also[0], offsets [0, 1): ValueError: a poisoned record"
+    )
+
+
+def test_a_dead_letter_names_the_input_that_it_comes_from(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        values(lab, "in", 6)
+        values(lab, "also", 2)
+        lab.poison(0, topic="also")
+
+    lab, active = start(fill=fill, config={"task.on.error": "dead-letter", "task.dead.letter": "dead"})
+    active.await_processed()
+    active.eventually(lambda: status(active).skipped == 1)
+    (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
+    headers = dict(letter.headers)
+    assert (headers["standfast-topic"], headers["standfast-offset"]) == (b"also", b"2")
+
+
+def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start) -> None:
+    """Records that have come to the other input since are not taken for it."""
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        assert b"raise" not in rows["value"].to_pylist(), "it was run"
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.poison(0, topic="also")
+        values(lab, "in", 7)
+        values(lab, "also", 7)
+
+    # 12 of both together, then 6, 3 and 1 at once, and one end of a process more.
+    crashed = InputFailures(0, 3 + 4, "the container was lost", "also")
+    config = {"task.on.error": "skip", "task.batch.max.records": "6"}
+    lab, active = start(fill=fill, failures=crashed, step=step, config=config)
+    active.await_processed()
+    active.eventually(lambda: status(active).skipped == 1)
+    lab.assert_exact(also=[(0, 0)])
+
+
+def test_after_ends_of_processes_one_input_at_a_time_is_run_and_told_before(start: Start) -> None:
+    runs: list[tuple[set[str], InputFailures | None]] = []
+    containers: list[MemoryContainer] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        told = status(containers[0]).failures if containers else None
+        runs.append((set(rows["_topic"].to_pylist()), told))
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        values(lab, "in", 2)
+        values(lab, "also", 2)
+
+    crashed = InputFailures(0, 3, "the container was lost")
+    config = {"task.on.error": "skip", "task.batch.max.records": "4"}
+    lab, active = start(fill=fill, failures=crashed, step=step, config=config)
+    containers.append(active)
+    active.await_processed()
+    assert [topics for topics, _ in runs] == [{"in"}, {"also"}]
+    assert [told.topic for _, told in runs if told is not None] == ["in", "also"]
+    lab.assert_exact()
+
+
+def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        values(lab, "in", 10)
+        values(lab, "also", 10)
+        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
+        writer = broker.open_writer(0)
+        writer.initialise(lambda: False, 1)
+        writer.prepare([], {}, Offsets.of(2, 3), "")
+        writer.commit()
+        lab.kafka.starts["also", 0] = 7
+
+    lab, active = start(fill=fill, script=outside_is_corrupt, config={"task.input.lost": "skip"})
+    active.await_processed()
+    assert status(active).skipped == 4
+    outputs = [value for _, value in lab.kafka.committed_records("out", 0) if value is not None]
+    offsets = sorted(int(each.split()[1]) for each in outputs)
+    assert offsets == sorted([*range(2, 10), *range(7, 10)])
+
+
+def test_input_of_one_that_was_lost_ends_the_task_where_it_may_not_be_left_out(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        values(lab, "also", 10)
+        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
+        writer = broker.open_writer(0)
+        writer.initialise(lambda: False, 1)
+        writer.prepare([], {}, Offsets.of(0, 3), "")
+        writer.commit()
+        lab.kafka.starts["also", 0] = 7
+
+    _, active = start(fill=fill, script=outside_is_corrupt)
+    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
+    assert "offset 3 is outside of the partition also [7, 10]" in status(active).detail
+
+
+def outside_is_corrupt(feed: MemoryFeed) -> None:
+    """Have a start fail as a real feed's does, while `also` has nothing at its position."""
+    start = feed.start
+
+    def checked(positions: Any, deliver: Any, until: Any = None) -> None:
+        for offsets in positions.values():
+            if offsets.each[1] < feed._kafka.starts["also", 0]:
+                raise CorruptState("input also[0]: below the first record")
+        start(positions, deliver, until)
+
+    feed.start = checked  # type: ignore[method-assign]
