@@ -111,6 +111,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
             progress.say("checking the job's transform")
             transform.result()
+            check_changelog(job, topics, definition, present)
             if arguments.check:
                 progress.say("everything is in order; nothing was submitted")
                 return 0
@@ -262,6 +263,16 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         revision=present.definition.revision + 1 if present is not None else 1,
         code=code,
     )
+
+
+def check_changelog(
+    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
+) -> None:
+    """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
+    if definition.changelog in topics.partitions():
+        # It has the partitions of the tasks that were; those that the input grew by are added later.
+        tasks = definition.tasks if present is None else present.definition.tasks
+        changelog.check(topics, definition.changelog, tasks, job.config)
 
 
 def make_topics(job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None) -> None:

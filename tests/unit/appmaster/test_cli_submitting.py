@@ -10,13 +10,15 @@ from typing import Any, cast
 import pytest
 
 from appmaster.adapters.kafka import Topics
+from appmaster.changelog import make
 from appmaster.cli.code import bundle_of
 from appmaster.cli.jobfile import JobFile, load
-from appmaster.cli.submit import check_topics, check_yarn, define
+from appmaster.cli.submit import check_changelog, check_topics, check_yarn, define
 from appmaster.config import cluster
 from appmaster.records import JobRecord
 from standby.bundles import MOST_BYTES
 from standby.errors import BadConfiguration
+from tests.fakes.topics import MemoryTopics
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
 
@@ -29,6 +31,13 @@ class FakeTopics:
 
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
+
+
+class Brokers(MemoryTopics):
+    """Brokers that say which topics they have."""
+
+    def partitions(self) -> Mapping[str, int]:
+        return {name: each.partitions for name, each in self.topics.items()}
 
 
 class FakeYarn:
@@ -110,6 +119,20 @@ def test_offsets_of_one_input_are_never_used_for_another(tmp_path: Path) -> None
     present = JobRecord(define(job(tmp_path), 3, None, ""))
     with pytest.raises(BadConfiguration, match=r"task\.inputs: input → other"):
         define(job(tmp_path, "task.inputs=other"), 3, present, "")
+
+
+def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
+    brokers, asked = Brokers(), job(tmp_path, "task.inputs.may.grow=true")
+    there = cast("Topics", brokers)
+    first = define(asked, 4, None, "")
+    check_changelog(asked, there, first, None)
+    make(brokers, first.changelog, 4, asked.config)
+    check_changelog(asked, there, first, JobRecord(first))
+    grown = define(asked, 8, JobRecord(first), "")
+    check_changelog(asked, there, grown, JobRecord(first))
+    brokers.alter(first.changelog, {"cleanup.policy": "delete"})
+    with pytest.raises(BadConfiguration, match=r"cleanup\.policy=delete"):
+        check_changelog(asked, there, grown, JobRecord(first))
 
 
 def test_modules_too_large_for_zookeeper_are_shipped_by_yarn_alone(tmp_path: Path) -> None:
