@@ -151,6 +151,8 @@ def _replica(view: ClusterView, record: TaskRecord, copy: int) -> dict[str, Any]
         "lag_ms": status.lag_ms if status is not None else None,
         "input_committed": status.input_committed if status is not None else None,
         "input_end": status.input_end if status is not None else None,
+        # With several inputs the two above are sums.
+        "input_offsets": dict(status.input_offsets) if status is not None else {},
         "warm": container.is_warm if container is not None else False,
         "detail": status.detail if status is not None else "",
     }

@@ -6,10 +6,12 @@ A job is a module with up to two functions, named in its job file::
     def totals(rows: pyarrow.Table, state: State, out: Output) -> None: ...   # task.step
 
 ``clean`` gets the streaming DataFrame with the columns ``key`` (binary), ``value`` (binary),
-``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result.
+``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result; a job
+with several inputs also has ``_topic`` (string), and must keep it and ``timestamp`` (docs/inputs.md).
 It must be pure: it also runs on a standby, to keep it warm, and there its result is thrown away.
 
-``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order. What
+``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order (several
+inputs are merged by ``timestamp``, each in its order). What
 it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
 at all. It may be called again with the same rows after a failure, then from the same state.
 

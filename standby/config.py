@@ -118,8 +118,8 @@ class JobConfig:
     )
     may_grow: bool = _key(
         "task.inputs.may.grow",
-        "Whether partitions that are added to the input become new tasks. Keys then move to other tasks than "
-        "their state: say yes only if that is all right.",
+        "Whether partitions that are added to the input (to every input alike) become new tasks. Keys then move to "
+        "other tasks than their state: say yes only if that is all right.",
         False,
         applies="live",
     )

@@ -76,11 +76,11 @@ _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
         lambda each: each.restored_records,
     ),
     "standfast_input_lag_records": (
-        "Input offsets that are not committed yet; actives only.",
+        "Input offsets that are not committed yet, of all inputs together; actives only.",
         _input_lag,
     ),
     "standfast_input_committed_offset": (
-        "Committed input offset: the next record to process; actives only.",
+        "Committed input offset, of several inputs their sum: the next record to process; actives only.",
         lambda each: each.input_committed,
     ),
     "standfast_input_failures": (

@@ -1,0 +1,74 @@
+"""The job: orders and customers in, orders with their customer out: a stream joined with a table.
+
+Both topics are keyed by customer and have equally many partitions, so an order and its customer meet in one task.
+The table's newest records lie in a store; an order that comes before its customer waits in another, so the result
+does not depend on which topic is read first. README.md has the records and the rules.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from standby.api import Output, State
+
+#: The table's topic.
+CUSTOMERS = "customers"
+
+#: A static table: what one unit of a currency is worth in euros.
+RATES = {"EUR": 1.0, "USD": 0.9, "CHF": 1.05}
+
+
+def parse(df: DataFrame) -> DataFrame:
+    """Return one row per record with ``name``, or ``id`` and ``euros``; orders that are none are dropped.
+
+    Joins with a static table are made here: every row is treated by itself. The join of the two streams needs
+    state, and is the step's.
+    """
+    from pyspark.sql import functions as f
+
+    rates = df.sparkSession.createDataFrame(list(RATES.items()), "currency STRING, rate DOUBLE")
+    body = f.from_json(
+        f.col("value").cast("string"), "name STRING, id STRING, amount DOUBLE, currency STRING"
+    )
+    return (
+        df.withColumn("body", body)
+        .join(f.broadcast(rates), f.col("body.currency") == rates["currency"], "left")
+        .withColumn("euros", f.col("body.amount") * f.col("rate"))
+        .where((f.col("_topic") == CUSTOMERS) | (f.col("body.id").isNotNull() & f.col("euros").isNotNull()))
+        .where("key IS NOT NULL")
+        .select(*("_task", "_offset", "_topic", "timestamp", "key", "value", "body.name", "body.id", "euros"))
+    )
+
+
+def enrich(rows: pa.Table, state: State, out: Output) -> None:
+    """Emit every order once its customer is known, with the name that the customer has then."""
+    customers, waiting = state["customers"], state["waiting"]
+    names = ("_topic", "_offset", "key", "value", "name", "id", "euros")
+    for topic, offset, key, value, name, order, euros in zip(
+        *(rows[each].to_pylist() for each in names), strict=True
+    ):
+        if topic != CUSTOMERS:
+            body = json.dumps({"order": order, "euros": round(euros, 2)}).encode()
+            known = customers.get(key)
+            if known is None:
+                # Behind the customer's key, in the order of the stream.
+                waiting.put(key + b"\0" + offset.to_bytes(8, "big"), body)
+            else:
+                out.emit(key, _joined(body, known))
+        elif value is None:
+            customers.delete(key)
+        elif name is not None:
+            customers.put(key, name.encode())
+            for place, body in list(waiting.prefix(key + b"\0")):
+                out.emit(key, _joined(body, name.encode()))
+                waiting.delete(place)
+
+
+def _joined(body: bytes, name: bytes) -> bytes:
+    order: dict[str, Any] = json.loads(body)
+    return json.dumps({**order, "customer": name.decode()}).encode()

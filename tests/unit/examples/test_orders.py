@@ -1,0 +1,93 @@
+"""The orders job: every order goes out once with its customer, however the two topics are read together."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from appmaster.cli.jobfile import load
+from examples.orders import orders, orders_plain
+from standby.feed.batches import ROWS_OF_SEVERAL
+from standby.feed.functions import job_code, step_of, transform_of
+from standby.replica.overlay import Emitted, Outbox
+from tests.fakes.task_state import TaskState
+
+JOB_FILE = Path(orders.__file__).with_name("orders.yaml")
+
+#: Topic, offset, key, value.
+Record = tuple[str, int, bytes, bytes | None]
+
+
+def run(records: list[Record], size: int) -> list[Emitted]:
+    """Return the outputs of a task after batches of ``size`` records."""
+    state, found = TaskState("customers", "waiting"), list[Emitted]()
+    for start in range(0, len(records), size):
+        topics, offsets, keys, values = zip(*records[start : start + size], strict=True)
+        columns = {
+            "key": keys,
+            "value": values,
+            "timestamp": [0] * len(keys),
+            "_task": [0] * len(keys),
+            "_offset": offsets,
+            "_topic": topics,
+        }
+        rows = pa.table({name: list(each) for name, each in columns.items()}, schema=ROWS_OF_SEVERAL)
+        out = Outbox(["orders-with-names"])
+        with state.batch() as stores:
+            orders.enrich(orders_plain.parse_table(rows), stores, out)
+        found += out.records
+    return found
+
+
+def order(number: int, customer: str) -> Record:
+    body = {"id": f"o{number}", "amount": number, "currency": "EUR"}
+    return ("orders", number, customer.encode(), json.dumps(body).encode())
+
+
+def customer(number: int, name: str) -> Record:
+    return ("customers", number, name.encode(), json.dumps({"name": name.upper()}).encode())
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_each_order_goes_out_once_in_its_customer_s_order_whichever_topic_is_ahead(size: int) -> None:
+    draw = random.Random(7)
+    customers = [customer(number, name) for number, name in enumerate("abcdefgh")]
+    all_orders = [order(number, draw.choice("abcdefgh")) for number in range(200)]
+    mixed = sorted([*customers, *all_orders], key=lambda each: (each[1] * 3 % 50, each[1]))
+    for records in ([*customers, *all_orders], [*all_orders, *customers], mixed):
+        found = run(records, size)
+        read = [each for each in records if each[0] == "orders"]
+        for name in "abcdefgh":
+            bodies = [json.loads(each.value or b"") for each in found if each.key == name.encode()]
+            assert {each["customer"] for each in bodies} == {name.upper()}
+            expected = [f"o{each[1]}" for each in read if each[2] == name.encode()]
+            if records is not mixed:
+                assert [each["order"] for each in bodies] == expected
+            assert sorted(each["order"] for each in bodies) == sorted(expected)
+
+
+def test_an_order_of_a_customer_who_is_gone_waits_for_the_next_one_of_that_key() -> None:
+    records: list[Record] = [
+        customer(0, "a"),
+        ("customers", 1, b"a", None),
+        order(0, "a"),
+        order(1, "ab"),
+        customer(2, "a"),
+    ]
+    (found,) = run(records, 2)
+    assert json.loads(found.value or b"") == {"order": "o0", "euros": 0.0, "customer": "A"}
+
+
+def test_the_job_file_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("KAFKA", "kafka:9092"), ("ZOOKEEPER", "zookeeper:2181")):
+        monkeypatch.setenv(f"STANDFAST_{name}", value)
+    job = load(JOB_FILE, [])
+    assert job.config.inputs == (orders.CUSTOMERS, "orders")
+    assert set(job.config.stores) == {"customers", "waiting"}
+    with job_code(job.directory, job.config.modules):
+        assert callable(transform_of(job.config))
+        assert callable(step_of(job.config))
