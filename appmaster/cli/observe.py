@@ -112,6 +112,10 @@ def tasks_table(status: dict[str, Any]) -> None:
     ]
     headings = ("TASK", "EPOCH", "COPY", "ROLE", "PHASE", "IN SYNC", "LAG", "HOST", "CONTAINER", "WARM")
     print_table(headings, rows)
+    details = (each["detail"] for task in status["tasks"] for each in task["replicas"])
+    for row, detail in zip(rows, details, strict=True):
+        if detail:
+            print(f"{row[0]}#{row[2]}: {detail}")
 
 
 def _tasks(arguments: argparse.Namespace) -> int:

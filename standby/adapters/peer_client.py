@@ -43,10 +43,16 @@ class HttpSnapshotSource:
         self._socket: socket.socket | None = None
         self._connection: http.client.HTTPConnection | None = None
 
-    def take(self, task: TaskId, run: str) -> bytes:
-        """Return the manifest of a copy made now."""
+    def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
+        """Return the manifest of a copy made now, or when the peer's turn has come within the seconds."""
         query = urllib.parse.urlencode(
-            {"job": task.job, "stage": task.stage, "partition": task.partition, "run": run}
+            {
+                "job": task.job,
+                "stage": task.stage,
+                "partition": task.partition,
+                "run": run,
+                "patience_ms": round(patience_seconds * 1000),
+            }
         )
         manifest = bytearray()
         for piece in self._ask("POST", f"/{ROUTE}?{query}", 0):

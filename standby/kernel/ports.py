@@ -241,8 +241,12 @@ class SnapshotSource(Protocol):
     Everything but `release` raises `Refused`, and `Transient` when the peer cannot be reached or goes away.
     """
 
-    def take(self, task: TaskId, run: str) -> bytes:
-        """Return the manifest (`standby.replica.snapshot`) of a copy made now."""
+    def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
+        """Return the manifest (`standby.replica.snapshot`) of a copy made now.
+
+        A peer that gives as many copies as it may already is waited for, at most so long: keep that below the
+        silence after which it is given up.
+        """
         ...
 
     def read(self, lease: str, file: str, start: int) -> Iterator[bytes]:

@@ -39,6 +39,10 @@ _PATIENCE_SECONDS: Final = 300.0
 
 _BETWEEN_ROUNDS_SECONDS: Final = 0.5
 
+#: For how long a giver that gives as many copies as it may lets us stand in line before the others are asked again.
+#: Well below the silence after which it is given up.
+_IN_LINE_SECONDS: Final = 5.0
+
 #: Room that must be left on a disk behind a copy.
 _SPARE_BYTES: Final = 64 << 20
 
@@ -74,6 +78,7 @@ class Restore:
         self._last = Source.LOCAL
         self._refusals: dict[int, str] = {}
         self._distrusts_peers = False
+        self._patience_seconds = 0.0
 
     def open(self, run: Run) -> TaskStore:
         """Return the state, open.
@@ -137,37 +142,53 @@ class Restore:
         if peers is None or not self._is_worth_it():
             return None
         give_up = time.monotonic() + _PATIENCE_SECONDS
+        # At first whoever gives at once is looked for; only when all are busy one stands in line.
+        self._patience_seconds = 0.0
         while True:
-            is_soon = False
+            began = time.monotonic()
             self._new_look.clear()
-            for peer in self._candidates(peers):
-                self._check(run)
-                if self._new_look.is_set():
-                    break
-                try:
-                    return self._from(peer, peers, run)
-                except _DiskFailed as error:
-                    _log.warning("%s: no copy is fetched: %s", self._task, error)
-                    return None
-                except Refused as error:
-                    is_soon |= error.is_soon
-                    if self._refusals.get(peer.copy) != str(error):
-                        # Once, not in every round.
-                        self._refusals[peer.copy] = str(error)
-                        _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
-                except StandfastError as error:
-                    self._check(run)
-                    if self._new_look.is_set():
-                        break
-                    self._job.environment.tally.failed(self._task.job, peer.kind)
-                    _log.warning("%s: nothing from copy %d: %s", self._task, peer.copy, error)
+            try:
+                store, is_soon = self._ask_all(peers, run)
+            except _DiskFailed as error:
+                _log.warning("%s: no copy is fetched: %s", self._task, error)
+                return None
+            if store is not None:
+                return store
             if self._new_look.is_set():
                 continue
             if not is_soon or self._is_urgent() or time.monotonic() > give_up:
                 return None
             self._tell("waiting for a replica that can give its state")
-            run.pause(_BETWEEN_ROUNDS_SECONDS)
+            if self._patience_seconds and time.monotonic() - began < _BETWEEN_ROUNDS_SECONDS:
+                # Those that are about to be ready let nobody stand in line.
+                run.pause(_BETWEEN_ROUNDS_SECONDS)
             self._check(run)
+            self._patience_seconds = _IN_LINE_SECONDS
+
+    def _ask_all(self, peers: Peers, run: Run) -> tuple[TaskStore | None, bool]:
+        """Return the state of the first peer that gives it, and whether one of them may give it in a moment."""
+        is_soon = False
+        for peer in self._candidates(peers):
+            self._check(run)
+            if self._new_look.is_set():
+                break
+            try:
+                return self._from(peer, peers, run), is_soon
+            except _DiskFailed:
+                raise
+            except Refused as error:
+                is_soon |= error.is_soon
+                if self._refusals.get(peer.copy) != str(error):
+                    # Once, not in every round.
+                    self._refusals[peer.copy] = str(error)
+                    _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
+            except StandfastError as error:
+                self._check(run)
+                if self._new_look.is_set():
+                    break
+                self._job.environment.tally.failed(self._task.job, peer.kind)
+                _log.warning("%s: nothing from copy %d: %s", self._task, peer.copy, error)
+        return None, is_soon
 
     def _is_worth_it(self) -> bool:
         """Return whether a copy is to be preferred to replaying the changelog."""
@@ -300,7 +321,7 @@ class Restore:
 
     def _manifest(self, source: SnapshotSource) -> Manifest:
         """Return the manifest of a new copy, when that is of use."""
-        manifest = decode_manifest(source.take(self._task, self._job.definition.run))
+        manifest = decode_manifest(source.take(self._task, self._job.definition.run, self._patience_seconds))
         try:
             self._check_manifest(manifest)
         except StandfastError:

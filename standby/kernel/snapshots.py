@@ -48,6 +48,9 @@ _PIECE_BYTES: Final = 256 << 10
 
 _MOST_DIGESTS: Final = 8192
 
+#: Nobody stands in line for longer, whatever is asked: its connection's thread waits here.
+_MOST_PATIENCE_SECONDS: Final = 10.0
+
 
 class NotNow(StandfastError):
     """The replica cannot give a copy of its state, as things are."""
@@ -147,6 +150,7 @@ class Snapshots:
         query = request.query
         try:
             task = TaskId(query["job"], query["stage"], int(query["partition"]))
+            patience = min(int(query.get("patience_ms", "0")) / 1000, _MOST_PATIENCE_SECONDS)
             offer = self._find(task, query["run"])
         except (KeyError, ValueError) as error:
             return _refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
@@ -155,7 +159,9 @@ class Snapshots:
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
             return _refusal(status, str(error))
         with self._changed:
-            if self._is_closed or len(self._lent) + self._making >= offer.concurrent:
+            # Whoever stands in line is told at once when a copy comes back; to ask again and again would be later.
+            self._changed.wait_for(lambda: self._is_closed or self._has_room(offer), patience)
+            if self._is_closed or not self._has_room(offer):
                 return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
             self._making += 1
         try:
@@ -163,8 +169,12 @@ class Snapshots:
         finally:
             with self._changed:
                 self._making -= 1
+                self._changed.notify_all()
         _log.info("%s: a copy at offset %d is lent as %s", task, manifest.origin.offset, lease)
         return PeerAnswer(HTTPStatus.CREATED, self._digested(lease, manifest))
+
+    def _has_room(self, offer: Offer) -> bool:
+        return len(self._lent) + self._making < offer.concurrent
 
     def _lend(self, task: TaskId, offer: Offer) -> tuple[str, Manifest]:
         """Return the new lease and its manifest, the files of which have no digests yet."""
@@ -310,6 +320,8 @@ class Snapshots:
             # Before the lock is free: whoever finds it free takes the directory for a dead one's.
             shutil.rmtree(lent.directory, ignore_errors=True)
             lent.lock.close()
+            with self._changed:
+                self._changed.notify_all()
 
 
 def _pieces(path: Path, start: int) -> Iterator[bytes]:

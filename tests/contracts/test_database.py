@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -112,6 +113,19 @@ def test_everything_is_there_after_closing_and_opening_in_any_profile(
     again.write([(b"more", b"y")])
     assert again.get_many([b"more", b"500"]) == [b"y", b"x" * 500]
     again.close()
+
+
+def test_what_was_loaded_takes_writes_at_once_however_many_files_it_is(tmp_path: Path) -> None:
+    noise = random.Random(7)
+    database = open_database(tmp_path / "db", Profile.LOADING)
+    for _ in range(40):
+        database.write([(noise.randbytes(16), noise.randbytes(100)) for _ in range(2_000)])
+        database.flush()
+    database.close()
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    # With RocksDB's own bound of 36 files nobody writes before they are compacted.
+    assert database._db.property_int_value("rocksdb.is-write-stopped") == 0
+    database.close()
 
 
 def test_a_second_opening_is_refused_for_now(open_one: OpenDatabase, tmp_path: Path) -> None:

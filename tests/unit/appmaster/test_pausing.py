@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from appmaster.cli.observe import tasks_table
 from appmaster.planning import actions as todo
 from appmaster.planning.view import EVERY_HOST
 from standby.model import Role
@@ -69,3 +70,14 @@ def test_a_new_leader_keeps_the_pause(cluster: FakeCluster) -> None:
     cluster.elect(2)
     cluster.run(6_000)
     assert paused(cluster) == standbys(cluster) != set()
+
+
+def test_a_table_of_tasks_says_below_what_there_is_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = ("copy", "role", "phase", "in_sync", "lag_records", "host", "container", "warm")
+    replica = {**dict.fromkeys(fields), "detail": "not replayed for now: job.restore.paused"}
+    task = {"job": "j", "stage": "main", "partition": 3}
+    replicas = [{**replica, "copy": 0, "detail": ""}, {**replica, "copy": 1}]
+    tasks_table({"tasks": [{"task": task, "epoch": 1, "replicas": replicas}]})
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "j/main.3#1: not replayed for now: job.restore.paused"
+    ]

@@ -298,6 +298,28 @@ def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
     taken(source)
 
 
+def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
+    net: PeerNet, source: SnapshotSource, giver: Giver
+) -> None:
+    first, _ = taken(source), taken(source)
+    other = source_of(net)
+    found: list[Manifest] = []
+    thread = threading.Thread(target=lambda: found.append(decode_manifest(other.take(TASK, "run", 9.0))))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert not found
+    began = time.monotonic()
+    source.release(first.lease)
+    thread.join(10)
+    assert [each.origin.offset for each in found] == [4]
+    assert time.monotonic() - began < 3
+    assert giver.snapshots.lent == 2
+    with pytest.raises(Refused, match="as many copies as allowed"):
+        other.take(TASK, "run", 0.05)
+    other.close()
+
+
 @pytest.mark.parametrize("is_soon", [True, False])
 def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> None:
     def find(task: TaskId, run: str) -> Offer:
