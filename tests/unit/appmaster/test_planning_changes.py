@@ -661,6 +661,35 @@ def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_nex
     assert "input offset 10" in job.reasons[0]
 
 
+def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
+    """Of several inputs; the next replica must not take a record of another one for what ended processes."""
+    cluster = deployed(policy=Policy(retry_count=-1))
+    task = TaskId("job", "main", 0)
+
+    def report(failures: InputFailures) -> Process:
+        process = cluster.active_process(0)
+        process.is_scripted = True
+        process.replicas = {
+            name: replace(status, input_committed=10, input_end=20, failures=failures)
+            if status.replica.task == task
+            else status
+            for name, status in process.replicas.items()
+        }
+        cluster.run(200)
+        return process
+
+    report(InputFailures(10, 1, "the process died"))
+    process = report(InputFailures(10, 1, "the process died", "also"))
+    known = cluster.view.records[task].record.failures
+    assert known is not None
+    assert (known.count, known.topic) == (1, "also"), "told, though nothing has failed once more"
+    cluster.kill(process.skein_id)
+    cluster.run(500)
+    known = cluster.view.records[task].record.failures
+    assert known is not None
+    assert (known.offset, known.count, known.topic) == (10, 2, "also")
+
+
 # ---- mixed containers ----
 
 
