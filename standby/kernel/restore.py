@@ -79,6 +79,8 @@ class Restore:
         self._refusals: dict[int, str] = {}
         self._distrusts_peers = False
         self._patience_seconds = 0.0
+        self._full: set[Path] = set()
+        """Places whose disk did not take what was fetched."""
 
     def open(self, run: Run) -> TaskStore:
         """Return the state, open.
@@ -144,6 +146,7 @@ class Restore:
         give_up = time.monotonic() + _PATIENCE_SECONDS
         # At first whoever gives at once is looked for; only when all are busy one stands in line.
         self._patience_seconds = 0.0
+        self._full.clear()
         while True:
             began = time.monotonic()
             self._new_look.clear()
@@ -251,10 +254,9 @@ class Restore:
         begun = self._begun if self._begun and self._begun.container == peer.container else None
         tries, size = 0, 0
         while True:
-            manifest = begun.manifest if begun is not None else self._manifest(source)
-            place = begun.directory if begun is not None else self._place(manifest)
+            begun = self._begun = begun or self._lent(source, peer)
+            manifest, place = begun.manifest, begun.directory
             scratch = Scratch(place)
-            self._begun = _Begun(peer.container, manifest, place)
             try:
                 with scratch.locked():
                     self._bring(source, manifest, scratch, peers, run)
@@ -278,10 +280,12 @@ class Restore:
                 _log.info("%s: copy %d broke off: %s", self._task, peer.copy, error)
                 begun = self._begun
             except Unavailable as error:
-                self._begun = None
+                # Another disk may take it.
+                _log.warning("%s: no copy can be put into %s: %s", self._task, place, error)
+                begun, self._begun = None, None
                 scratch.clear()
                 source.release(manifest.lease)
-                raise _DiskFailed(str(error)) from error
+                self._full.add(place)
             else:
                 size += scratch.fetched_bytes
                 # The end is asked for now: an active has gone on while the state was fetched.
@@ -319,15 +323,15 @@ class Restore:
     def _giver(self, manifest: Manifest) -> str:
         return f"the {manifest.role.value} at epoch {manifest.epoch}"
 
-    def _manifest(self, source: SnapshotSource) -> Manifest:
-        """Return the manifest of a new copy, when that is of use."""
+    def _lent(self, source: SnapshotSource, peer: Peer) -> _Begun:
+        """Return a new copy, when that is of use and there is room for it."""
         manifest = decode_manifest(source.take(self._task, self._job.definition.run, self._patience_seconds))
         try:
             self._check_manifest(manifest)
+            return _Begun(peer.container, manifest, self._place(manifest))
         except StandfastError:
             source.release(manifest.lease)
             raise
-        return manifest
 
     def _check_manifest(self, manifest: Manifest) -> None:
         """Raise `CorruptState` when the copy would not pass for left-over state."""
@@ -341,7 +345,7 @@ class Restore:
     def _place(self, manifest: Manifest) -> Path:
         """Return the state's final place, on a disk that has room for it."""
         for each in by_room(self._directories):
-            if (free_bytes(each) or 0) >= manifest.total_bytes + _SPARE_BYTES:
+            if each not in self._full and (free_bytes(each) or 0) >= manifest.total_bytes + _SPARE_BYTES:
                 return each
         raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
 
