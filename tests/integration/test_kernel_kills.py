@@ -76,6 +76,8 @@ def test_exact_however_often_the_active_is_killed(
     lab.name(1, 1)
     with lab.local("host-b", ends) as keeper, lab.load(10, 0.005):
         keeper.want(1, Role.ACTIVE, 1)
+        # From now on the records say that the tasks were claimed.
+        keeper.await_phase(Phase.ACTIVE)
         for epoch in range(2, 2 + 2 * KILLS, 2):
             doomed = start_child(lab, "host-a")
             doomed.want(0, Role.STANDBY, epoch - 1)

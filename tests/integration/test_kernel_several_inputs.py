@@ -63,6 +63,8 @@ def test_exact_in_both_inputs_over_kills_under_load(lab: Lab, start_child: Calla
     lab.name(1, 1)
     with lab.local("host-b") as keeper, lab.load(10, 0.005):
         keeper.want(1, Role.ACTIVE, 1)
+        # From now on the records say that the tasks were claimed.
+        keeper.await_phase(Phase.ACTIVE)
         for epoch in (2, 4, 6):
             doomed = start_child(lab, "host-a")
             doomed.want(0, Role.STANDBY, epoch - 1)
