@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
 from standby.adapters.kafka_input import InputReader
 from standby.adapters.kafka_writer import KafkaWriter
+from standby.adapters.lasting import Lasting
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.model import TaskId
@@ -68,30 +69,30 @@ class KafkaBroker:
         self._inputs = config.inputs
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        self._admin = AdminClient(
-            {**kafka_settings(config, metadata_max_age_ms=2_000, reconnect_backoff_max_ms=RECONNECT_MS)}
-        )
+        admin = kafka_settings(config, metadata_max_age_ms=2_000, reconnect_backoff_max_ms=RECONNECT_MS)
+        self._admin = Lasting(lambda: AdminClient({**admin}))
         # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
-        self._member = Consumer(
-            kafka_settings(
-                config,
-                group_id=definition.group,
-                enable_auto_commit=False,
-                isolation_level="read_committed",
-                retry_backoff_ms=5,
-                retry_backoff_max_ms=50,
-                reconnect_backoff_max_ms=RECONNECT_MS,
-            )
+        member = kafka_settings(
+            config,
+            group_id=definition.group,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=50,
+            reconnect_backoff_max_ms=RECONNECT_MS,
         )
-        self._group = self._member.consumer_group_metadata()
+        self._member = Lasting(lambda: Consumer(member))
+        with self._member.use() as consumer:
+            self._group = consumer.consumer_group_metadata()
         self._changelog_id: str | None = None
 
     def changelog_id(self) -> str:
         """Return Kafka's id of the changelog topic."""
         if self._changelog_id is None:
             topic = self._definition.changelog
-            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_SECONDS)
-            described = _answer(asked[topic], f"describing {topic}")
+            with self._admin.use() as admin:
+                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_SECONDS)
+                described = _answer(asked[topic], f"describing {topic}")
             self._changelog_id = str(described.topic_id)
         return self._changelog_id
 
@@ -122,7 +123,8 @@ class KafkaBroker:
             # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
             # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
             # again by itself while a commit is still on its way into the offsets topic.
-            found = {each.topic: each for each in self._member.committed(asked, _ASK_SECONDS)}
+            with self._member.use() as member:
+                found = {each.topic: each for each in member.committed(asked, _ASK_SECONDS)}
         except KafkaException as error:
             raise translate(error, what) from error
         for each in found.values():
@@ -166,7 +168,8 @@ class KafkaBroker:
 
     def close(self) -> None:
         """End the clients that the broker's own questions use."""
-        self._member.close()
+        with self._member.use() as member:
+            member.close()
 
     def _bounds(self, topic: str, partition: int, level: IsolationLevel) -> tuple[int, int]:
         first = self._offsets(topic, (partition,), _EARLIEST, level)
@@ -184,17 +187,18 @@ class KafkaBroker:
     ) -> dict[tuple[str, int], int]:
         if not places:
             return {}
-        asked = self._admin.list_offsets(
-            {TopicPartition(*each): spec for each in places},
-            isolation_level=level,
-            request_timeout=_ASK_SECONDS,
-        )
-        return {
-            (each.topic, each.partition): int(
-                _answer(future, f"reading the ends of {each.topic}-{each.partition}").offset
+        with self._admin.use() as admin:
+            asked = admin.list_offsets(
+                {TopicPartition(*each): spec for each in places},
+                isolation_level=level,
+                request_timeout=_ASK_SECONDS,
             )
-            for each, future in asked.items()
-        }
+            return {
+                (each.topic, each.partition): int(
+                    _answer(future, f"reading the ends of {each.topic}-{each.partition}").offset
+                )
+                for each, future in asked.items()
+            }
 
 
 def _record(message: Message) -> InputRecord:

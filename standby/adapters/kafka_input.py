@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from standby.adapters.lasting import Lasting
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 
@@ -33,7 +34,8 @@ class InputBounds:
         self._timeout_seconds = timeout_seconds
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        self._client = AdminClient({**settings, "metadata.max.age.ms": 2_000, **_RECONNECT}, logger=_LOG)
+        ours = {**settings, "metadata.max.age.ms": 2_000, **_RECONNECT}
+        self._client = Lasting(lambda: AdminClient({**ours}, logger=_LOG))
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
@@ -43,7 +45,7 @@ class InputBounds:
         asked = list(partitions)
         first = self._list(asked, _EARLIEST, IsolationLevel.READ_COMMITTED)
         end = self._list(asked, _LATEST, IsolationLevel.READ_COMMITTED)
-        return {each: (self._answer(first, each), self._answer(end, each)) for each in asked}
+        return {each: (first[each], end[each]) for each in asked}
 
     def check(self, positions: Mapping[InputPartition, int]) -> None:
         """Raise unless each of ``positions`` (partition → offset) lies where records are, or will be next.
@@ -58,21 +60,21 @@ class InputBounds:
             what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
-            high = self._answer(self._list([partition], _LATEST, IsolationLevel.READ_UNCOMMITTED), partition)
+            high = self._list([partition], _LATEST, IsolationLevel.READ_UNCOMMITTED)[partition]
             if position > high:
                 raise CorruptState(f"{what} is past the end, {high}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
 
     def _list(
-        self, partitions: Iterable[InputPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> _Futures:
+        self, partitions: Sequence[InputPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[InputPartition, int]:
         asked = {TopicPartition(*each): spec for each in partitions}
         try:
-            return self._client.list_offsets(
-                asked,
-                isolation_level=isolation,
-                request_timeout=self._timeout_seconds,
-            )
+            with self._client.use() as client:
+                futures = client.list_offsets(
+                    asked, isolation_level=isolation, request_timeout=self._timeout_seconds
+                )
+                return {each: self._answer(futures, each) for each in partitions}
         except KafkaException as error:
             topics = ", ".join(sorted({each.topic for each in asked}))
             raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +40,10 @@ _HELD_BACK_SECONDS: Final = 0.5
 
 #: A track that nobody is on keeps its reader, and the threads and memory of that, for so long.
 _IDLE_SECONDS: Final = 10.0
+
+#: A reader that brings nothing for so long, of what is there to be read, is replaced: a client of Kafka can lose its
+#: brokers for good (`standby.adapters.lasting`).
+_SILENCE_SECONDS: Final = 15.0
 
 #: So many records of a batch are measured: more would cost, and say no more.
 _MEASURED_RECORDS: Final = 64
@@ -130,6 +134,7 @@ class Track:
         self._replicas: dict[int, Replayed] = {}
         self._reader: Changelog | None = None
         self._free_at = 0.0
+        self._heard_at = time.monotonic()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -174,6 +179,7 @@ class Track:
         if self._reader is None:
             self._reader = self._open_reader()
         self._reader.add(replica.partition, replica.store.position.offset)
+        self._heard_at = time.monotonic()
         self._rules.ends.look()
 
     # ---- the thread ----
@@ -213,7 +219,8 @@ class Track:
         if not self._replicas or reader is None:
             self._rest()
             return
-        if not self._hold_back(reader):
+        going = self._hold_back(reader)
+        if not going:
             self._judge_all()
             self._wait(_HELD_BACK_SECONDS)
             return
@@ -227,6 +234,10 @@ class Track:
             replica = self._replicas[partition]
             self._guarded(replica, partial(self._apply, replica, chunk))
         self._judge_all()
+        if chunks:
+            self._heard_at = time.monotonic()
+        elif self._is_deaf(going):
+            self._read_anew(reader)
         # A full batch means that there is more.
         if not is_draining and sum(len(each.changes) for each in chunks.values()) < limit:
             self._wait(_TAIL_SECONDS)
@@ -239,17 +250,31 @@ class Track:
             self._reader.close()
             self._reader = None
 
-    def _hold_back(self, reader: Changelog) -> bool:
-        """Have those wait that may not be restored now; return whether anybody may go on."""
+    def _hold_back(self, reader: Changelog) -> Sequence[Replayed]:
+        """Have those wait that may not be restored now; return those that may go on."""
         may_restore = self._junction.may_restore()
-        may_any = False
+        going = []
         for replica in self._replicas.values():
             if replica.is_restoring and (replica.is_paused or not may_restore):
                 reader.pause(replica.partition)
             else:
                 reader.resume(replica.partition)
-                may_any = True
-        return may_any
+                going.append(replica)
+        return going
+
+    def _is_deaf(self, going: Sequence[Replayed]) -> bool:
+        """Return whether there has been something to read for long, and the reader has brought nothing."""
+        return time.monotonic() - self._heard_at > _SILENCE_SECONDS and any(
+            (each.lag_ms or 0) > _SILENCE_SECONDS * 1_000 for each in going
+        )
+
+    def _read_anew(self, reader: Changelog) -> None:
+        """Go on with a new reader; where only a transaction that is open hides what there is, it does no harm."""
+        _log.warning("the changelog reader has brought nothing for %.0f s: a new one reads", _SILENCE_SECONDS)
+        self._reader = None
+        reader.close()
+        for replica in tuple(self._replicas.values()):
+            self._guarded(replica, partial(self._begin, replica))
 
     def _limit(self) -> int:
         """Return how many records to read at once: fewer where a long wait would follow."""

@@ -193,6 +193,8 @@ class MemoryChangelog:
         self._kafka, self._topic = kafka, topic
         #: Partition and offset of everything that was added.
         self.added: list[tuple[int, int]] = []
+        #: Whether it brings nothing any more, whatever there is.
+        self.is_deaf = False
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
 
@@ -228,7 +230,7 @@ class MemoryChangelog:
 
     def _take(self, limit: int) -> dict[int, Chunk]:
         chunks: dict[int, Chunk] = {}
-        if self._kafka.is_away:
+        if self._kafka.is_away or self.is_deaf:
             return chunks
         for partition, position in self._positions.items():
             if partition in self._paused:

@@ -262,3 +262,29 @@ def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
     successor.await_processed()
     lab.assert_exact()
     successor.close()
+
+
+def test_a_reader_that_brings_nothing_any_more_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("standby.kernel.track._SILENCE_SECONDS", 0.3)
+    lab = MemoryLab(tmp_path, 2)
+    lab.name(0, 1)
+    active, standby = lab.container("a"), lab.container("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    readers = list(lab.kafka.readers)
+    for each in readers:
+        each.is_deaf = True
+    lab.produce(200)
+    active.await_processed()
+    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
+    standby.eventually(
+        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
+    )
+    assert len(lab.kafka.readers) > len(readers)
+    standby.close()
+    active.close()
