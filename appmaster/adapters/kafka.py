@@ -42,6 +42,10 @@ Settings = Mapping[str, str | int | bool]
 
 _ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
 
+#: So long after a topic was made or changed, every broker knows of it.
+_NEW_TOPIC_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+
 
 def _quiet(settings: Settings) -> dict[str, Any]:
     """Return the settings with librdkafka's own log handed to ours."""
@@ -193,19 +197,30 @@ class Topics:
             ) from error
 
     def shape(self, name: str, timeout_seconds: float = 30.0) -> TopicShape:
-        """Return how an existing topic is; raises `Unavailable`."""
+        """Return how an existing topic is; raises `Unavailable`.
+
+        A broker hears of a new topic a moment after it was made; until then it knows of none of that name.
+        """
+        give_up = time.monotonic() + _NEW_TOPIC_SECONDS
+        while True:
+            try:
+                return self._described(name, timeout_seconds)
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > give_up:
+                    raise Unavailable(f"topic {name} cannot be described: {reason.str()}") from error
+            time.sleep(_LOOK_SECONDS)
+
+    def _described(self, name: str, timeout_seconds: float) -> TopicShape:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
-        try:
-            found = self._admin.describe_configs([resource])[resource].result(timeout=timeout_seconds)
-            partitions = asked[name].result(timeout=timeout_seconds + 5).partitions
-        except KafkaException as error:
-            raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+        found = self._admin.describe_configs([resource])[resource].result(timeout=timeout_seconds)
+        partitions = asked[name].result(timeout=timeout_seconds + 5).partitions
         settings = {key: str(entry.value) for key, entry in found.items()}
         return TopicShape(len(partitions), min(len(each.replicas) for each in partitions), settings)
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
-        """Change settings of a topic; the others stay. Raises `Unavailable`."""
+        """Change settings of a topic, the others stay; returns when they show. Raises `Unavailable`."""
         changes = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
@@ -217,6 +232,11 @@ class Topics:
             raise Unavailable(
                 f"the settings of topic {name} cannot be changed: {error.args[0].str()}"
             ) from error
+        give_up = time.monotonic() + _NEW_TOPIC_SECONDS
+        while not config.items() <= self.shape(name).settings.items():
+            if time.monotonic() > give_up:
+                raise Unavailable(f"topic {name} does not show its new settings {dict(config)}")
+            time.sleep(_LOOK_SECONDS)
 
     def delete(self, names: list[str]) -> None:
         """Delete topics; those that do not exist are passed over."""

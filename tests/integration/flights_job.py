@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,10 +10,13 @@ from demo.command import standfast
 from demo.events import EventLog
 from demo.scenario import JOB, Scenario, Shape
 from demo.standing import Status
+from demo.topics import end_offsets
 from embedded.cluster import LocalCluster
 from standby.naming import escape
-from tests.exactness import assert_exact, fresh_topics, stream, wait_until_processed
+from tests.exactness import OUTPUT_TOPICS, assert_exact, fresh_topics, stream, wait_until_processed
 from tests.integration.running import PATIENCE_SECONDS, RunningJob
+
+_LOOK_SECONDS = 0.05
 
 #: The plain feed: what these tests are about is everything else, and four JVMs would only slow it down.
 PLAIN = {
@@ -45,15 +49,25 @@ class FlightsJob(RunningJob):
 
     @contextmanager
     def flow(self, rows: int = 12_000, rate: float = 1_000) -> Iterator[None]:
-        """Let flights flow during the block; after it all are processed, every replica is back, and all exact."""
+        """Let flights flow, from input to output, during the block; after it all are processed and all is exact."""
+        before = self._outputs()
         traffic = stream(self.cluster.kafka_bootstrap, rows=rows, rate=rate, skip=self.sent)
         self.sent += rows
         try:
+            # What a test does then meets tasks that have input, however busy the machine.
+            give_up = time.monotonic() + PATIENCE_SECONDS
+            while self._outputs() <= before:
+                assert time.monotonic() < give_up, f"nothing came out\n{self.story()}"
+                time.sleep(_LOOK_SECONDS)
             yield
             assert traffic.join(120)
         finally:
             traffic.stop()
         self.assert_whole_and_exact()
+
+    def _outputs(self) -> int:
+        """Return how many records were ever put out, transaction markers included."""
+        return sum(sum(end_offsets(self.cluster.kafka_bootstrap, each).values()) for each in OUTPUT_TOPICS)
 
     def assert_whole_and_exact(self) -> None:
         """Fail unless every replica is in sync on its own host, and outputs and state equal the batch model."""

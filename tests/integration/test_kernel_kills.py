@@ -92,6 +92,7 @@ def test_exact_however_often_the_active_is_killed(
             ends.seen.clear()
             if is_behind:
                 ends.may_replay.clear()
+                keeper.await_all(lambda each: bool(each.lag_records))
             time.sleep(moments.uniform(0, 0.3))
             doomed.send(signal.SIGKILL)
             began = time.monotonic()
