@@ -121,6 +121,10 @@ class Offsets:
         """Return the lower one of both offsets of each topic."""
         return Offsets(tuple(map(min, self.each, other.each)))
 
+    def at_least(self, other: Offsets) -> Offsets:
+        """Return the higher one of both offsets of each topic."""
+        return Offsets(tuple(map(max, self.each, other.each)))
+
     def __str__(self) -> str:
         return str(self.each[0]) if len(self.each) == 1 else str(self.each)
 

@@ -269,7 +269,7 @@ def check_changelog(
     job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
 ) -> None:
     """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
-    if definition.changelog in topics.partitions():
+    if topics.count(definition.changelog):
         # It has the partitions of the tasks that were; those that the input grew by are added later.
         tasks = definition.tasks if present is None else present.definition.tasks
         changelog.check(topics, definition.changelog, tasks, job.config)

@@ -43,8 +43,7 @@ class InputBounds:
         Raises `Transient` when the brokers do not say so in time, and for a partition that they do not know.
         """
         asked = list(partitions)
-        first = self._list(asked, _EARLIEST, IsolationLevel.READ_COMMITTED)
-        end = self._list(asked, _LATEST, IsolationLevel.READ_COMMITTED)
+        first, end = self._list(asked, IsolationLevel.READ_COMMITTED, _EARLIEST, _LATEST)
         return {each: (first[each], end[each]) for each in asked}
 
     def check(self, positions: Mapping[InputPartition, int]) -> None:
@@ -60,21 +59,27 @@ class InputBounds:
             what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
-            high = self._list([partition], _LATEST, IsolationLevel.READ_UNCOMMITTED)[partition]
-            if position > high:
-                raise CorruptState(f"{what} is past the end, {high}")
+            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, _LATEST)
+            if position > high[partition]:
+                raise CorruptState(f"{what} is past the end, {high[partition]}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
 
     def _list(
-        self, partitions: Sequence[InputPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[InputPartition, int]:
-        asked = {TopicPartition(*each): spec for each in partitions}
+        self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: OffsetSpec
+    ) -> list[dict[InputPartition, int]]:
+        """Return the offset of each partition for each of ``specs``; all are asked before an answer is waited for."""
+        asked = [TopicPartition(*each) for each in partitions]
         try:
             with self._client.use() as client:
-                futures = client.list_offsets(
-                    asked, isolation_level=isolation, request_timeout=self._timeout_seconds
-                )
-                return {each: self._answer(futures, each) for each in partitions}
+                found = [
+                    client.list_offsets(
+                        dict.fromkeys(asked, spec),
+                        isolation_level=isolation,
+                        request_timeout=self._timeout_seconds,
+                    )
+                    for spec in specs
+                ]
+                return [{each: self._answer(futures, each) for each in partitions} for futures in found]
         except KafkaException as error:
             topics = ", ".join(sorted({each.topic for each in asked}))
             raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error

@@ -13,7 +13,6 @@ import psutil
 #: Looking through all processes of a host takes milliseconds: not on the control thread, not at each report.
 _INTERVAL_SECONDS: Final = 2.0
 
-
 #: A batch makes tens of thousands of tuples that reference nothing. After each 700 of them, Python's default, it
 #: would look for cycles among them: a quarter of a batch's time (docs/benchmarks.md).
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000

@@ -122,7 +122,7 @@ class Reading:
                 if not reached_now[task].reaches(position)
             }
             # What was claimed may be ahead of what the query has come to.
-            come = {task: _higher(offsets, self._next[task]) for task, offsets in come.items()}
+            come = {task: offsets.at_least(self._next[task]) for task, offsets in come.items()}
         spans = {task: (start, come[task]) for task, start in self._next.items()}
         batches = split(rows, spans, self._inputs, self._transform)
         if batches:
@@ -146,7 +146,3 @@ class Reading:
                 self.failure = self._judge(failure, dict(self._next))
         finally:
             self._ended.set()
-
-
-def _higher(one: Offsets, other: Offsets) -> Offsets:
-    return Offsets(tuple(map(max, one.each, other.each)))

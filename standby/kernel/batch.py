@@ -13,7 +13,7 @@ from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastE
 from standby.kernel.active import ActiveTask
 from standby.kernel.ports import WriterLost
 from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
-from standby.model import TaskId
+from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
 from standby.replica.failing import code_error
 from standby.replica.lifecycle import Signal
@@ -182,3 +182,19 @@ def failure_of(task: TaskId, commit: Future[None]) -> TaskFailed | None:
         return None
     signal = Signal.WRITER_LOST if isinstance(error, WriterLost) else Signal.FAILED
     return TaskFailed(task, signal, (str(error).splitlines() or [repr(error)])[0])
+
+
+def commit_alone(
+    active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float
+) -> None:
+    """Commit the input [start, end) outside of any batch, without changes; raises `TaskFailed`.
+
+    A commit that takes longer than ``seconds`` costs the task its producer.
+    """
+    commit = active.commit(start, end, outputs, {})
+    concurrent.futures.wait((commit,), seconds)
+    if not commit.done():
+        active.abandon()
+    failure = failure_of(active.task, commit)
+    if failure is not None:
+        raise failure

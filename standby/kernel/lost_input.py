@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import TaskFailed, failure_of
+from standby.kernel.batch import TaskFailed, commit_alone
 from standby.model import Offsets
 from standby.replica.lifecycle import Signal
 
@@ -63,16 +62,8 @@ class LostInput:
             told.append(outside)
         if not told:
             return False
-        inside = Offsets(
-            tuple(max(offset, first) for offset, (first, _) in zip(committed.each, bounds, strict=True))
-        )
-        commit = active.commit(committed, inside, (), {})
-        concurrent.futures.wait((commit,), self._commit_seconds)
-        if not commit.done():
-            active.abandon()
-        failure = failure_of(task, commit)
-        if failure is not None:
-            raise failure
+        inside = committed.at_least(Offsets(tuple(first for first, _ in bounds)))
+        commit_alone(active, committed, inside, (), self._commit_seconds)
         skipped = inside.total - committed.total
         active.skipped += skipped
         _log.error(

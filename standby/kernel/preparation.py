@@ -11,7 +11,7 @@ from typing import Final
 from standby.errors import StandfastError
 from standby.model import Offsets, TaskId
 from standby.ports import Feed
-from standby.replica.claim import Committed
+from standby.replica.claim import Committed, offsets_of
 
 _log: Final = logging.getLogger(__name__)
 
@@ -74,12 +74,11 @@ class Preparation:
         try:
             positions: dict[TaskId, Offsets] = {}
             for task in tasks:
-                committed = self._committed(task.partition)
-                known = tuple(each.offset for each in committed if each is not None)
-                if len(known) < len(committed):
+                known = offsets_of(self._committed(task.partition))
+                if known is None:
                     # There was no active yet: where it will begin is not known.
                     return
-                positions[task] = Offsets(known)
+                positions[task] = known
             feed.prepare(positions)
         except StandfastError as error:
             _log.info("nothing can be prepared now: %s", error)

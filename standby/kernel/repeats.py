@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from standby.feed.batches import from_offsets
 from standby.kernel.active import ActiveTask
-from standby.model import Offsets, TaskId
+from standby.model import TaskId
 from standby.ports import TaskBatch
 
 
@@ -35,6 +35,5 @@ def _rest_of(batch: TaskBatch, active: ActiveTask | None, inputs: Sequence[str])
         return batch
     if committed.reaches(batch.end):
         return None
-    end = Offsets(tuple(map(max, batch.end.each, committed.each)))
     rows = from_offsets(batch.rows, {batch.task.partition: committed}, inputs)
-    return replace(batch, start=committed, end=end, rows=rows)
+    return replace(batch, start=committed, end=batch.end.at_least(committed), rows=rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Final, Protocol
 
 from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import TaskFailed, failure_of
+from standby.kernel.batch import TaskFailed, commit_alone
 from standby.model import Offsets, TaskId
 from standby.replica.failing import (
     POISON,
@@ -177,7 +176,7 @@ class Suspects:
     def _run(self, known: _Known, until: int) -> Offsets | None:
         """Return where a run up to the position ``until`` ends, as far as there is input; None: not now."""
         active = known.active
-        ends = Offsets(tuple(end for _, end in self._input.input_bounds(active.task.partition)))
+        ends = self._input_ends(active)
         route = known.route = known.route or self._route(active, ends)
         if known.suspect.is_closing_in:
             # One input at a time: which one ended a process is then known.
@@ -196,6 +195,9 @@ class Suspects:
         # There is no input (yet) for it to fail on.
         self.forget(active.task)
         return None
+
+    def _input_ends(self, active: ActiveTask) -> Offsets:
+        return Offsets(tuple(end for _, end in self._input.input_bounds(active.task.partition)))
 
     def _route(self, active: ActiveTask, ends: Offsets) -> Route:
         """Return the order of a task's inputs, which go as far as ``ends``."""
@@ -243,8 +245,7 @@ class Suspects:
         active, suspect = known.active, known.suspect
         task, committed = active.task, active.committed
         if known.route is None:
-            ends = Offsets(tuple(end for _, end in self._input.input_bounds(task.partition)))
-            known.route = self._route(active, ends)
+            known.route = self._route(active, self._input_ends(active))
         number = known.route.next(committed)
         topic = self._policy.topics[number]
         record = self._input.read_input(topic, task.partition, committed.each[number])
@@ -267,13 +268,7 @@ class Suspects:
             if record is not None and self._policy.dead_letter
             else ()
         )
-        commit = active.commit(committed, known.route.step(committed), letters, {})
-        concurrent.futures.wait((commit,), self._commit_seconds)
-        if not commit.done():
-            active.abandon()
-        failure = failure_of(task, commit)
-        if failure is not None:
-            raise failure
+        commit_alone(active, committed, known.route.step(committed), letters, self._commit_seconds)
         if record is None:
             # Nothing lies there that could have failed: compacted away, or a transaction's marker.
             return

@@ -73,6 +73,12 @@ def check_committed(committed: Sequence[Committed | None], task: TaskId, epoch: 
         )
 
 
+def offsets_of(committed: Sequence[Committed | None]) -> Offsets | None:
+    """Return the committed offsets, None where one of the inputs has none."""
+    known = tuple(each.offset for each in committed if each is not None)
+    return Offsets(known) if len(known) == len(committed) else None
+
+
 def first_offsets(
     committed: Sequence[Committed | None],
     record: TaskRecord,
@@ -86,9 +92,9 @@ def first_offsets(
     none any more: that is never silently a reset (design 4.7). The inputs of a run do not change, so one that is
     missing beside others is as bad as all of them.
     """
-    known = tuple(each.offset for each in committed if each is not None)
-    if len(known) == len(committed):
-        return Offsets(known)
+    known = offsets_of(committed)
+    if known is not None:
+        return known
     if record.claimed:
         raise BadConfiguration(
             f"{record.task}: the committed input offset is gone although the task was claimed before; "

@@ -34,10 +34,10 @@ class FakeTopics:
 
 
 class Brokers(MemoryTopics):
-    """Brokers that say which topics they have."""
+    """Brokers that say how many partitions a topic has."""
 
-    def partitions(self) -> Mapping[str, int]:
-        return {name: each.partitions for name, each in self.topics.items()}
+    def count(self, name: str) -> int:
+        return self.topics[name].partitions if name in self.topics else 0
 
 
 class FakeYarn:

@@ -150,6 +150,17 @@ def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Pat
     standby.close()
 
 
+def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
+    """Return an active of everything, at epoch 2, and a standby in step with it."""
+    active, standby = lab.container("a"), lab.container("b")
+    lab.name(0, 2, claimed=True)
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    active.await_phase(Phase.ACTIVE)
+    standby.await_phase(Phase.TAILING)
+    return active, standby
+
+
 def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
     # Each record at this rate takes some 15 s.
     lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "1"})
@@ -180,12 +191,7 @@ def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> 
 
 def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: Path) -> None:
     lab = wide(tmp_path, 2, 2)
-    active, standby = lab.container("a"), lab.container("b")
-    lab.name(0, 2, claimed=True)
-    active.want(0, Role.ACTIVE, 2)
-    standby.want(1, Role.STANDBY, 2)
-    active.await_phase(Phase.ACTIVE)
-    standby.await_phase(Phase.TAILING)
+    active, standby = in_step(lab)
     # It is told that it has caught up before it is handed over.
     standby.eventually(lambda: holders(lab) == [{0, 1}])
     tail = next(each for each in lab.kafka.readers if each.partitions)
@@ -236,12 +242,7 @@ def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Pa
 
 def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
     lab = wide(tmp_path, 2, 2)
-    active, standby = lab.container("a"), lab.container("b")
-    lab.name(0, 2, claimed=True)
-    active.want(0, Role.ACTIVE, 2)
-    standby.want(1, Role.STANDBY, 2)
-    active.await_phase(Phase.ACTIVE)
-    standby.await_phase(Phase.TAILING)
+    active, standby = in_step(lab)
     standby.want(1, Role.STANDBY, 2, is_paused=True)
     lab.produce(50)
     active.await_processed()

@@ -70,6 +70,14 @@ def test_both_are_processed_and_told_as_their_sum_and_one_by_one(start: Start) -
     lab.assert_exact()
 
 
+def commit_before(lab: MemoryLab, offsets: Offsets) -> None:
+    """Commit ``offsets`` as an active of earlier did."""
+    writer = lab.kafka.connect("cluster", lab.config, lab.definition).open_writer(0)
+    writer.initialise(lambda: False, 1)
+    writer.prepare([], {}, offsets, "")
+    writer.commit()
+
+
 def test_every_commit_names_both_under_one_epoch(start: Start) -> None:
     lab, active = start()
     values(lab, "also", 5)
@@ -109,11 +117,7 @@ def test_an_offset_of_one_that_is_gone_is_loud(start: Start) -> None:
     def forget(lab: MemoryLab) -> None:
         values(lab, "in", 3)
         values(lab, "also", 3)
-        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
-        writer = broker.open_writer(0)
-        writer.initialise(lambda: False, 1)
-        writer.prepare([], {}, Offsets.of(2, 2), "")
-        writer.commit()
+        commit_before(lab, Offsets.of(2, 2))
         del lab.kafka.offsets["group", "also", 0]
 
     lab, active = start(fill=forget, is_claimed=True)
@@ -222,11 +226,7 @@ def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
     def fill(lab: MemoryLab) -> None:
         values(lab, "in", 10)
         values(lab, "also", 10)
-        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
-        writer = broker.open_writer(0)
-        writer.initialise(lambda: False, 1)
-        writer.prepare([], {}, Offsets.of(2, 3), "")
-        writer.commit()
+        commit_before(lab, Offsets.of(2, 3))
         lab.kafka.starts["also", 0] = 7
 
     lab, active = start(fill=fill, script=outside_is_corrupt, config={"task.input.lost": "skip"})
@@ -240,11 +240,7 @@ def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
 def test_input_of_one_that_was_lost_ends_the_task_where_it_may_not_be_left_out(start: Start) -> None:
     def fill(lab: MemoryLab) -> None:
         values(lab, "also", 10)
-        broker = lab.kafka.connect("cluster", lab.config, lab.definition)
-        writer = broker.open_writer(0)
-        writer.initialise(lambda: False, 1)
-        writer.prepare([], {}, Offsets.of(0, 3), "")
-        writer.commit()
+        commit_before(lab, Offsets.of(0, 3))
         lab.kafka.starts["also", 0] = 7
 
     _, active = start(fill=fill, script=outside_is_corrupt)
