@@ -16,12 +16,12 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
 from standby.adapters.kafka_input import InputReader
 from standby.adapters.kafka_writer import KafkaWriter
-from standby.adapters.lasting import Lasting
+from standby.adapters.lasting import Lasting, lasting_admin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.model import TaskId
@@ -67,10 +67,7 @@ class KafkaBroker:
         self._config = config
         self._definition = definition
         self._inputs = config.inputs
-        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
-        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        admin = kafka_settings(config, metadata_max_age_ms=2_000, reconnect_backoff_max_ms=RECONNECT_MS)
-        self._admin = Lasting(lambda: AdminClient({**admin}))
+        self._admin = lasting_admin(kafka_settings(config))
         # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
         member = kafka_settings(
             config,

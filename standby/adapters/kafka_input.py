@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from standby.adapters.lasting import Lasting
+from standby.adapters.lasting import lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 
@@ -32,10 +32,7 @@ class InputBounds:
 
     def __init__(self, settings: Settings, timeout_seconds: float = 5.0) -> None:
         self._timeout_seconds = timeout_seconds
-        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
-        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        ours = {**settings, "metadata.max.age.ms": 2_000, **_RECONNECT}
-        self._client = Lasting(lambda: AdminClient({**ours}, logger=_LOG))
+        self._client = lasting_admin(settings, logger=_LOG)
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.

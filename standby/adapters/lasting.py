@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from confluent_kafka.admin import AdminClient
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,3 +64,16 @@ class Lasting(Generic[C]):
                 _log.warning("no answers from Kafka for %.0f s: a new client asks", now - self._failing_since)
                 self._former, self._client = client, self._make()
                 self._failing_since = None
+
+
+def lasting_admin(settings: Mapping[str, str | int | bool], **more: Any) -> Lasting[AdminClient]:
+    """Return a client for questions about topics and offsets; ``more`` goes to `AdminClient` as it is."""
+    ours = {
+        **settings,
+        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
+        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
+        "metadata.max.age.ms": 2_000,
+        # After an outage of some seconds librdkafka's default of 10 s would add as much to the recovery.
+        "reconnect.backoff.max.ms": 1_000,
+    }
+    return Lasting(lambda: AdminClient({**ours}, **more))
