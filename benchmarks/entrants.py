@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from appmaster.client import ClusterClient
 from benchmarks.contest import ROOT, Failed, say
+from benchmarks.restarted import Restarted, WarmSpark
 from benchmarks.running import Running
 from benchmarks.streams import QUIX, SPARK, STREAMS, Case, Place, batch_of, commands
 from demo.command import standfast
@@ -208,58 +209,15 @@ class Streams:
         return {number: tuple(sorted(each)) for number, each in found.items() if each}
 
 
-class Restarted:
-    """A contestant without standbys: it is started again at once, on a host that has nothing of its state.
-
-    Of Spark the checkpoint is there, for that lies on shared storage; what Quix Streams had on its disk is gone.
-    """
-
-    def __init__(self, name: str, place: Place, log: Path) -> None:
-        self._command = commands(name, Case("keep", TASKS, 0), place)[0]
-        self._place, self._log = place, log
-        self._has_shared_state = name == SPARK
-        self._lives = 0
-        self._running: Running | None = None
-
-    def start(self) -> None:
-        """Start it."""
-        self._lives += 1
-        command = list(self._command)
-        if not self._has_shared_state:
-            place = command.index("--state") + 1
-            command[place] = f"{command[place]}/{self._lives}"
-        self._running = Running(command, self._log)
-
-    def ready(self) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def kill(self) -> tuple[int, ...]:
-        """Kill it, and start it again: nobody could notice its end any sooner."""
-        assert self._running is not None
-        self._running.kill()
-        self.start()
-        return tuple(range(TASKS))
-
-    def phases(self, killed_ms: int) -> Mapping[str, float]:
-        """Return nothing: it does not tell."""
-        return {}
-
-    def mend(self) -> None:
-        """Do nothing: it was started again."""
-
-    def close(self) -> None:
-        """Kill it."""
-        if self._running is not None:
-            self._running.kill()
-
-
 OURS: Final = "standfast"
 STREAMS_DEFAULT: Final = "Kafka Streams, default detection"
 STREAMS_TUNED: Final = "Kafka Streams, tuned detection"
-ALL: Final = (OURS, STREAMS_DEFAULT, STREAMS_TUNED, SPARK, QUIX)
+SPARK_COLD: Final = "Spark, cold start"
+SPARK_WARM: Final = "Spark, warm session"
+ALL: Final = (OURS, STREAMS_DEFAULT, STREAMS_TUNED, SPARK_COLD, SPARK_WARM, QUIX)
 
 #: Whose state is not made larger than a gigabyte: they would only take long.
-SMALL: Final = (SPARK, QUIX)
+SMALL: Final = (SPARK_COLD, SPARK_WARM, QUIX)
 
 #: The lowest that a broker allows unless told otherwise, and a transaction that does not outlive its owner for long.
 _TUNED: Final = (
@@ -276,4 +234,6 @@ def entrant(name: str, cluster: LocalCluster, place: Place, log: Path, settle_se
     if name in (STREAMS_DEFAULT, STREAMS_TUNED):
         settings: Sequence[Any] = _TUNED if name == STREAMS_TUNED else ()
         return Streams(place, log, settings, settle_seconds)
-    return Restarted(name, place, log)
+    if name == SPARK_WARM:
+        return WarmSpark(place, log, TASKS)
+    return Restarted(SPARK if name == SPARK_COLD else name, place, log, TASKS)

@@ -54,6 +54,15 @@ class Running:
         if not self._is_ready.wait(seconds) or "ready" not in self._lines:
             raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input; raises `Failed` when nobody is there to read it."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Failed(f"it does not listen; see {self._log}") from error
+
     def check(self) -> None:
         """Raise `Failed` when it has ended."""
         if not self.is_alive:

@@ -3,6 +3,9 @@
 A Structured Streaming query from Kafka to Kafka with ``applyInPandasWithState`` over the RocksDB state store (with
 changelog checkpoints, on the local disk): what a user of PySpark has without standfast. Its state is exactly
 once; its Kafka sink is at least once, and nothing stands by.
+
+With ``--rehearse`` it is the spare of one that runs: session, Python workers and Kafka's classes are warm, for the
+same query has run over a few records of its own. It writes ``ready`` then, and waits for a line.
 """
 
 from __future__ import annotations
@@ -10,13 +13,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import threading
+from pathlib import Path
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from benchmarks import spark_steps
 from embedded.jars import classpath
+
+_REHEARSED: Final = 4_000
+_REHEARSED_KEYS: Final = 1_000
+_REHEARSED_BATCHES: Final = 20
+
+#: Spark ends a Python worker that has had nothing to do for a minute.
+_KEEP_WARM_SECONDS: Final = 20.0
 
 
 def main() -> None:
@@ -24,17 +38,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap", "input", "output", "state"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--local", type=Path, required=True, help="Spark's own directory, on the local disk")
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--step", choices=sorted(spark_steps.STEPS), required=True)
     parser.add_argument("--batch", type=int, required=True, help="most records of a micro-batch")
+    parser.add_argument(
+        "--rehearse", nargs=2, metavar=("INPUT", "OUTPUT"), help="empty topics for the rehearsals of a spare"
+    )
     arguments = parser.parse_args()
+    session = _session(arguments)
+    if arguments.rehearse:
+        _stand_by(session, arguments)
+    threading.Thread(target=_end, daemon=True).start()
+    query = _query(session, arguments, arguments.input, arguments.output, arguments.state, arguments.batch)
+    query.awaitTermination()
+
+
+def _session(arguments: argparse.Namespace) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    arguments.local.mkdir(parents=True, exist_ok=True)
     settings = {
         "spark.master": "local[*]",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, classpath("spark-kafka"))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(arguments.local),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -50,34 +79,79 @@ def main() -> None:
     builder = SparkSession.builder.appName("steady")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    step = spark_steps.STEPS[arguments.step]
-    source = (
+    return builder.getOrCreate()
+
+
+def _query(
+    session: SparkSession, arguments: argparse.Namespace, source: str, sink: str, checkpoint: str, batch: int
+) -> StreamingQuery:
+    """Return the query, started."""
+    rows = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
-        .option("subscribe", arguments.input)
+        .option("subscribe", source)
         .option("startingOffsets", "earliest")
         .option("kafka.isolation.level", "read_committed")
-        .option("maxOffsetsPerTrigger", arguments.batch)
+        .option("maxOffsetsPerTrigger", batch)
         .load()
     )
     results = (
-        source.select("key", "value")
+        rows.select("key", "value")
         .groupBy("key")
         .applyInPandasWithState(
-            step, "key binary, value binary", "s binary", "update", GroupStateTimeout.NoTimeout
+            spark_steps.STEPS[arguments.step],
+            "key binary, value binary",
+            "s binary",
+            "update",
+            GroupStateTimeout.NoTimeout,
         )
     )
-    query = (
+    return (
         results.writeStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
-        .option("topic", arguments.output)
-        .option("checkpointLocation", arguments.state)
+        .option("topic", sink)
+        .option("checkpointLocation", checkpoint)
         .outputMode("update")
         .start()
     )
-    threading.Thread(target=_end, daemon=True).start()
-    query.awaitTermination()
+
+
+def _stand_by(session: SparkSession, arguments: argparse.Namespace) -> None:
+    """Return when a line has come; until then everything is kept warm."""
+    rows: Any = session.range(_REHEARSED).selectExpr(
+        f"CAST(CONCAT('key-', LPAD(id % {_REHEARSED_KEYS}, 12, '0')) AS BINARY) AS key",
+        "CAST(REPEAT('-', 100) AS BINARY) AS value",
+    )
+    (
+        rows.write.format("kafka")
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("topic", arguments.rehearse[0])
+        .save()
+    )
+    _rehearse(session, arguments, _REHEARSED_BATCHES)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    called = threading.Event()
+
+    def keep_warm() -> None:
+        while not called.wait(_KEEP_WARM_SECONDS):
+            _rehearse(session, arguments, 1)
+
+    # Beside the thread that waits: a call is never kept waiting by a rehearsal that runs.
+    threading.Thread(target=keep_warm, daemon=True).start()
+    line = sys.stdin.readline()
+    called.set()
+    if not line:
+        os._exit(0)
+
+
+def _rehearse(session: SparkSession, arguments: argparse.Namespace, batches: int) -> None:
+    """Run the query over all records of the rehearsal, from nothing, in so many batches or a few more."""
+    source, sink = arguments.rehearse
+    with tempfile.TemporaryDirectory(dir=arguments.local) as checkpoint:
+        query = _query(session, arguments, source, sink, checkpoint, _REHEARSED // batches)
+        query.processAllAvailable()
+        query.stop()
 
 
 def _end() -> None:

@@ -82,11 +82,12 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     if name == STREAMS:
         return _streams(case, place)
     common = ["--bootstrap", place.bootstrap, "--input", place.input, "--output", place.output]
-    common += ["--state", str(place.state), "--step", case.step]
+    common += ["--step", case.step]
     if name == QUIX:
-        more = ["--group", place.job, "--commit-seconds", str(_COMMIT_SECONDS)]
+        more = ["--group", place.job, "--commit-seconds", str(_COMMIT_SECONDS), "--state", str(place.state)]
         return [[str(venv.python()), "-m", "benchmarks.quix.steady", *common, *more]]
     more = ["--partitions", str(case.partitions), "--batch", str(batch_of(case.step))]
+    more += ["--state", str(place.state / "checkpoint"), "--local", str(place.state / "local")]
     return [[sys.executable, "-m", "benchmarks.spark_steady", *common, *more]]
 
 

@@ -1,0 +1,122 @@
+"""Contestants of `benchmarks.stategap` without standbys: another process goes on, where nothing of the state is.
+
+Of Spark the checkpoint is there, for that lies on shared storage; what Quix Streams had on its disk is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from benchmarks.dataset import make_topic
+from benchmarks.running import Running
+from benchmarks.streams import SPARK, Case, Place, commands
+
+#: Until a session is up and has rehearsed, while another one has most of the machine.
+_WARM_SECONDS: Final = 600.0
+
+
+class _Processes:
+    """Starts a contestant's processes, each with an empty disk of its own."""
+
+    def __init__(self, name: str, place: Place, log: Path, tasks: int) -> None:
+        self.tasks = tuple(range(tasks))
+        self._place, self._log = place, log
+        self._command = commands(name, Case("keep", tasks, 0), place)[0]
+        #: What is followed by the directory that is the process's own.
+        self._own = "--local" if name == SPARK else "--state"
+        self._numbers = count()
+
+    def begin(self, *more: str) -> Running:
+        command = list(self._command)
+        command[command.index(self._own) + 1] = str(self._place.state / f"disk-{next(self._numbers)}")
+        return Running([*command, *more], self._log)
+
+
+class Restarted:
+    """Killed, it is started again at once."""
+
+    def __init__(self, name: str, place: Place, log: Path, tasks: int) -> None:
+        self._processes = _Processes(name, place, log, tasks)
+        self._running: Running | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        self._running = self._processes.begin()
+
+    def ready(self) -> None:
+        """Return at once: there is nothing to wait for."""
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill it, and start it again: nobody could notice its end any sooner."""
+        assert self._running is not None
+        self._running.kill()
+        self.start()
+        return self._processes.tasks
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return nothing: it does not tell."""
+        return {}
+
+    def mend(self) -> None:
+        """Do nothing: it was started again."""
+
+    def close(self) -> None:
+        """Kill it."""
+        if self._running is not None:
+            self._running.kill()
+
+
+class WarmSpark:
+    """Beside it waits a second process, whose session has run the same query over records of no account.
+
+    When the first is killed, the second starts the query from the checkpoint at once.
+    """
+
+    def __init__(self, place: Place, log: Path, tasks: int) -> None:
+        self._processes = _Processes(SPARK, place, log, tasks)
+        self._place = place
+        self._running: Running | None = None
+        self._spare: Running | None = None
+        self._rehearsals = count()
+
+    def start(self) -> None:
+        """Start it, and its spare."""
+        self._running = self._processes.begin()
+        self.mend()
+
+    def ready(self) -> None:
+        """Return when the spare is warm."""
+        assert self._spare is not None
+        self._spare.await_ready(_WARM_SECONDS)
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill it, and have the spare go on: nobody could notice its end any sooner."""
+        assert self._running is not None
+        assert self._spare is not None
+        self._running.kill()
+        self._running, self._spare = self._spare, None
+        self._running.tell("go on")
+        return self._processes.tasks
+
+    def phases(self, killed_ms: int) -> Mapping[str, float]:
+        """Return nothing: it does not tell."""
+        return {}
+
+    def mend(self) -> None:
+        """Start the next spare; not before, for it would take processor time from the one that goes on."""
+        # A name with the job's in it: the topics are deleted with the job's own.
+        rehearsal = Place(
+            self._place.bootstrap, f"{self._place.job}-rehearsal-{next(self._rehearsals)}", self._place.state
+        )
+        for topic in (rehearsal.input, rehearsal.output):
+            make_topic(rehearsal.bootstrap, topic, len(self._processes.tasks), "delete")
+        self._spare = self._processes.begin("--rehearse", rehearsal.input, rehearsal.output)
+
+    def close(self) -> None:
+        """Kill both."""
+        for each in (self._running, self._spare):
+            if each is not None:
+                each.kill()
