@@ -46,8 +46,11 @@ class WantedKey:
 class Search:
     """Asks until every task has answered, or one of them has the key.
 
-    An active's answer counts if it is the active, at its epoch, by what the leader says *after* the answer: a
-    former active that was cut off answers as ever. A standby's answer says itself how old it may be.
+    An active's answer counts if it is the active, at its epoch, by what the leader said *before* the question: a
+    former active that was cut off answers as ever. Whoever is named then has, at that moment, every commit that there
+    is: a successor claims only after the record names it. What a successor commits between the leader's word and the
+    answer comes at the same time as the question, and may be in the answer or not. A standby's answer says itself
+    how old it may be.
     """
 
     def __init__(
@@ -81,7 +84,8 @@ class Search:
         """
         wanted = self._wanted
         self._missing = dict.fromkeys(wanted.partitions - set(self._answers), "")
-        holders = self._holders(self._status())
+        status = self._status()
+        holders = self._holders(status)
         addresses = {
             each.container: PeerAddress(each.container, each.host, each.peer_port)
             for each in self._containers()
@@ -112,7 +116,7 @@ class Search:
                 for each in body["answers"]
                 if each["partition"] in partitions
             ]
-        self._believe(said, self._status())
+        self._believe(said, status)
         self._missing = {
             partition: why or f"it has no {wanted.role.value} copy now"
             for partition, why in self._missing.items()

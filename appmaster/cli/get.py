@@ -2,7 +2,7 @@
 
 The value is that of the last commit, read from the task's active, or with --standby from a copy whose age is
 bounded and told. A former active that does not know yet that it was replaced is not believed: the epoch that it
-answers with must be the leader's, after the answer.
+answers with must be the one that the leader gave when it was asked who is active.
 
 Which task has the key depends on how the input's producers choose partitions. Give --partition or --partitioner
 if you know; else every task is asked, side by side.

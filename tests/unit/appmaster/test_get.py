@@ -192,23 +192,39 @@ def test_a_former_active_is_not_believed(cluster: Cluster) -> None:
     search = cluster.search(b"a")
     assert not search.ask()
     assert "container_1: it is" in search.complaint()
-    now = cluster.status()
-    before = {**now, "tasks": [{**each, "active": 0, "epoch": 1} for each in now["tasks"]]}
-    statuses = iter([before, now])
-    # It is asked by what the leader said before; by what it says after the answer, it is not.
-    late = Search(
-        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
-        lambda: next(statuses),
-        cluster.registered,
-        StateClient(cluster.directory).look_up,
-    )
-    assert not late.ask()
-    assert "answers at epoch 1, but copy 1 is active at epoch 2" in late.complaint()
+    # Nor is it when it is active again, and has not heard of it: somebody else was meanwhile.
+    cluster.active, cluster.epoch = 0, 3
+    search = cluster.search(b"a")
+    assert not search.ask()
+    assert "copy 0 in container_0 answers at epoch 1, but copy 0 is active at epoch 3" in search.complaint()
+    cluster.active, cluster.epoch = 1, 4
     cluster.tell(1)
     cluster.containers[1].await_phase(Phase.ACTIVE)
     search = cluster.search(b"a")
     assert search.ask()
-    assert [(each["copy"], each["epoch"]) for each in search.answers()] == [(1, 2)]
+    assert [(each["copy"], each["epoch"]) for each in search.answers()] == [(1, 4)]
+
+
+def test_the_leader_is_asked_once_for_each_time_that_the_containers_are(cluster: Cluster) -> None:
+    """Its answer grows with the cluster: 10,000 tasks are some megabytes."""
+    cluster.produce(0, b"a")
+    asked = []
+
+    def status() -> dict[str, Any]:
+        asked.append(len(cluster.asked))
+        # At first it knows of no task.
+        return cluster.status() if len(asked) > 1 else {**cluster.status(), "tasks": []}
+
+    search = Search(
+        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
+        status,
+        cluster.registered,
+        StateClient(cluster.directory).look_up,
+    )
+    assert not search.ask()
+    assert search.ask()
+    assert asked == [0, 0], "before the container, which was asked the second time only"
+    assert len(cluster.asked) == 1
 
 
 def test_another_runs_state_does_not_count(cluster: Cluster) -> None:
