@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib as mpl
 
 # Before pyplot is imported: there may be no display.
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+
+#: Distinguishable for the colour-blind, too (Paul Tol's bright scheme); begun again when there are more contestants.
+_COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
+_ROW_INCHES: Final = 0.27
 
 
 def bars(
@@ -22,36 +26,55 @@ def bars(
     """Draw one panel for each of ``measures`` (key, axis label, factor), one bar per contestant.
 
     ``groups``: group → contestant → key → median, min and max, as `benchmarks.rounds.Figure.as_json` has them.
-    A contestant without the key has no bar.
+    A contestant without the key has no bar. Each has its colour in all groups, and each bar its median in figures,
+    for the longest may leave the others no length to be seen.
     """
-    names = [
-        f"{contestant}\n{group}" if len(groups) > 1 else contestant
-        for group, each in groups.items()
-        for contestant in each
-    ]
-    rows = [found for each in groups.values() for found in each.values()]
-    height = max(2.4, 0.55 * len(rows) + 1)
-    figure, panels = plt.subplots(1, len(measures), figsize=(4.6 * len(measures), height), squeeze=False)
+    names = list(dict.fromkeys(name for each in groups.values() for name in each))
+    colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    # A row for the group's title, its contestants, and half a row of air.
+    places, headings, bottom = [], [], 0.0
+    for group, each in groups.items():
+        headings.append((bottom, group))
+        places += [(bottom + row, name, found) for row, (name, found) in enumerate(each.items(), start=1)]
+        bottom += len(each) + 1.5
+    size = (4.2 * len(measures) + 2.5, _ROW_INCHES * bottom + 1.4)
+    figure, panels = plt.subplots(
+        1, len(measures), figsize=size, squeeze=False, sharey=True, layout="constrained"
+    )
     for panel, (key, label, factor) in zip(panels[0], measures, strict=True):
-        for place, found in enumerate(rows):
-            if key not in found:
-                continue
-            median, least, most = (found[key][each] * factor for each in ("median", "min", "max"))
-            panel.barh(place, median, color="#4477aa")
-            panel.errorbar(
-                median,
-                place,
-                xerr=[[median - least], [most - median]],
-                fmt="none",
-                ecolor="#222222",
-                capsize=3,
-            )
-        panel.set_yticks(range(len(rows)), names if panel is panels[0][0] else [""] * len(rows))
-        panel.invert_yaxis()
-        panel.set_xlabel(label)
+        panel.set_title(label, fontsize=10)
+        for place, name, found in places:
+            if key in found:
+                median, least, most = (found[key][each] * factor for each in ("median", "min", "max"))
+                _bar(panel, place, colours[name], median, least, most)
+        panel.margins(x=0.18)
         panel.set_xlim(left=0)
+        panel.tick_params(axis="y", length=0)
+        panel.spines[["top", "right"]].set_visible(False)
+    first = panels[0][0]
+    first.set_yticks(
+        [place for place, _ in headings] + [place for place, _, _ in places],
+        [group for _, group in headings] + [name for _, name, _ in places],
+    )
+    for text in first.get_yticklabels()[: len(headings)]:
+        text.set_fontweight("bold")
+    first.set_ylim(bottom - 0.5, -0.7)
     figure.suptitle(title)
-    figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _bar(panel: Any, place: float, colour: str, median: float, least: float, most: float) -> None:
+    panel.barh(place, median, color=colour)
+    whisker = [[median - least], [most - median]]
+    panel.errorbar(median, place, xerr=whisker, fmt="none", ecolor="#222222", capsize=2)
+    digits = 0 if median >= 100 else 1 if median >= 10 else 2
+    panel.annotate(
+        f"{median:,.{digits}f}",
+        (most, place),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+    )
