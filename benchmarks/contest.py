@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import BadAnswer, answer_of, figures, order
+from standby.errors import StandfastError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -83,6 +85,31 @@ class Results:
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Contestant → its answer in each round that it finished."""
     failures: list[str] = field(default_factory=list)
+    changed: Callable[[], None] = lambda: None
+    """Called when there is something new."""
+
+    def add(self, name: str, answer: Mapping[str, Any]) -> None:
+        """Take a contestant's answer of one round."""
+        self.answers[name].append(dict(answer))
+        self.changed()
+
+    def amend(self, name: str, more: Mapping[str, Any]) -> None:
+        """Add to all answers of a contestant what is told of them together."""
+        for each in self.answers[name]:
+            each.update(more)
+        self.changed()
+
+    @contextlib.contextmanager
+    def attempt(self, title: str) -> Iterator[None]:
+        """Take whatever error ends the block as a failure of ``title``, so that the others go on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a run of hours does not end for one contestant
+            if not isinstance(error, (Failed, StandfastError)):
+                say(traceback.format_exc())
+            self.failures.append(f"{title}: {_reason(error)}")
+            say(f"failed: {self.failures[-1]}")
+            self.changed()
 
     def as_json(self) -> dict[str, Any]:
         """Return the medians and ranges, every single answer, and what failed."""
@@ -96,30 +123,32 @@ class Results:
         }
 
 
+def _reason(error: BaseException) -> str:
+    """Return what happened, with what it followed: the end of a contestant that has failed may fail, too."""
+    text = str(error) if isinstance(error, (Failed, StandfastError)) else f"{type(error).__name__}: {error}"
+    earlier = None if error.__suppress_context__ else error.__context__
+    return text if earlier is None else f"{text}, after: {_reason(earlier)}"
+
+
 def compete(
+    results: Results,
     contestants: Sequence[Contestant],
     rounds: int,
     timeout_seconds: float,
     logs: Path,
     label: str,
     check: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
-) -> Results:
-    """Return the results of all rounds; ``check`` says what is wrong with an answer, which then does not count."""
-    results = Results({each.name: [] for each in contestants})
+) -> None:
+    """Add what all rounds come to; ``check`` says what is wrong with an answer, which then does not count."""
     for turn in range(rounds):
         for each in order(contestants, turn):
-            try:
+            with results.attempt(f"{label}, round {turn + 1}, {each.name}"):
                 found = run(each, timeout_seconds, logs / f"{each.name.replace(' ', '-')}.log")
                 wrong = check(found)
                 if wrong is not None:
                     raise Failed(wrong)
-            except Failed as failure:
-                results.failures.append(f"{label}, round {turn + 1}, {each.name}: {failure}")
-                say(results.failures[-1])
-            else:
-                results.answers[each.name].append(found)
+                results.add(each.name, found)
                 say(f"{label}, round {turn + 1} of {rounds}, {each.name}: {_short(found)}")
-    return results
 
 
 def say(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -42,6 +42,21 @@ def exactness(outputs: Iterable[tuple[int, int]], sent: int) -> Exactness:
     counted = sum(highest.values())
     holes, copies = counted - len(times), sum(times.values()) - len(times)
     return Exactness(lost=holes + max(0, sent - counted), doubled=copies + max(0, counted - sent))
+
+
+def are_past(outputs: Sequence[Seen], wanted: Collection[int], tasks: int, since: int) -> bool:
+    """Return whether each task of ``wanted`` has an output whose record was due after ``since``, Unix nanoseconds.
+
+    ``outputs`` are in order of their arrival. What waited for a task before such a record has been worked off.
+    """
+    found: set[int] = set()
+    for each in reversed(outputs):
+        # What came before that moment cannot have been due after it.
+        if each.at < since or found.issuperset(wanted):
+            break
+        if each.due > since:
+            found.add(each.key % tasks)
+    return found.issuperset(wanted)
 
 
 def silences(outputs: Sequence[Seen], tasks: int, begin: int, end: int) -> dict[int, float]:

@@ -1,48 +1,111 @@
-"""How the benchmarks that compare contestants end: an error as an exit status, JSON, and a picture beside it."""
+"""What a benchmark that compares contestants has found: JSON, a picture beside it, a table and an exit status."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from benchmarks import chart
-from benchmarks.contest import say
+from benchmarks.contest import Results, say
 from demo.interrupt import Interrupted
 from demo.versions import versions
 from standby.errors import StandfastError
 
-
-def carry_out(measure: Callable[[], None]) -> int:
-    """Measure; return 0, or the exit status of the interruption or the error that ended it."""
-    try:
-        measure()
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        return error.exit_status
-    return 0
+#: Key of a figure, what to call it with its unit, and what it is multiplied by for that.
+Measure = tuple[str, str, float]
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return what was asked for, but for where the result goes."""
-    return {key: str(value) for key, value in vars(arguments).items() if key != "output"}
+class Report:
+    """Results by case. The file has every answer as soon as it is there: a run of hours may die before its end."""
+
+    def __init__(
+        self, output: Path, title: str, measures: Sequence[Measure], arguments: argparse.Namespace
+    ) -> None:
+        """``output`` is the JSON file; the picture lies beside it."""
+        self._output, self._title, self._measures = output, title, measures
+        self._settings = {key: str(value) for key, value in vars(arguments).items() if key != "output"}
+        self._load_before = round(os.getloadavg()[0], 2)
+        self._versions = versions()
+        self._cases: dict[str, Results] = {}
+        self._skipped: dict[str, str] = {}
+        self._is_complete = False
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Contestants that cannot be had here, and why."""
+        return self._skipped
+
+    def skip(self, name: str, reason: object) -> None:
+        """Note that a contestant cannot be had here."""
+        self._skipped[name] = str(reason)
+        say(f"skipped: {name}: {reason}")
+
+    def case(self, name: str, contestants: Sequence[str]) -> Results:
+        """Return a new case's results, to be filled."""
+        found = self._cases[name] = Results({each: [] for each in contestants}, changed=self._save)
+        return found
+
+    def carry_out(self, measure: Callable[[], None]) -> int:
+        """Measure, show what was found, and return the exit status.
+
+        0 when everybody finished everything, 1 when somebody failed, else that of the interruption or the error
+        that ended it; what had been found by then is shown, too.
+        """
+        status = 0
+        try:
+            measure()
+            self._is_complete = True
+        except Interrupted as interrupted:
+            status = interrupted.exit_status
+        except StandfastError as error:
+            say(f"benchmark: {error}")
+            status = error.exit_status
+        if self._cases:
+            self._save()
+            chart.bars(self._output.with_suffix(".png"), self._title, self._measures, self._medians())
+            self._show()
+        return status or int(any(each.failures for each in self._cases.values()))
+
+    def _medians(self) -> dict[str, Any]:
+        return {name: each.as_json()["medians"] for name, each in self._cases.items()}
+
+    def _save(self) -> None:
+        told = {
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "is_complete": self._is_complete,
+            "versions": self._versions,
+            "settings": self._settings,
+            "load_before": self._load_before,
+            "skipped": self._skipped,
+            "results": {name: each.as_json() for name, each in self._cases.items()},
+        }
+        self._output.parent.mkdir(parents=True, exist_ok=True)
+        # Whatever ends this process now leaves the old file or the new one, never a part.
+        new = self._output.with_suffix(".new")
+        new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        new.replace(self._output)
+
+    def _show(self) -> None:
+        for case, contestants in self._medians().items():
+            print(f"{case}: medians (ranges)")
+            for name, figures in contestants.items():
+                cells = [
+                    f"{label} {_cell(figures[key], factor)}"
+                    for key, label, factor in self._measures
+                    if key in figures
+                ]
+                print(f"  {name:36}" + "; ".join(cells))
+        for each in self._cases.values():
+            for failure in each.failures:
+                print(f"failed: {failure}")
+        print(self._output)
 
 
-def publish(
-    output: Path,
-    title: str,
-    measures: Sequence[tuple[str, str, float]],
-    told: Mapping[str, Any],
-    medians: Mapping[str, Mapping[str, Mapping[str, Any]]],
-) -> None:
-    """Write ``told`` with date and versions as JSON, and a picture of the medians beside it (`chart.bars`)."""
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    result = {"date": date, "versions": versions(), **told}
-    output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    chart.bars(output.with_suffix(".png"), title, measures, medians)
+def _cell(figure: Mapping[str, float], factor: float) -> str:
+    median, least, most = (figure[each] * factor for each in ("median", "min", "max"))
+    return f"{median:.2f} ({least:.2f}–{most:.2f})"

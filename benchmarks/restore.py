@@ -11,7 +11,6 @@ contestant, and once more when the background has put in order what was written)
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.broker import arena
-from benchmarks.contest import ROOT, Contestant, Results, compete, say
+from benchmarks.contest import ROOT, Contestant, compete, say
 from benchmarks.dataset import Dataset, fill, make_topic
 from benchmarks.kafkastreams.build import java_command
 from benchmarks.kernel import write_credentials
 from benchmarks.quix import venv
-from benchmarks.report import carry_out, publish
+from benchmarks.report import Report
 from standby.errors import Unavailable
 
 OURS: Final = "standfast, changelog"
@@ -52,31 +51,14 @@ _MEASURES: Final = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return 0 when everybody finished with the right state, else 1."""
     arguments = _arguments(argv)
-    load_before = os.getloadavg()[0]
-    found: dict[str, Results] = {}
-    skipped: list[str] = []
+    report = Report(arguments.output, "Restore", _MEASURES, arguments)
 
     def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
             for partitions in arguments.partitions:
-                found.update(_Contest(arguments, bootstrap, scratch, partitions).run(skipped))
+                _Contest(arguments, bootstrap, scratch, partitions, report).run()
 
-    status = carry_out(measure)
-    if status:
-        return status
-    told = {
-        "records": arguments.records,
-        "quix_records": arguments.quix_records,
-        "rounds": arguments.rounds,
-        "load_before": round(load_before, 2),
-        "skipped": skipped,
-        "results": {name: each.as_json() for name, each in found.items()},
-    }
-    medians = {name: each["medians"] for name, each in told["results"].items()}
-    publish(arguments.output, "Restore", _MEASURES, told, medians)
-    _print(medians)
-    print(arguments.output)
-    return 1 if any(each.failures for each in found.values()) else 0
+    return report.carry_out(measure)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -98,36 +80,34 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 class _Contest:
     """All contestants over one number of partitions."""
 
-    def __init__(self, arguments: argparse.Namespace, bootstrap: str, scratch: Path, partitions: int) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, bootstrap: str, scratch: Path, partitions: int, report: Report
+    ) -> None:
         self._arguments = arguments
         self._bootstrap = bootstrap
         self._scratch = scratch / f"p{partitions}"
         self._partitions = partitions
+        self._report = report
 
-    def run(self, skipped: list[str]) -> dict[str, Results]:
-        """Return the results by what was restored; what cannot take part is added to ``skipped``."""
-        records, few = self._arguments.records, self._arguments.quix_records
+    def run(self) -> None:
+        """Measure everybody, and report."""
         # With one partition one thread is all that it can use.
         alone = {QUIX, STREAMS_THREADS} if self._partitions == 1 else {QUIX}
         names = [each for each in self._arguments.only if each not in alone]
-        found: dict[str, Results] = {}
         if names:
-            found[f"{records:,} records, {self._partitions} partitions"] = self._compete(records, names)
+            self._compete(self._arguments.records, names)
         if QUIX in self._arguments.only:
             # The others once more with as many records, for the ratio; one that is skipped needs no opponents.
             opponents = [each for each in names if each in (OURS, STREAMS)]
-            title = f"{few:,} records, {self._partitions} partitions"
             try:
-                found[title] = self._compete(few, [*opponents, QUIX], venv.python())
+                self._compete(self._arguments.quix_records, [*opponents, QUIX], venv.python())
             except Unavailable as error:
-                skipped.append(f"{QUIX}: {error}")
-                say(f"skipped: {skipped[-1]}")
-        return found
+                self._report.skip(f"{QUIX}, {self._partitions} partitions", error)
 
-    def _compete(self, records: int, names: Sequence[str], quix: Path | None = None) -> Results:
+    def _compete(self, records: int, names: Sequence[str], quix: Path | None = None) -> None:
         data = Dataset(records, records // 2, self._partitions)
         topic = f"restore-{'few' if quix else 'all'}-{self._partitions}"
-        label = f"{records:,} records, {self._partitions} partitions"
+        label = f"{records:,} records, {self._partitions} partitions{', with Quix Streams' if quix else ''}"
         say(f"writing {label}")
         if set(names) - {QUIX}:
             fill(self._bootstrap, topic, data)
@@ -136,7 +116,8 @@ class _Contest:
         keys, checksum = data.expected()
         expected = {"keys": keys, "checksum": f"{checksum:016x}"}
         contestants = [self._contestant(each, topic, data, quix) for each in names]
-        return compete(
+        compete(
+            self._report.case(label, names),
             contestants,
             self._arguments.rounds,
             _SECONDS + _SECONDS_A_MILLION * records / 1e6,
@@ -211,20 +192,6 @@ def _wrong(expected: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None
         if answer.get(key) != value
     ]
     return f"the restored state is not right: {', '.join(wrong)}" if wrong else None
-
-
-def _print(medians: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-    for title, contestants in medians.items():
-        print(f"{title}, medians" + "".join(f"{label:>28}" for _, label, _ in _MEASURES))
-        for name, found in contestants.items():
-            cells = [_cell(found.get(key), factor) for key, _, factor in _MEASURES]
-            print(f"  {name:36}" + "".join(f"{each:>28}" for each in cells))
-
-
-def _cell(found: Mapping[str, float] | None, factor: float) -> str:
-    if found is None:
-        return "–"
-    return f"{found['median'] * factor:.2f} ({found['min'] * factor:.2f}–{found['max'] * factor:.2f})"
 
 
 if __name__ == "__main__":

@@ -10,8 +10,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from benchmarks.contest import ROOT, Failed
+
+_MOST_LINES: Final = 10_000
 
 
 class Running:
@@ -23,8 +26,9 @@ class Running:
         """``log`` is appended what it writes to standard error."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
-        self._is_ready = threading.Event()
         self._lines: list[str] = []
+        self._has_ended = False
+        self._told = threading.Condition()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 list(command),
@@ -51,8 +55,10 @@ class Running:
 
     def await_ready(self, seconds: float) -> None:
         """Return once it has written ``ready``; raises `Failed`."""
-        if not self._is_ready.wait(seconds) or "ready" not in self._lines:
-            raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
+        with self._told:
+            self._told.wait_for(lambda: "ready" in self._lines or self._has_ended, seconds)
+            if "ready" not in self._lines:
+                raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
 
     def tell(self, line: str) -> None:
         """Write a line to its standard input; raises `Failed` when nobody is there to read it."""
@@ -62,6 +68,16 @@ class Running:
             self._process.stdin.flush()
         except OSError as error:
             raise Failed(f"it does not listen; see {self._log}") from error
+
+    def ask(self, question: str, seconds: float) -> str:
+        """Return the next line that it writes after it was told ``question``; raises `Failed`."""
+        with self._told:
+            known = len(self._lines)
+            self.tell(question)
+            self._told.wait_for(lambda: len(self._lines) > known or self._has_ended, seconds)
+            if len(self._lines) == known:
+                raise Failed(f"it does not answer within {seconds:.0f} s; see {self._log}")
+            return self._lines[known]
 
     def check(self) -> None:
         """Raise `Failed` when it has ended."""
@@ -108,9 +124,11 @@ class Running:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                # Libraries write there, too: what nobody asks for is not kept for ever.
-                if len(self._lines) < 1_000:
-                    self._lines.append(line.strip())
-                if line.strip() == "ready":
-                    self._is_ready.set()
-        self._is_ready.set()
+                with self._told:
+                    # Libraries write there, too: what nobody asks for is not kept for ever.
+                    if len(self._lines) < _MOST_LINES:
+                        self._lines.append(line.strip())
+                        self._told.notify_all()
+        with self._told:
+            self._has_ended = True
+            self._told.notify_all()

@@ -11,13 +11,12 @@ everything. Of standfast the phases, too. Writes JSON and a picture.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -29,13 +28,12 @@ from benchmarks.broker import whole_arena
 from benchmarks.contest import ROOT, Failed, Results, say
 from benchmarks.dataset import make_topic
 from benchmarks.entrants import ALL, SMALL, TASKS, Entrant, entrant
-from benchmarks.judge import Seen, exactness, silences
-from benchmarks.report import carry_out, publish, settings_of
+from benchmarks.judge import Seen, are_past, exactness, silences
+from benchmarks.report import Report
 from benchmarks.rounds import answer_of, order
 from benchmarks.running import Running
 from benchmarks.streams import Place
 from embedded.cluster import LocalCluster
-from standby.errors import StandfastError
 
 _LIVE_KEYS: Final = 1_000
 
@@ -46,6 +44,8 @@ _BALLAST_BYTES: Final = 4_096
 _OUTPUT: Final = struct.Struct(">qq")
 _FIRST_SECONDS: Final = 300.0
 _RECOVERED_SECONDS: Final = 300.0
+#: So many records of 4 KB a second are taken at least while the state is made.
+_SLOWEST_A_SECOND: Final = 500
 #: After the tasks that were hit are back: a silence of theirs that ends later would be another one.
 _AFTER_SECONDS: Final = 3.0
 
@@ -128,91 +128,78 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="kills of each (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=1_000.0)
     parser.add_argument("--steady-seconds", type=float, default=10.0, help="flow before each kill")
-    parser.add_argument("--settle-seconds", type=float, default=60.0, help="for Kafka Streams' standbys")
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "stategap.json")
     arguments = parser.parse_args(argv)
-    load_before = os.getloadavg()[0]
-    results: dict[str, Results] = {}
+    report = Report(arguments.output, "A failure, by size of the state", _MEASURES, arguments)
 
     def measure() -> None:
         with whole_arena(arguments.scratch) as (cluster, scratch):
             for turn, size in enumerate(arguments.gigabytes):
                 names = [each for each in arguments.only if size <= 1 or each not in SMALL]
-                found = results[f"{size:g} GB"] = Results({each: [] for each in names})
+                found = report.case(f"{size:g} GB", names)
                 for name in order(names, turn):
-                    _contestant(
-                        arguments, cluster, scratch / f"gap{turn}-{ALL.index(name)}", name, size, found
+                    place = Place(
+                        cluster.kafka_bootstrap, f"gap{turn}-{ALL.index(name)}", scratch / str(turn)
                     )
+                    with found.attempt(f"{size:g} GB, {name}"):
+                        _contestant(arguments, cluster, place, name, size, found)
 
-    status = carry_out(measure)
-    if status:
-        return status
-    told = {
-        "settings": settings_of(arguments),
-        "load_before": round(load_before, 2),
-        "results": {name: each.as_json() for name, each in results.items()},
-    }
-    medians = {name: each.as_json()["medians"] for name, each in results.items()}
-    publish(arguments.output, "A failure, by size of the state", _MEASURES, told, medians)
-    for title, contestants in medians.items():
-        for name, found_of in contestants.items():
-            cells = [
-                f"{label} {found_of[key]['median']:.2f}" for key, label, _ in _MEASURES if key in found_of
-            ]
-            print(f"{title:8}{name:36}" + "; ".join(cells))
-    print(arguments.output)
-    return 1 if any(each.failures for each in results.values()) else 0
+    return report.carry_out(measure)
 
 
 def _contestant(
-    arguments: argparse.Namespace, cluster: LocalCluster, state: Path, name: str, size: float, found: Results
+    arguments: argparse.Namespace, cluster: LocalCluster, place: Place, name: str, size: float, found: Results
 ) -> None:
     """Run one contestant with one size through all its rounds."""
-    place = Place(cluster.kafka_bootstrap, state.name, state)
-    log = arguments.output.parent / "logs" / f"stategap-{state.name}.log"
-    title = f"{size:g} GB, {name}"
-    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    log = arguments.output.parent / "logs" / f"stategap-{place.job}.log"
     make_topic(place.bootstrap, place.input, TASKS, "delete")
     make_topic(place.bootstrap, place.output, 1, "delete")
-    try:
-        with ExitStack() as stack:
-            one = entrant(name, cluster, place, log, arguments.settle_seconds)
-            listener = Listener(place)
-            stack.callback(listener.close)
-            stack.callback(one.close)
-            answers = _rounds(arguments, place, one, listener, size, title)
-    except (Failed, StandfastError) as failure:
-        found.failures.append(f"{title}: {failure}")
-        say(found.failures[-1])
-    else:
-        found.answers[name] += answers
-    finally:
-        ours = [each for each in admin.list_topics(timeout=30).topics if place.job in each]
-        for future in admin.delete_topics(ours).values() if ours else ():
-            future.result(30)
-        shutil.rmtree(state, ignore_errors=True)
+    with ExitStack() as stack:
+        stack.callback(_clean, place)
+        one = entrant(name, cluster, place, log)
+        listener = Listener(place)
+        stack.callback(listener.close)
+        stack.callback(one.close)
+        _rounds(arguments, place, one, listener, size, name, found)
+
+
+def _clean(place: Place) -> None:
+    """Take away the topics and the state of a contestant."""
+    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    ours = [each for each in admin.list_topics(timeout=30).topics if place.job in each]
+    for future in admin.delete_topics(ours).values() if ours else ():
+        future.result(30)
+    shutil.rmtree(place.state, ignore_errors=True)
 
 
 def _rounds(
-    arguments: argparse.Namespace, place: Place, one: Entrant, listener: Listener, size: float, title: str
-) -> list[dict[str, Any]]:
+    arguments: argparse.Namespace,
+    place: Place,
+    one: Entrant,
+    listener: Listener,
+    size: float,
+    name: str,
+    found: Results,
+) -> None:
+    title = f"{size:g} GB, {name}"
     log = arguments.output.parent / "logs" / "stategap-load.log"
     keys = max(1, round(size * 1e9 / _BALLAST_BYTES))
     one.start()
     ballast = ["--keys", str(keys), "--first-key", str(_BALLAST), "--in-order"]
     with _load(place, keys, 0, [*ballast, "--value-bytes", str(_BALLAST_BYTES)], log) as load:
         load.join(600)
-    if not listener.wait(lambda _, number: number == keys, _FIRST_SECONDS + keys / 1_000):
+    if not listener.wait(lambda _, number: number == keys, _FIRST_SECONDS + keys / _SLOWEST_A_SECOND):
         raise Failed("the state did not become as large as it should")
     say(f"{title}: the state is there")
-    answers = []
     with _load(place, 1 << 40, arguments.rate, ["--keys", str(_LIVE_KEYS)], log) as load:
         for turn in range(arguments.rounds):
             one.ready()
+            _await_outputs(listener, range(TASKS), time.time_ns())
             time.sleep(arguments.steady_seconds)
-            answers.append(_failure(one, listener))
-            say(f"{title}, round {turn + 1}: {_short(answers[-1])}")
+            answer = _failure(one, listener)
+            found.add(name, answer)
+            say(f"{title}, round {turn + 1}: {_short(answer)}")
             one.mend()
         load.end(60)
         sent = answer_of(load.join(60))["records"]
@@ -222,7 +209,7 @@ def _rounds(
     wrong = exactness(((each.key, each.number) for each in listener.seen()), sent)
     say(f"{title}: {sent:,} records, {wrong.lost} lost, {wrong.doubled} doubled")
     # Of all rounds together: it is told with each.
-    return [{**each, "lost": wrong.lost, "doubled": wrong.doubled, "records": sent} for each in answers]
+    found.amend(name, {"lost": wrong.lost, "doubled": wrong.doubled, "records": sent})
 
 
 def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
@@ -230,18 +217,7 @@ def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
     begun = time.time_ns()
     tasks = one.kill()
 
-    def are_back(seen: Sequence[Seen], _: int) -> bool:
-        # From the newest on: what is older than the failure is all that there is behind it.
-        back: set[int] = set()
-        for each in reversed(seen):
-            if each.at < begun or back >= set(tasks):
-                break
-            if each.due > begun:
-                back.add(each.key % TASKS)
-        return back >= set(tasks)
-
-    if not listener.wait(are_back, _RECOVERED_SECONDS):
-        raise Failed(f"the tasks {tasks} did not come back")
+    _await_outputs(listener, tasks, begun)
     time.sleep(_AFTER_SECONDS)
     found = silences(listener.seen(), TASKS, begun, time.time_ns())
     others = [each for task, each in found.items() if task not in tasks]
@@ -251,6 +227,12 @@ def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
         **({"other_gap_seconds": max(others)} if others else {}),
         **one.phases(begun // 1_000_000),
     }
+
+
+def _await_outputs(listener: Listener, tasks: Collection[int], since: int) -> None:
+    """Return when what waited before ``since`` has been worked off; raises `Failed`."""
+    if not listener.wait(lambda seen, _: are_past(seen, tasks, TASKS, since), _RECOVERED_SECONDS):
+        raise Failed(f"the outputs of the tasks {tuple(tasks)} do not come, or come too late")
 
 
 def _load(place: Place, records: int, rate: float, more: Sequence[str], log: Path) -> Running:

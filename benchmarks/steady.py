@@ -13,7 +13,6 @@ All cases in five rounds take many hours: choose with --steps, --partitions, --s
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.broker import arena
-from benchmarks.contest import ROOT, Failed, Results, say
+from benchmarks.contest import ROOT, Failed, say
 from benchmarks.referee import Referee
-from benchmarks.report import carry_out, publish, settings_of
+from benchmarks.report import Report
 from benchmarks.rounds import order
 from benchmarks.streams import ALL, QUIX, STREAMS, WITH_STANDBYS, Case, Place, commands
 from standby.errors import Unavailable
@@ -41,29 +40,14 @@ _MEASURES: Final = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return 0 when every contestant finished every case, else 1."""
     arguments = _arguments(argv)
-    load_before = os.getloadavg()[0]
-    results: dict[str, Results] = {}
-    skipped: dict[str, str] = {}
+    report = Report(arguments.output, "A steady stream", _MEASURES, arguments)
 
     def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
-            _find_missing(arguments.only, skipped)
-            _contest(arguments, bootstrap, scratch, skipped, results)
+            _find_missing(arguments.only, report)
+            _contest(arguments, bootstrap, scratch, report)
 
-    status = carry_out(measure)
-    if status:
-        return status
-    told = {
-        "settings": settings_of(arguments),
-        "load_before": round(load_before, 2),
-        "skipped": skipped,
-        "results": {name: each.as_json() for name, each in results.items()},
-    }
-    medians = {name: each.as_json()["medians"] for name, each in results.items()}
-    publish(arguments.output, "A steady stream", _MEASURES, told, medians)
-    _print(medians)
-    print(arguments.output)
-    return 1 if any(each.failures for each in results.values()) else 0
+    return report.carry_out(measure)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -87,16 +71,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _find_missing(names: Sequence[str], skipped: dict[str, str]) -> None:
-    """Add the contestants that cannot be had here to ``skipped``, and download the others."""
+def _find_missing(names: Sequence[str], report: Report) -> None:
+    """Skip the contestants that cannot be had here, and download the others."""
     case = Case("count", 1, 0)
     for name in names:
         if name in (QUIX, STREAMS):
             try:
                 commands(name, case, Place("", "", Path()))
             except Unavailable as error:
-                skipped[name] = str(error)
-                say(f"skipped: {name}: {error}")
+                report.skip(name, error)
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
@@ -107,31 +90,21 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
                 yield Case(step, partitions, standbys)
 
 
-def _contest(
-    arguments: argparse.Namespace,
-    bootstrap: str,
-    scratch: Path,
-    skipped: dict[str, str],
-    results: dict[str, Results],
-) -> None:
+def _contest(arguments: argparse.Namespace, bootstrap: str, scratch: Path, report: Report) -> None:
     numbers = count()
     for case in cases(arguments):
         names = [
             each
             for each in arguments.only
-            if each not in skipped and (case.standbys == 0 or each in WITH_STANDBYS)
+            if each not in report.skipped and (case.standbys == 0 or each in WITH_STANDBYS)
         ]
-        found = results[str(case)] = Results({each: [] for each in names})
+        found = report.case(str(case), names)
         for turn in range(arguments.rounds):
             for name in order(names, turn):
                 title = f"{case}, round {turn + 1} of {arguments.rounds}, {name}"
-                try:
+                with found.attempt(title):
                     answer = _measure(arguments, bootstrap, scratch, numbers, name, case)
-                except Failed as failure:
-                    found.failures.append(f"{title}: {failure}")
-                    say(found.failures[-1])
-                else:
-                    found.answers[name].append(answer)
+                    found.add(name, answer)
                     say(
                         f"{title}: {answer['rows_per_second']:,.0f} rows/s, "
                         f"{answer['cpu_seconds_per_million']:.1f} CPU s a million, "
@@ -168,18 +141,6 @@ def _measure(
     if slow["lost_records"]:
         raise Failed(f"{slow['lost_records']:.0f} records were lost, or came too late to be seen")
     return {**fast, **slow}
-
-
-def _print(medians: dict[str, dict[str, Any]]) -> None:
-    for title, contestants in medians.items():
-        print(f"{title}, medians")
-        for name, found in contestants.items():
-            cells = [
-                f"{label} {found[key]['median'] * factor:.1f}"
-                for key, label, factor in _MEASURES
-                if key in found
-            ]
-            print(f"  {name:24}" + "; ".join(cells))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ must have the same state. At least five rounds, the order of the rates rotated. 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import time
@@ -27,7 +26,7 @@ from benchmarks.dataset import STORE, checksum, make_topic
 from benchmarks.kernel import Job
 from benchmarks.lags import delays
 from benchmarks.replica import changelog_of, command
-from benchmarks.report import carry_out, publish, settings_of
+from benchmarks.report import Report
 from benchmarks.rounds import answer_of, order, quantile
 from benchmarks.running import Running
 from standby.adapters.rocksdict import open_database
@@ -41,6 +40,7 @@ _START_SECONDS: Final = 180.0
 _MEASURES: Final = (
     ("active_core_share", "active, % of a core", 100.0),
     ("standby_core_share", "standby, % of a core", 100.0),
+    ("price", "standby / active, %", 100.0),
     ("lag_p50_seconds", "lag p50, ms", 1_000.0),
     ("lag_p99_seconds", "lag p99, ms", 1_000.0),
 )
@@ -62,36 +62,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "tailing.json")
     arguments = parser.parse_args(argv)
-    load_before = os.getloadavg()[0]
-    results = Results({_name(rate): [] for rate in arguments.rates})
+    report = Report(arguments.output, "A tailing standby", _MEASURES, arguments)
 
     def measure() -> None:
+        results = report.case(
+            f"{arguments.feed} feed, {arguments.step}", [_name(rate) for rate in arguments.rates]
+        )
         with arena(arguments.scratch) as (bootstrap, scratch):
             for turn in range(arguments.rounds):
                 for rate in order(arguments.rates, turn):
                     _round(arguments, bootstrap, scratch, turn, rate, results)
 
-    status = carry_out(measure)
-    if status:
-        return status
-    told = {
-        "settings": settings_of(arguments),
-        "load_before": round(load_before, 2),
-        "results": results.as_json(),
-    }
-    medians = results.as_json()["medians"]
-    publish(arguments.output, "A tailing standby", _MEASURES, told, {"": medians})
-    for name, found in medians.items():
-        print(name)
-        for key, label, factor in (*_MEASURES, ("price", "standby / active, %", 100.0)):
-            if key in found:
-                each = found[key]
-                print(
-                    f"  {label:24}{each['median'] * factor:10.1f}"
-                    f"  ({each['min'] * factor:.1f}–{each['max'] * factor:.1f})"
-                )
-    print(arguments.output)
-    return 1 if results.failures else 0
+    return report.carry_out(measure)
 
 
 def _name(rate: int) -> str:
@@ -103,13 +85,9 @@ def _round(
 ) -> None:
     name = _name(rate)
     state = scratch / f"{turn}-{rate}"
-    try:
+    with results.attempt(f"round {turn + 1}, {name}"):
         found = _measure(arguments, bootstrap, state, f"tail-{turn}-{rate}", rate)
-    except Failed as failure:
-        results.failures.append(f"round {turn + 1}, {name}: {failure}")
-        say(results.failures[-1])
-    else:
-        results.answers[name].append(found)
+        results.add(name, found)
         say(
             f"round {turn + 1} of {arguments.rounds}, {name}: active {found['active_core_share']:.1%}, "
             f"standby {found['standby_core_share']:.1%} of a core, lag p99 {found['lag_p99_seconds'] * 1e3:.0f} ms"

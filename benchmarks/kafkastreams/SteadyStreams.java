@@ -1,11 +1,16 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.Map;
 import java.util.Properties;
 import java.util.zip.CRC32;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.LagInfo;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
@@ -14,7 +19,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * The steps of benchmarks/steps.py and gapjob.py, until standard input ends.
+ * The steps of benchmarks/steps.py and gapjob.py, until standard input ends; a line there is answered with one that
+ * says how things stand.
  *
  * <p>Arguments: bootstrap, application id, input topic, output topic, state directory, step (count, profile or keep),
  * then key=value settings. The store is cached, so that its changelog gets a key once a commit, as standfast's does.
@@ -46,11 +52,25 @@ public final class SteadyStreams {
         topology.addSink("out", arguments[3], new ByteArraySerializer(), new ByteArraySerializer(), "step");
         try (KafkaStreams streams = new KafkaStreams(topology, settings)) {
             streams.start();
-            while (System.in.read() >= 0) {
-                // Whoever started this says nothing; it ends by closing its end.
+            BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+            while (input.readLine() != null) {
+                System.out.println(standing(streams));
             }
         }
         System.exit(0);
+    }
+
+    /** State, number of local stores (active and standby), and the most records that one of them is behind. */
+    private static String standing(KafkaStreams streams) {
+        long stores = 0;
+        long most = 0;
+        for (Map<Integer, LagInfo> store : streams.allLocalStorePartitionLags().values()) {
+            for (LagInfo each : store.values()) {
+                stores++;
+                most = Math.max(most, each.offsetLag());
+            }
+        }
+        return streams.state() + " " + stores + " " + most;
     }
 
     private static Step step(String name) {

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
-from benchmarks.contest import Contestant, Failed, compete, run
+from benchmarks.contest import Contestant, Failed, Results, compete, run
 from benchmarks.running import Running
+from demo.interrupt import Interrupted
 
 ANSWER = 'print(\'{"benchmark": 1, "wall_seconds": 0.5, "checksum": "ff"}\')'
 
 
 def program(*lines: str) -> list[str]:
     return [sys.executable, "-c", "\n".join(lines)]
+
+
+def fail(error: Exception) -> None:
+    raise error
 
 
 def test_a_contestant_says_its_figures(tmp_path: Path) -> None:
@@ -70,14 +77,17 @@ def test_each_round_begins_with_another_one_and_is_prepared(tmp_path: Path) -> N
         Contestant(name, program(ANSWER), prepare=lambda name=name: seen.append(name))  # type: ignore[misc]
         for name in ("a", "b")
     ]
-    results = compete(contestants, 2, 30, tmp_path, "it")
+    results = Results({"a": [], "b": []})
+    compete(results, contestants, 2, 30, tmp_path, "it")
     assert seen == ["a", "b", "b", "a"]
     assert {name: len(each) for name, each in results.answers.items()} == {"a": 2, "b": 2}
     assert results.as_json()["medians"]["a"]["wall_seconds"]["median"] == 0.5
 
 
 def test_a_wrong_result_does_not_count_and_is_told(tmp_path: Path) -> None:
-    results = compete(
+    results = Results({"it": []})
+    compete(
+        results,
         [Contestant("it", program(ANSWER))],
         1,
         30,
@@ -90,6 +100,56 @@ def test_a_wrong_result_does_not_count_and_is_told(tmp_path: Path) -> None:
     assert "ff is wrong" in results.failures[0]
 
 
+def test_whatever_stops_one_the_others_go_on_and_what_there_was_is_kept(tmp_path: Path) -> None:
+    def cannot() -> None:
+        raise OSError("no room")
+
+    seen: list[tuple[int, int]] = []
+    results = Results({"a": [], "b": [], "c": []})
+    results.changed = lambda: seen.append((sum(map(len, results.answers.values())), len(results.failures)))
+    contestants = [
+        Contestant("a", program(ANSWER)),
+        Contestant("b", program(ANSWER), prepare=cannot),
+        Contestant("c", program(ANSWER)),
+    ]
+    compete(results, contestants, 1, 30, tmp_path, "it")
+    assert {name: len(each) for name, each in results.answers.items()} == {"a": 1, "b": 0, "c": 1}
+    assert results.failures == ["it, round 1, b: OSError: no room"]
+    assert seen == [(1, 0), (1, 1), (2, 1)]
+
+
+def test_a_failure_at_the_end_does_not_hide_the_one_before() -> None:
+    results = Results({"a": []})
+    with results.attempt("a"), ExitStack() as stack:
+        stack.callback(fail, Failed("it does not end"))
+        fail(Failed("it does not begin"))
+    with results.attempt("a"):
+        try:
+            fail(KeyError("x"))
+        except KeyError as error:
+            raise Failed("no x") from error
+    assert results.failures == ["a: it does not end, after: it does not begin", "a: no x"]
+
+
+def test_an_interruption_is_nobodys_failure() -> None:
+    results = Results({"a": []})
+    with pytest.raises(Interrupted), results.attempt("a"):
+        raise Interrupted(signal.SIGINT)
+    assert results.failures == []
+
+
+def test_what_is_told_of_all_rounds_is_in_each() -> None:
+    results = Results({"a": [], "b": []})
+    for wall in (1.0, 2.0):
+        results.add("a", {"wall": wall})
+    results.add("b", {"wall": 3.0})
+    results.amend("a", {"lost": 0})
+    assert results.answers == {
+        "a": [{"wall": 1.0, "lost": 0}, {"wall": 2.0, "lost": 0}],
+        "b": [{"wall": 3.0}],
+    }
+
+
 def test_a_running_process_says_that_it_is_ready_and_ends_with_its_input(tmp_path: Path) -> None:
     lines = ("import sys", "print('hello')", "print('ready', flush=True)", "sys.stdin.read()", "print('bye')")
     with Running(program(*lines), tmp_path / "log") as process:
@@ -97,6 +157,31 @@ def test_a_running_process_says_that_it_is_ready_and_ends_with_its_input(tmp_pat
         process.check()
         process.end(30)
         assert process.join(1).splitlines() == ["hello", "ready", "bye"]
+
+
+def test_a_running_process_is_told_and_asked(tmp_path: Path) -> None:
+    lines = ("import sys", "for line in sys.stdin: print(line.strip()[::-1], flush=True)")
+    with Running(program(*lines), tmp_path / "log") as process:
+        assert process.ask("abc", 30) == "cba"
+        process.tell("one")
+        process.end(30)
+        assert process.join(1).splitlines() == ["cba", "eno"]
+
+
+def test_one_that_has_ended_cannot_be_told_anything(tmp_path: Path) -> None:
+    with Running(program("pass"), tmp_path / "log") as process:
+        process.join(30)
+        with pytest.raises(Failed, match="does not listen"):
+            process.tell("more")
+
+
+def test_one_that_ends_without_an_answer_has_failed(tmp_path: Path) -> None:
+    lines = ("import sys", "sys.stdin.readline()")
+    with (
+        Running(program(*lines), tmp_path / "log") as process,
+        pytest.raises(Failed, match="does not answer"),
+    ):
+        process.ask("abc", 30)
 
 
 def test_a_process_that_ends_instead_has_failed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.judge import Exactness, Seen, exactness, silences
+from benchmarks.judge import Exactness, Seen, are_past, exactness, silences
 
 SECOND = 1_000_000_000
 
@@ -66,3 +66,16 @@ def test_a_task_that_never_comes_back_is_silent_to_the_end() -> None:
 def test_silences_before_the_failure_do_not_count() -> None:
     outputs = seen((0, 0.0), (0, 9.0), (0, 10.5), (0, 11.0), (1, 9.9), (1, 10.1), (1, 11.0))
     assert found(outputs, 10.0, 11.5) == pytest.approx({0: 1.5, 1: 0.9})
+
+
+def test_a_task_is_past_a_moment_with_an_output_that_was_due_after_it() -> None:
+    outputs = [Seen(0, 1, due=5, at=11), Seen(1, 1, due=12, at=13), Seen(2, 2, due=10, at=14)]
+    assert are_past(outputs, (1,), 2, since=10)
+    assert not are_past(outputs, (0,), 2, since=10)
+    assert not are_past(outputs, (0, 1), 2, since=10)
+    assert are_past([*outputs, Seen(0, 2, due=15, at=16)], (0, 1), 2, since=10)
+
+
+def test_what_came_before_a_moment_says_nothing_of_it() -> None:
+    assert not are_past([Seen(0, 1, due=1, at=2)], (0,), 2, since=3)
+    assert not are_past([], (0,), 2, since=3)

@@ -1,0 +1,112 @@
+"""What a benchmark leaves behind, however it ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.contest import Failed
+from benchmarks.report import Report
+from demo.interrupt import Interrupted
+from standby.errors import Unavailable
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "it.json"
+
+
+@pytest.fixture
+def report(output: Path) -> Report:
+    return Report(output, "It", (("wall", "wall, ms", 1_000.0),), argparse.Namespace(rounds=2, output=output))
+
+
+def hurt() -> None:
+    raise Failed("it hurts")
+
+
+def told(output: Path) -> Any:
+    return json.loads(output.read_text(encoding="utf-8"))
+
+
+def test_every_answer_is_in_the_file_as_soon_as_it_is_there(report: Report, output: Path) -> None:
+    found = report.case("one", ("a", "b"))
+    found.add("a", {"wall": 1.0})
+    assert told(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}], "b": []}
+    found.add("b", {"wall": 2.0})
+    report.case("two", ("a",)).add("a", {"wall": 3.0})
+    medians = {name: each["medians"] for name, each in told(output)["results"].items()}
+    assert {
+        name: each["median"] for name, figures in medians["one"].items() for each in figures.values()
+    } == {
+        "a": 1.0,
+        "b": 2.0,
+    }
+    assert medians["two"]["a"]["wall"]["median"] == 3.0
+    assert told(output)["is_complete"] is False
+
+
+def test_a_whole_run_says_so_with_settings_picture_and_table(
+    report: Report, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report.skip("c", "not here")
+
+    def measure() -> None:
+        found = report.case("one", ("a",))
+        found.add("a", {"wall": 1.0})
+        found.add("a", {"wall": 0.5})
+
+    assert report.carry_out(measure) == 0
+    found = told(output)
+    assert found["is_complete"] is True
+    assert found["settings"] == {"rounds": "2"}
+    assert found["skipped"] == {"c": "not here"} == report.skipped
+    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in output.parent.iterdir() if path.suffix not in (".json", ".png")] == []
+    assert "wall, ms 750.00 (500.00–1000.00)" in capsys.readouterr().out
+
+
+def test_a_failure_of_one_is_told_by_the_exit_status(
+    report: Report, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure() -> None:
+        found = report.case("one", ("a", "b"))
+        with found.attempt("one, a"):
+            hurt()
+        with found.attempt("one, b"):
+            found.add("b", {"wall": 1.0})
+
+    assert report.carry_out(measure) == 1
+    assert told(output)["is_complete"] is True
+    assert told(output)["results"]["one"]["failures"] == ["one, a: it hurts"]
+    assert "failed: one, a: it hurts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(Interrupted(signal.SIGTERM), 143), (Unavailable("gone"), Unavailable("").exit_status)],
+)
+def test_what_ends_a_run_early_takes_nothing_away(
+    report: Report, output: Path, error: BaseException, status: int
+) -> None:
+    def measure() -> None:
+        report.case("one", ("a",)).add("a", {"wall": 1.0})
+        raise error
+
+    assert report.carry_out(measure) == status
+    assert told(output)["is_complete"] is False
+    assert told(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}]}
+    assert output.with_suffix(".png").exists()
+
+
+def test_a_run_that_found_nothing_leaves_no_file(report: Report, output: Path) -> None:
+    def measure() -> None:
+        raise Unavailable("no broker")
+
+    assert report.carry_out(measure) == Unavailable("").exit_status
+    assert not output.exists()
