@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -56,6 +56,8 @@ class Lab:
     """One job with fresh topics."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("in",)
+    BROKERS: ClassVar[tuple[int, ...]] = ()
+    """The brokers that inputs and changelog lie on, one for each task; (): wherever Kafka likes."""
 
     def __init__(
         self,
@@ -97,10 +99,15 @@ class Lab:
         self._number = 0
         self._ends: dict[tuple[str, int], int] = {}
         large = {"max.message.bytes": str(CHANGELOG_RECORD_BYTES)}
+        placed: dict[str, Any] = {"replication_factor": 1}
+        if self.BROKERS:
+            placed = {"replica_assignment": [[each] for each in self.BROKERS]}
         topics = [
-            *(NewTopic(each, tasks, 1, config=large) for each in self.inputs),
+            *(NewTopic(each, tasks, config=large, **placed) for each in self.inputs),
             NewTopic(f"{name}-out", tasks, 1),
-            NewTopic(f"{name}-changelog", tasks, 1, config={"cleanup.policy": changelog_policy, **large}),
+            NewTopic(
+                f"{name}-changelog", tasks, config={"cleanup.policy": changelog_policy, **large}, **placed
+            ),
         ]
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in self.admin.create_topics(topics).values():
@@ -209,7 +216,7 @@ class Lab:
 
     def committed_records(self, topic: str) -> list[tuple[bytes, bytes | None]]:
         """Return every committed record of a topic with as many partitions as there are tasks."""
-        return list(self._read(topic))
+        return [(each.key() or b"", each.value()) for each in self.messages(topic)]
 
     def committed_offsets(self) -> list[int]:
         """Return the committed input offset of each task, 0 where there is none."""
@@ -243,11 +250,11 @@ class Lab:
         for partition in self.input:
             model.take(partition)
         outputs: dict[bytes, list[bytes]] = {}
-        for key, value in self._read(self.definition.config["task.outputs"]):
+        for key, value in self.committed_records(self.definition.config["task.outputs"]):
             outputs.setdefault(key, []).append(value or b"")
         assert outputs == model.outputs
         state: dict[tuple[str, bytes], bytes] = {}
-        for key, value in self._read(self.definition.changelog):
+        for key, value in self.committed_records(self.definition.changelog):
             if value is None:
                 state.pop(split(key), None)
             else:
@@ -273,8 +280,8 @@ class Lab:
         """Where a task's state lies."""
         return self.directory / "state" / state_path(CLUSTER, host, task, self.definition.run)
 
-    def _read(self, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield every committed record, in order within each partition."""
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Yield every committed record of a topic, in order within each partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -296,7 +303,7 @@ class Lab:
             assert time.monotonic() < deadline, "the end of the topic cannot be read: an open transaction?"
             for message in consumer.consume(1000, 0.2):
                 assert message.error() is None, message.error()
-                yield message.key() or b"", message.value()
+                yield message
         consumer.close()
 
     # ---- containers ----

@@ -19,11 +19,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
-from standby.adapters.kafka_input import InputReader
+from standby.adapters.kafka_input import InputReader, offset_in
 from standby.adapters.kafka_writer import KafkaWriter
 from standby.adapters.lasting import Lasting, lasting_admin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
+from standby.kernel.ports import ANSWER_SECONDS
 from standby.model import TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
@@ -32,9 +33,6 @@ from standby.wire import JobDefinition
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-#: How long a question to the cluster may take.
-_ASK_SECONDS: Final = 5.0
 
 #: What no repetition mends; everything else a broker says may be different in a moment.
 _HOPELESS: Final = frozenset(
@@ -88,7 +86,7 @@ class KafkaBroker:
         if self._changelog_id is None:
             topic = self._definition.changelog
             with self._admin.use() as admin:
-                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_ASK_SECONDS)
+                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
                 described = _answer(asked[topic], f"describing {topic}")
             self._changelog_id = str(described.topic_id)
         return self._changelog_id
@@ -97,40 +95,54 @@ class KafkaBroker:
         """Return the first offset and the end (read uncommitted) of a changelog partition."""
         return self._bounds(self._definition.changelog, partition, IsolationLevel.READ_UNCOMMITTED)
 
-    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
+    def changelog_ends(
+        self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
-        return self._offsets(self._definition.changelog, partitions, _LATEST, level)
+        places = [(self._definition.changelog, each) for each in partitions]
+        found = self._offsets(places, _LATEST, level, timeout_seconds)
+        return {partition: offset for (_, partition), offset in found.items()}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
         """Return the first offset and the end of a partition of each input."""
         return tuple(self._bounds(topic, partition, IsolationLevel.READ_COMMITTED) for topic in self._inputs)
 
-    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
+    def input_ends(
+        self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
         """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
-        ends = self._offsets_of(places, _LATEST, IsolationLevel.READ_COMMITTED)
-        return {each: sum(ends[topic, each] for topic in self._inputs) for each in partitions}
+        ends = self._offsets(places, _LATEST, IsolationLevel.READ_COMMITTED, timeout_seconds)
+        told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
+        if partitions and not told:
+            raise Transient(
+                f"reading the ends of {', '.join(self._inputs)}: no partition answers in all of them"
+            )
+        return {each: sum(ends[topic, each] for topic in self._inputs) for each in told}
 
-    def committed(self, partition: int) -> Sequence[Committed | None]:
-        """Return the stable committed offset of a partition of each input, None where there is none."""
-        what = f"reading the committed offset of {', '.join(self._inputs)}-{partition}"
-        asked = [TopicPartition(topic, partition) for topic in self._inputs]
+    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
+        """Return the stable committed offset of each partition of each input, None where there is none."""
+        numbers = ", ".join(map(str, sorted(partitions)))
+        what = f"reading the committed offsets of {', '.join(self._inputs)}-{numbers}"
+        asked = [TopicPartition(topic, each) for each in partitions for topic in self._inputs]
         try:
             # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
             # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
             # again by itself while a commit is still on its way into the offsets topic.
             with self._member.use() as member:
-                found = {each.topic: each for each in member.committed(asked, _ASK_SECONDS)}
+                found = {
+                    (each.topic, each.partition): each for each in member.committed(asked, ANSWER_SECONDS)
+                }
         except KafkaException as error:
             raise translate(error, what) from error
         for each in found.values():
             if each.error is not None:
                 raise translate(KafkaException(each.error), what)
-        return tuple(
-            None if each.offset < 0 else Committed(each.offset, each.metadata or "")
-            for each in (found[topic] for topic in self._inputs)
-        )
+        return {
+            partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
+            for partition in partitions
+        }
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         """Return the record of an input at an offset; None when no committed record lies there."""
@@ -142,7 +154,7 @@ class KafkaBroker:
         reader = InputReader(kafka_settings(self._config), (topic,), self._definition.group)
         try:
             reader.assign({(topic, partition): offset})
-            deadline = time.monotonic() + _ASK_SECONDS
+            deadline = time.monotonic() + ANSWER_SECONDS
             while time.monotonic() < deadline:
                 for message in reader.read(1, 0.1):
                     return _record(message) if message.offset() == offset else None
@@ -169,33 +181,43 @@ class KafkaBroker:
             member.close()
 
     def _bounds(self, topic: str, partition: int, level: IsolationLevel) -> tuple[int, int]:
-        first = self._offsets(topic, (partition,), _EARLIEST, level)
-        end = self._offsets(topic, (partition,), _LATEST, level)
-        return first[partition], end[partition]
+        where = (topic, partition)
+        first = self._offsets([where], _EARLIEST, level)
+        end = self._offsets([where], _LATEST, level)
+        return first[where], end[where]
 
     def _offsets(
-        self, topic: str, partitions: Collection[int], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[int, int]:
-        found = self._offsets_of([(topic, each) for each in partitions], spec, level)
-        return {partition: offset for (_, partition), offset in found.items()}
-
-    def _offsets_of(
-        self, places: Collection[tuple[str, int]], spec: OffsetSpec, level: IsolationLevel
+        self,
+        places: Collection[tuple[str, int]],
+        spec: OffsetSpec,
+        level: IsolationLevel,
+        timeout_seconds: float = ANSWER_SECONDS,
     ) -> dict[tuple[str, int], int]:
+        """Return the offset of each place that has one; raises when no place has."""
         if not places:
             return {}
+        found: dict[tuple[str, int], int] = {}
+        failure: StandfastError | None = None
         with self._admin.use() as admin:
             asked = admin.list_offsets(
                 {TopicPartition(*each): spec for each in places},
                 isolation_level=level,
-                request_timeout=_ASK_SECONDS,
+                request_timeout=timeout_seconds,
             )
-            return {
-                (each.topic, each.partition): int(
-                    _answer(future, f"reading the ends of {each.topic}-{each.partition}").offset
-                )
-                for each, future in asked.items()
-            }
+            for each, future in asked.items():
+                try:
+                    what = f"reading the ends of {each.topic}-{each.partition}"
+                    answer = _answer(future, what, timeout_seconds)
+                    found[each.topic, each.partition] = offset_in(answer, what)
+                except StandfastError as error:
+                    failure = error
+            if failure is not None and not found:
+                raise failure
+        return found
+
+
+def _committed(found: TopicPartition) -> Committed | None:
+    return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
 
 
 def _record(message: Message) -> InputRecord:
@@ -211,10 +233,12 @@ def _bytes(value: Any) -> bytes | None:
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
-def _answer(future: concurrent.futures.Future[Any], what: str) -> Any:
+def _answer(
+    future: concurrent.futures.Future[Any], what: str, timeout_seconds: float = ANSWER_SECONDS
+) -> Any:
     """Return what the future brings; the time-out here is only for an answer that never comes at all."""
     try:
-        return future.result(_ASK_SECONDS + 1)
+        return future.result(timeout_seconds + 1)
     except KafkaException as error:
         raise translate(error, what) from error
     except concurrent.futures.TimeoutError as error:

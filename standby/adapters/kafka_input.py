@@ -27,6 +27,17 @@ _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _RECONNECT: Final = {"reconnect.backoff.max.ms": 1_000}
 
 
+def offset_in(answer: Any, what: str) -> int:
+    """Return the offset in an answer to ``list_offsets``; raises `Transient` where there is none.
+
+    Of a broker that went away while it was asked librdkafka 2.16 says no error, but the offset -1001.
+    """
+    offset = int(answer.offset)
+    if offset < 0:
+        raise Transient(f"{what}: no answer in time")
+    return offset
+
+
 class InputBounds:
     """Asks where partitions of topics begin and end, over one connection that is kept."""
 
@@ -89,7 +100,7 @@ class InputBounds:
             raise Transient(f"{what}: {error.args[0].str()}") from error
         except concurrent.futures.TimeoutError as error:
             raise Transient(f"{what}: no answer") from error
-        return int(answer.offset)
+        return offset_in(answer, what)
 
 
 class InputReader:

@@ -14,6 +14,7 @@ from standby.kernel.batch import BatchRunner, Step
 from standby.kernel.ends import Ends
 from standby.kernel.fetch import Peers
 from standby.kernel.lost_input import LostInput
+from standby.kernel.ownership import Ownership
 from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.preparation import Preparation
@@ -58,7 +59,7 @@ class Environment:
 
 
 class JobKernel:
-    """One job in one container: a replay thread, a pipeline thread, and one that asks for ends.
+    """One job in one container: its replay's threads, a pipeline thread, and two that ask Kafka now and then.
 
     Raises `BadConfiguration` when the definition cannot be used.
     """
@@ -109,6 +110,7 @@ class JobKernel:
             self.config.inputs,
             name,
         )
+        self.ownership: Final = Ownership(self.broker.committed, clock, name)
         self.takeover: Final = Takeover(
             environment.cluster,
             self.config,
@@ -147,6 +149,7 @@ class JobKernel:
     def close(self) -> None:
         """End everything; blocks until a running batch is through. All replicas are closed before."""
         self.ends.close()
+        self.ownership.close()
         self.replay.close()
         self.pipeline.close().result()
         self.broker.close()

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from standby.config import JobConfig
 from standby.errors import Transient
@@ -24,6 +24,10 @@ from standby.wire import JobDefinition
 
 #: A changelog record: full key and value; None as value is a tombstone.
 Change = tuple[bytes, "bytes | None"]
+
+
+#: How long a question to Kafka may take.
+ANSWER_SECONDS: Final = 5.0
 
 
 class WriterLost(Transient):
@@ -134,20 +138,31 @@ class Broker(Protocol):
         """Return the first offset and the end (read uncommitted) of a changelog partition."""
         ...
 
-    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
-        """Return the ends of changelog partitions: of all records, or the last stable offset."""
+    def changelog_ends(
+        self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
+        """Return the ends of changelog partitions: of all records, or the last stable offset.
+
+        A partition that nobody answers for in time, as one without a leader, is left out; raises `Transient` when
+        that would leave none. So whoever asks for one has an answer.
+        """
         ...
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
         """Return the first offset and the end of a partition of each input, in the order of `task.inputs`."""
         ...
 
-    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
+    def input_ends(
+        self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
+        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs.
+
+        One that nobody answers for is left out as in `changelog_ends`, also when that is so in one of the inputs.
+        """
         ...
 
-    def committed(self, partition: int) -> Sequence[Committed | None]:
-        """Return the stable committed offset of a partition of each input, in order; None where there is none."""
+    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
+        """Return the stable committed offset of each partition of each input, in order; None where there is none."""
         ...
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from standby.errors import StandfastError
@@ -24,8 +24,10 @@ _RETRY_SECONDS: Final = 0.5
 class Preparation:
     """Prepares the feed for a start; `want` may be called from any thread, all else from the pipeline's."""
 
-    def __init__(self, committed: Callable[[int], Sequence[Committed | None]]) -> None:
-        """``committed`` returns the committed offset of a partition of each input; blocks, raises `Transient`."""
+    def __init__(
+        self, committed: Callable[[Collection[int]], Mapping[int, Sequence[Committed | None]]]
+    ) -> None:
+        """``committed`` is `standby.kernel.ports.Broker.committed`."""
         self._committed = committed
         self._wanted: frozenset[TaskId] = frozenset()
         self._prepared: frozenset[TaskId] = frozenset()
@@ -73,8 +75,9 @@ class Preparation:
         self._due_at = time.monotonic() + _RENEW_SECONDS
         try:
             positions: dict[TaskId, Offsets] = {}
+            committed = self._committed([each.partition for each in tasks])
             for task in tasks:
-                known = offsets_of(self._committed(task.partition))
+                known = offsets_of(committed[task.partition])
                 if known is None:
                     # There was no active yet: where it will begin is not known.
                     return

@@ -74,7 +74,7 @@ class Takeover:
         who.writer.initialise(who.run.is_cancelled, _INITIALISE_SECONDS)
         self._pass(who, WRITER_INITIALISED)
         tell(Signal.WRITER_FENCED)
-        committed = self.broker.committed(task.partition)
+        committed = self.broker.committed((task.partition,))[task.partition]
         check_committed(committed, task, who.epoch)
         offsets = first_offsets(
             committed, record, self.config.run_start, lambda: self.broker.input_bounds(task.partition)

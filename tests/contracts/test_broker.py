@@ -156,13 +156,13 @@ def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]
 
 def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     writer = job.writer()
-    assert job.broker.committed(0) == (None,)
+    assert job.broker.committed([0])[0] == (None,)
     writer.prepare(
         [Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, Offsets.of(7), "meta"
     )
     assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
     assert writer.commit() == 2
-    assert job.broker.committed(0) == (Committed(7, "meta"),)
+    assert job.broker.committed([0])[0] == (Committed(7, "meta"),)
     end = job.settled_end()
     assert end == 3, "two records and a marker"
     assert job.broker.changelog_bounds(0) == (0, end)
@@ -172,10 +172,17 @@ def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     changelog.close()
 
 
+def test_committed_offsets_of_several_partitions_come_at_once(job: Job) -> None:
+    for partition in (1, 0):
+        job.commit(job.writer(partition), {}, 5 + partition)
+    assert job.broker.committed([1, 0]) == {0: (Committed(5, "m"),), 1: (Committed(6, "m"),)}
+    assert job.broker.committed([]) == {}
+
+
 def test_a_commit_without_changes_has_no_changelog_offset(job: Job) -> None:
     writer = job.writer()
     assert job.commit(writer, {}, 3) is None
-    assert job.broker.committed(0) == (Committed(3, "m"),)
+    assert job.broker.committed([0])[0] == (Committed(3, "m"),)
     assert job.broker.changelog_ends([0, 1]) == {0: 0, 1: 0}
 
 
@@ -183,8 +190,8 @@ def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
     writer = job.writer(1)
     assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [1, 3, 5]
     assert job.commit(writer, {}, 9) is None
-    assert job.broker.committed(1) == (Committed(9, "m"),)
-    assert job.broker.committed(0) == (None,)
+    assert job.broker.committed([1])[1] == (Committed(9, "m"),)
+    assert job.broker.committed([0])[0] == (None,)
 
 
 def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
@@ -197,7 +204,7 @@ def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     # Whether the record had left the producer when it was aborted is left open.
     assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1")]
     changelog.close()
-    assert job.broker.committed(0) == (Committed(1, "m"),)
+    assert job.broker.committed([0])[0] == (Committed(1, "m"),)
 
 
 def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
@@ -217,7 +224,7 @@ def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> N
     changelog.add(0, 0)
     assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
     changelog.close()
-    assert job.broker.committed(0) == (Committed(2, "m"),)
+    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
 
 
 def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
@@ -358,21 +365,33 @@ def test_the_input_has_bounds(job: Job) -> None:
     assert job.broker.changelog_id() == job.broker.changelog_id() != ""
 
 
+def test_a_partition_that_nobody_answers_for_is_left_out(job_of_two: Job) -> None:
+    """One that does not exist is as one without a leader: it must not keep the others' ends from being known."""
+    broker = job_of_two.broker
+    assert broker.changelog_ends([0, 9, 1]) == {0: 0, 1: 0}
+    assert broker.changelog_ends([9, 0], is_stable=True) == {0: 0}
+    assert broker.input_ends([0, 9]) == {0: 0}
+    for ask in (broker.changelog_ends, broker.input_ends):
+        assert ask([]) == {}
+        with pytest.raises(Transient):
+            ask([9])
+
+
 def test_the_offsets_of_all_inputs_are_committed_as_one_in_the_order_of_the_inputs(job_of_two: Job) -> None:
     job = job_of_two
-    assert job.broker.committed(0) == (None, None)
+    assert job.broker.committed([0])[0] == (None, None)
     writer = job.writer()
     writer.prepare([], {}, Offsets.of(7, 3), "first")
     writer.commit()
-    assert job.broker.committed(0) == (Committed(7, "first"), Committed(3, "first"))
+    assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
     writer.prepare([], {}, Offsets.of(8, 3), "second")
     writer.abort()
-    assert job.broker.committed(0) == (Committed(7, "first"), Committed(3, "first"))
+    assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
     writer.prepare([], {}, Offsets.of(8, 3), "third")
     writer.commit()
     writer.close()
-    assert job.broker.committed(0) == (Committed(8, "third"), Committed(3, "third"))
-    assert job.broker.committed(1) == (None, None)
+    assert job.broker.committed([0])[0] == (Committed(8, "third"), Committed(3, "third"))
+    assert job.broker.committed([1])[1] == (None, None)
     assert job.broker.input_bounds(0) == ((0, 0), (0, 0))
     assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from standby.config import JobConfig
 from standby.errors import Transient
-from standby.kernel.ports import Change, Chunk, WriterLost
+from standby.kernel.ports import ANSWER_SECONDS, Change, Chunk, WriterLost
 from standby.model import Offsets, TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
@@ -57,6 +57,10 @@ class MemoryKafka:
         self.open: dict[str, Transaction] = {}
         self.topic_ids: dict[str, str] = {}
         self.is_away = False
+        #: Nobody says where these end.
+        self.leaderless: set[Partition] = set()
+        #: The partitions of each question for committed offsets.
+        self.committed_asked: list[tuple[int, ...]] = []
         #: Every reader of a changelog that was opened.
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
@@ -129,25 +133,35 @@ class MemoryBroker:
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
         return self._bounds((self._definition.changelog, partition))
 
-    def changelog_ends(self, partitions: Collection[int], *, is_stable: bool = False) -> Mapping[int, int]:
+    def changelog_ends(
+        self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
         with self._present("reading the changelog's ends"):
             topic = self._definition.changelog
+            told = self._answering((topic,), partitions)
             if is_stable:
-                return {each: self._kafka.stable_end((topic, each)) for each in partitions}
-            return {each: len(self._kafka.logs[topic, each]) for each in partitions}
+                return {each: self._kafka.stable_end((topic, each)) for each in told}
+            return {each: len(self._kafka.logs[topic, each]) for each in told}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
         return tuple(self._bounds((topic, partition)) for topic in self._inputs)
 
-    def input_ends(self, partitions: Collection[int]) -> Mapping[int, int]:
+    def input_ends(
+        self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
         with self._present("reading the input's ends"):
             ends = self._kafka.stable_end
-            return {each: sum(ends((topic, each)) for topic in self._inputs) for each in partitions}
+            told = self._answering(self._inputs, partitions)
+            return {each: sum(ends((topic, each)) for topic in self._inputs) for each in told}
 
-    def committed(self, partition: int) -> Sequence[Committed | None]:
-        with self._present("reading the committed offset"):
+    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
+        self._kafka.committed_asked.append(tuple(partitions))
+        with self._present("reading the committed offsets"):
             group, offsets = self._definition.group, self._kafka.offsets
-            return tuple(offsets.get((group, topic, partition)) for topic in self._inputs)
+            return {
+                each: tuple(offsets.get((group, topic, each)) for topic in self._inputs)
+                for each in partitions
+            }
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         with self._present("reading a record"):
@@ -180,6 +194,18 @@ class MemoryBroker:
         if self._kafka.is_away:
             raise Transient(f"{what}: the broker is away")
         return self._kafka.lock
+
+    def _answering(self, topics: Sequence[str], partitions: Collection[int]) -> list[int]:
+        """Return the partitions that have a leader in each of ``topics``; raises `Transient` when none has."""
+        told = [
+            each
+            for each in partitions
+            if each < self._definition.tasks
+            and not any((topic, each) in self._kafka.leaderless for topic in topics)
+        ]
+        if partitions and not told:
+            raise Transient("reading ends: no leader")
+        return told
 
     def _bounds(self, where: Partition) -> tuple[int, int]:
         with self._present("reading bounds"):

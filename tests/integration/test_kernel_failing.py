@@ -116,7 +116,7 @@ def test_a_record_that_ends_every_process_is_given_up_in_the_end(
             assert child.await_death() == -signal.SIGKILL
             child.await_told()
             told = next((each.failures for each in child.statuses().values()), None)
-            (committed,) = broker.committed(0)
+            (committed,) = broker.committed([0])[0]
             assert committed is not None
             known = [
                 each for each in (failures, told) if each is not None and each.offset == committed.offset

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,8 @@ from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.model import Offsets, Phase, Role
 from standby.replica.keys import prefix
-from tests.kernel_lab import CLUSTER, IS_LONG, Child, Container, Lab
+from tests.integration.deaths import StartChild, process_the_rest, take_over_and_die
+from tests.kernel_lab import CLUSTER, IS_LONG, Container, Lab
 
 #: Kills of B1: the acceptance list has 50 (``STANDFAST_LONG=1``).
 KILLS = 50 if IS_LONG else 6
@@ -66,10 +65,9 @@ class Ends:
 def test_exact_however_often_the_active_is_killed(
     kafka_bootstrap: str,
     tmp_path: Path,
-    start_child: Callable[..., Child],
+    start_child: StartChild,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exactness is cumulative: what any of the kills had lost or doubled would still be wrong at the end."""
     lab = Lab(kafka_bootstrap, tmp_path)
     ends, moments = Ends(lab), random.Random(7)
     gaps, restored = list[float](), list[int]()
@@ -79,38 +77,20 @@ def test_exact_however_often_the_active_is_killed(
         # From now on the records say that the tasks were claimed.
         keeper.await_phase(Phase.ACTIVE)
         for epoch in range(2, 2 + 2 * KILLS, 2):
-            doomed = start_child(lab, "host-a")
-            doomed.want(0, Role.STANDBY, epoch - 1)
-            # The dead one's left-over state is worth something: it is back after a tail.
-            doomed.await_phase(Phase.TAILING)
-            lab.name(0, epoch, claimed=True)
-            keeper.want(1, Role.STANDBY, epoch)
-            doomed.want(0, Role.ACTIVE, epoch)
-            doomed.await_all(lambda each: each.first_commit_ms is not None)
-            keeper.await_phase(Phase.TAILING)
             is_behind = epoch % 4 == 0
-            ends.seen.clear()
-            if is_behind:
-                ends.may_replay.clear()
-                keeper.await_all(lambda each: bool(each.lag_records))
-            time.sleep(moments.uniform(0, 0.3))
-            doomed.send(signal.SIGKILL)
-            began = time.monotonic()
-            doomed.await_death()
-            lab.name(1, epoch + 1, claimed=True)
-            keeper.want(1, Role.ACTIVE, epoch + 1)
-            keeper.await_all(lambda each: each.first_commit_ms is not None)
-            gaps.append((time.monotonic() - began) * 1000)
+
+            def wait_for_the_moment(is_behind: bool = is_behind) -> None:
+                ends.seen.clear()
+                if is_behind:
+                    ends.may_replay.clear()
+                    keeper.await_all(lambda each: bool(each.lag_records))
+                time.sleep(moments.uniform(0, 0.3))
+
+            gaps.append(take_over_and_die(lab, start_child, keeper, epoch, wait_for_the_moment))
             restored.append(ends.assert_restored(keeper))
             assert restored[-1] > 0 or not is_behind
-    # Left the block in this order: the load ended, then the keeper, which may not have processed all of it.
-    lab.name(1, epoch + 2, claimed=True)
-    with lab.local("host-b") as keeper:
-        keeper.want(1, Role.ACTIVE, epoch + 2)
-        keeper.await_processed()
     ends.close()
-    lab.assert_exact()
-    lab.assert_local_state("host-b")
+    process_the_rest(lab, epoch + 2)
     with capsys.disabled():
         print(
             f"\n  {KILLS} kills under load, {sum(len(each) for each in lab.input)} records, exact; kill to first "
@@ -190,7 +170,7 @@ class Reader(threading.Thread):
 def test_how_long_a_dead_actives_transaction_holds_up_the_readers_of_another_tasks_output(
     kafka_bootstrap: str,
     tmp_path: Path,
-    start_child: Callable[..., Child],
+    start_child: StartChild,
     capsys: pytest.CaptureFixture[str],
     is_replaced: bool,
 ) -> None:

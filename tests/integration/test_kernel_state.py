@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from standby.adapters.confluent_kafka import connect
 from standby.config import parse
@@ -107,17 +109,32 @@ def checksum_of(model: dict[bytes, bytes]) -> str:
     return digest.hexdigest()
 
 
-def test_lag_is_the_end_less_what_is_applied_at_all_times(kafka_bootstrap: str, tmp_path: Path) -> None:
-    """What is reported lies between what was true when it was asked for and what is true now."""
+@dataclass(frozen=True)
+class Sample:
+    """What a replica said of itself, and what the broker said right after."""
+
+    at: float
+    status: ReplicaStatus
+    end: int
+
+
+def test_lag_is_what_the_broker_says_at_all_times(kafka_bootstrap: str, tmp_path: Path) -> None:
+    """Of an active and its standby, over commits, an open transaction, an aborted one, and an idle tail.
+
+    What is reported lies between what was true when the end was asked for and what is true now.
+    """
     lab = Lab(kafka_bootstrap, tmp_path, tasks=1)
     broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
-    history: list[tuple[float, int]] = []
-    samples = 0
+    samples: list[Sample] = []
 
-    def look() -> ReplicaStatus | None:
-        (status,) = standby.statuses().values()
-        history.append((time.monotonic(), broker.changelog_ends((0,))[0]))
-        return status if status.end is not None else None
+    def watch(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            at = time.monotonic()
+            statuses = [*active.statuses().values(), *standby.statuses().values()]
+            end = broker.changelog_ends((0,))[0]
+            samples.extend(Sample(at, each, end) for each in statuses)
+            time.sleep(0.02)
 
     lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
@@ -126,29 +143,68 @@ def test_lag_is_the_end_less_what_is_applied_at_all_times(kafka_bootstrap: str, 
         active.await_phase(Phase.ACTIVE)
         standby.await_phase(Phase.TAILING)
         # An empty changelog first.
-        standby.await_all(lambda each: (each.applied, each.end, each.lag_ms) == (0, 0, 0), 5)
+        for each in (active, standby):
+            each.await_all(lambda each: (each.applied, each.end, each.lag_ms) == (0, 0, 0), 5)
         with lab.load(20, 0.02):
-            until = time.monotonic() + 2
-            while time.monotonic() < until:
-                status = look()
-                if status is None:
-                    continue
-                samples += 1
-                assert status.applied is not None
-                assert status.end is not None
-                assert status.lag_records == status.end - status.applied
-                assert status.end <= history[-1][1]
-                # The end is asked for every half second, and the answer takes a moment.
-                old = [end for at, end in history if at < history[-1][0] - 1.5]
-                assert status.end >= (old[-1] if old else 0)
-                if status.lag_bytes is not None and status.record_bytes is not None:
-                    assert status.lag_bytes == status.lag_records * status.record_bytes
+            watch(2)
+        active.await_processed()
+        # As of a writer that was fenced, and dies in a transaction.
+        dead = Producer(
+            {"bootstrap.servers": kafka_bootstrap, "transactional.id": f"dead-{lab.definition.name}"}
+        )
+        dead.init_transactions(20)
+        dead.begin_transaction()
+        for _ in range(3):
+            dead.produce(lab.definition.changelog, b"late", prefix(STORE) + b"k", 0)
+        assert dead.flush(20) == 0
+        # The standby cannot pass them, and says so, in seconds too.
+        standby.await_all(lambda each: each.lag_records == 3, 5)
+        watch(1.5)
+        standby.await_all(lambda each: each.lag_records == 3 and (each.lag_ms or 0) >= 1_000, 5)
+        dead.abort_transaction(20)
+        with lab.load(20, 0.02):
+            watch(1)
         active.await_processed()
         end = broker.changelog_ends((0,))[0]
-        # The tail is a transaction's marker; nothing of it is lag.
+        # The tail is a transaction's marker; nothing of it is lag, then and later.
         standby.await_all(lambda each: each.applied == each.end == end and each.lag_ms == 0, 5)
-        (status,) = standby.statuses().values()
-        assert (status.lag_records, status.lag_bytes, status.lag_ms) == (0, 0, 0)
-        assert status.record_bytes is not None
-    assert samples > 20
+        idle_since = time.monotonic()
+        watch(1.5)
     broker.close()
+    records = [each.offset() or 0 for each in lab.messages(lab.definition.changelog)]
+    ends = [(each.at, each.end) for each in samples]
+    for sample in samples:
+        check(sample, ends, records)
+        if sample.at >= idle_since:
+            status = sample.status
+            assert (status.lag_records, status.lag_bytes, status.lag_ms) == (0, 0, 0)
+    for role in Role:
+        assert sum(each.status.role is role and each.status.end is not None for each in samples) > 40
+
+
+def check(sample: Sample, ends: Sequence[tuple[float, int]], records: Sequence[int]) -> None:
+    """Fail unless the broker's own ends, and the offsets of the committed records, bear the status out."""
+
+    def end_before(seconds: float) -> int:
+        """Return where the changelog ended so long before the sample; what is younger may not be known yet."""
+        return max((end for at, end in ends if at <= sample.at - seconds), default=0)
+
+    status = sample.status
+    if status.end is None:
+        return
+    # The end is asked for every half second, and the answer takes a moment.
+    patience = 1.5
+    assert status.applied is not None
+    assert status.lag_ms is not None
+    assert status.lag_records == status.end - status.applied
+    assert status.end <= sample.end
+    if status.lag_bytes is not None and status.record_bytes is not None:
+        assert status.lag_bytes == status.lag_records * status.record_bytes
+    if status.role is Role.ACTIVE:
+        # Nobody else may write: beyond what it applied there are markers, and what was never committed.
+        assert (status.lag_records, status.lag_ms) == (0, 0)
+        assert not [each for each in records if status.applied <= each < end_before(patience)]
+    else:
+        assert status.end >= end_before(patience)
+        # It had all there was so long ago.
+        assert status.applied >= end_before(patience + status.lag_ms / 1000)

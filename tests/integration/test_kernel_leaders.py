@@ -1,0 +1,74 @@
+"""A partition without a leader on a real broker: of its task nothing is known, and of the others everything."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from embedded.cluster import LocalCluster
+from standby.adapters.confluent_kafka import connect
+from standby.config import parse
+from standby.errors import Transient
+from standby.model import Phase, ReplicaStatus, Role
+from tests.integration.second_broker import FIRST, SECOND, await_leaderless, second_broker
+from tests.kernel_lab import CLUSTER, Container, Lab
+
+
+class LabOnTwoBrokers(Lab):
+    """What belongs to the second of its two tasks lies on the second broker."""
+
+    BROKERS = (FIRST, SECOND)
+
+
+def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with second_broker(cluster, tmp_path / "second") as second:
+        lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
+        broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+        lab.name(0, 1)
+        with lab.local("host-a") as active, lab.local("host-b") as standby:
+            active.want(0, Role.ACTIVE, 1)
+            standby.want(1, Role.STANDBY, 1)
+            lab.produce(100)
+            active.await_processed()
+            standby.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+            second.kill()
+            second.wait()
+            # Until the broker is missed its partitions are asked for in vain; they never end at nothing.
+            with pytest.raises(Transient):
+                broker.changelog_ends((1,))
+            known = total = 0
+            until = time.monotonic() + 8
+            number = 0
+            while time.monotonic() < until:
+                number += 1
+                lab.write([(b"0/k", b"value %d" % number)])
+                total += 1
+                known += of_task(standby, 0).end is not None and of_task(active, 0).input_end is not None
+                time.sleep(0.1)
+            await_leaderless(lab.admin, lab.definition.changelog, 1)
+            assert known > 0.75 * total, f"known {known} times of {total}"
+            with lab.local("host-c") as late:
+                late.want(2, Role.STANDBY, 1)
+                for each in (standby, late):
+                    each.await_all(lambda one: one.replica.task.partition != 0 or is_level(one, active))
+                assert of_task(late, 1).phase is not Phase.TAILING
+                assert of_task(standby, 1).end is None
+        broker.close()
+        topics = [*lab.inputs, lab.definition.changelog]
+        for future in lab.admin.delete_topics(topics).values():
+            future.result(20)
+
+
+def of_task(container: Container, partition: int) -> ReplicaStatus:
+    return next(each for each in container.statuses().values() if each.replica.task.partition == partition)
+
+
+def is_level(status: ReplicaStatus, active: Container) -> bool:
+    """Return whether a standby is in sync with all that the task's active has committed."""
+    applied = of_task(active, status.replica.task.partition).applied
+    assert applied is not None
+    return status.phase is Phase.TAILING and status.lag_records == 0 and (status.applied or 0) >= applied

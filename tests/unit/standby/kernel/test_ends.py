@@ -1,0 +1,69 @@
+"""Where partitions end is known of each by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+
+
+def of_task(container: MemoryContainer, partition: int) -> ReplicaStatus:
+    return next(each for each in container.statuses() if each.replica.task.partition == partition)
+
+
+def test_a_partition_without_a_leader_leaves_the_other_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = MemoryLab(tmp_path)
+    lab.name(0, 1)
+    active, standby, late = (lab.container(host) for host in "abc")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(20)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    lab.kafka.leaderless |= {("changelog", 1), ("in", 1)}
+    lab.now_ms += 10_000
+    standby.eventually(lambda: of_task(standby, 1).end is None and of_task(standby, 0).end is not None)
+    active.eventually(
+        lambda: of_task(active, 1).input_end is None and of_task(active, 0).input_end is not None
+    )
+    lab.kafka.append("in", 0, b"0/k", b"v")
+    end = len(lab.kafka.logs["in", 0])
+    active.eventually(lambda: of_task(active, 0).input_committed == end)
+    # One that is new is restored as far as can be.
+    late.want(2, Role.STANDBY, 1)
+    late.eventually(lambda: len(late.statuses()) == 2)
+
+    def is_level(container: MemoryContainer) -> bool:
+        task = of_task(container, 0)
+        return task.phase is Phase.TAILING and task.applied == len(lab.kafka.logs["changelog", 0])
+
+    standby.eventually(lambda: is_level(standby))
+    late.eventually(lambda: is_level(late) and of_task(late, 1).phase is Phase.RESTORING)
+    # Once by each of those that ask.
+    late.eventually(lambda: sum("changelog partition 1 ends" in each for each in caplog.messages) == 2)
+    lab.kafka.leaderless.clear()
+    late.await_phase(Phase.TAILING)
+    for each in (active, standby, late):
+        each.close()
+
+
+def test_input_ends_are_known_where_no_changelog_answers(tmp_path: Path) -> None:
+    """In a container that holds actives and standbys side by side."""
+    lab = MemoryLab(tmp_path)
+    lab.name(0, 1)
+    mixed = lab.container("a")
+    first, second = lab.tasks
+    wanted = (Wanted(ReplicaId(first, 0), Role.ACTIVE, 1), Wanted(ReplicaId(second, 1), Role.STANDBY, 1))
+    mixed.replicas.obey(wanted, {JOB: lab.definition})
+    mixed.eventually(lambda: [each.phase for each in mixed.statuses()] == [Phase.ACTIVE, Phase.TAILING])
+    lab.kafka.leaderless.add(("changelog", 1))
+    lab.now_ms += 10_000
+    mixed.eventually(lambda: of_task(mixed, 1).end is None and of_task(mixed, 0).input_end == 0)
+    lab.kafka.append("in", 0, b"0/k", b"v")
+    mixed.eventually(lambda: of_task(mixed, 0).input_end == of_task(mixed, 0).input_committed == 1)
+    mixed.close()

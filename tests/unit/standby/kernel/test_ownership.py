@@ -1,0 +1,87 @@
+"""An active that has nothing to commit finds out that somebody claimed its task after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.model import Phase, Role
+from tests.memory_lab import MemoryContainer, MemoryLab
+
+
+class StillLab(MemoryLab):
+    """Its clock stands still but for what a test moves it."""
+
+    def clock(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return StillLab(tmp_path)
+
+
+@pytest.fixture
+def active(lab: MemoryLab) -> Iterator[MemoryContainer]:
+    """Both tasks, active at epoch 1, with all input processed."""
+    lab.name(0, 1)
+    container = lab.container("a")
+    container.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    container.await_processed()
+    lab.kafka.committed_asked.clear()
+    yield container
+    container.close()
+
+
+def test_an_idle_active_that_was_succeeded_steps_down_and_is_a_standby_when_it_is_told(
+    lab: MemoryLab, active: MemoryContainer
+) -> None:
+    successor = lab.container("b")
+    lab.name(1, 2)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_phase(Phase.ACTIVE)
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+    lab.now_ms += 2_000
+    active.await_phase(Phase.FENCED)
+    assert all("claimed at epoch 2, newer than 1" in each.detail for each in active.statuses())
+    active.want(0, Role.STANDBY, 2)
+    active.await_phase(Phase.RESTORING, Phase.TAILING)
+    lab.produce(20)
+    successor.await_processed()
+    successor.close()
+    lab.assert_exact()
+
+
+def test_all_idle_tasks_are_asked_about_at_once_and_only_those(
+    lab: MemoryLab, active: MemoryContainer
+) -> None:
+    asked = lab.kafka.committed_asked
+    lab.now_ms += 1_999
+    lab.kafka.append("in", 0, b"0/k", b"v")
+    active.await_processed()
+    lab.now_ms += 1
+    active.eventually(lambda: len(asked) > 0)
+    assert asked == [(1,)], "the other one has committed a moment ago"
+    lab.now_ms += 2_000
+    active.eventually(lambda: len(asked) > 1)
+    assert [sorted(each) for each in asked] == [[1], [0, 1]]
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_nothing_is_held_against_an_active_while_kafka_does_not_answer(
+    lab: MemoryLab, active: MemoryContainer
+) -> None:
+    asked = lab.kafka.committed_asked
+    lab.kafka.is_away = True
+    lab.now_ms += 2_000
+    active.eventually(lambda: len(asked) == 1)
+    lab.now_ms += 2_000
+    active.eventually(lambda: len(asked) == 2)
+    lab.kafka.is_away = False
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+    lab.produce(10)
+    active.await_processed()
+    lab.assert_exact()
