@@ -29,10 +29,12 @@ class Replica(msgspec.Struct, frozen=True):
     host: str | None = None
     pid: int | None = None
     in_sync: bool = False
+    applied: int | None = None
     lag_records: int | None = None
     input_committed: int | None = None
     input_end: int | None = None
     warm: bool = False
+    detail: str = ""
 
     @property
     def is_active(self) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -38,15 +38,24 @@ class CountingJob(RunningJob):
     """One job with topics of its own: ``topic`` → ``topic-out``, and ``topic-dead`` for dead letters."""
 
     def __init__(
-        self, cluster: LocalCluster, directory: Path, name: str, topic: str, partitions: int, **settings: str
+        self,
+        cluster: LocalCluster,
+        directory: Path,
+        name: str,
+        topic: str,
+        partitions: int,
+        also: Sequence[str] = (),
+        **settings: str,
     ) -> None:
+        """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
         super().__init__(cluster, name)
         self.topic = topic
+        self.inputs = (topic, *also)
         self.partitions = partitions
         self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
         """What was produced and is to be counted."""
         self._open = ExitStack()
-        self._file = directory / "job.yaml"
+        self.file = directory / "job.yaml"
         directory.mkdir()
         shutil.copy(_CODE, directory)
         config = {
@@ -54,7 +63,7 @@ class CountingJob(RunningJob):
             "job.modules": [_CODE.name],
             "job.hotstandby.enabled": True,
             "job.state.dir": str(cluster.directory / "state"),
-            "task.inputs": topic,
+            "task.inputs": list(self.inputs),
             "task.outputs": f"{topic}-out",
             "task.step": f"{_CODE.stem}:step",
             "task.feed": "plain",
@@ -62,9 +71,9 @@ class CountingJob(RunningJob):
             "yarn.am.container.memory.mb": 256,
             **settings,
         }
-        self._file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+        self.file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
         client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
-        topics = [NewTopic(f"{topic}{end}", partitions, 1) for end in ("", "-out", "-dead")]
+        topics = [NewTopic(each, partitions, 1) for each in (*self.inputs, f"{topic}-out", f"{topic}-dead")]
         for future in client.create_topics(topics, operation_timeout=30).values():
             future.result()
         self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(name))
@@ -80,7 +89,7 @@ class CountingJob(RunningJob):
         self._log.start()
         self._open.callback(self._log.stop)
         return subprocess.Popen(
-            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self._file)],
+            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file)],
             cwd=ROOT,
             env=self.cluster.environment(),
             stdout=subprocess.PIPE,
@@ -117,12 +126,17 @@ class CountingJob(RunningJob):
             assert time.monotonic() < deadline, f"{what} did not come\n{self.story()}"
             time.sleep(_LOOK_SECONDS)
 
-    def produce(self, partition: int, pairs: Iterable[Pair], *, counts: bool = True) -> None:
-        """Write records to a partition and wait for the broker; those that do not count are to be left out."""
+    def produce(
+        self, partition: int, pairs: Iterable[Pair], *, counts: bool = True, topic: str | None = None
+    ) -> None:
+        """Write records to a partition of an input, the first unless told otherwise, and wait for the broker.
+
+        Those that do not count are to be left out.
+        """
         pairs = list(pairs)
         producer = Producer({"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True})
         for key, value in pairs:
-            producer.produce(self.topic, value, key, partition)
+            producer.produce(topic or self.topic, value, key, partition)
         assert producer.flush(30) == 0
         if counts:
             self.taken[partition] += pairs
@@ -157,11 +171,15 @@ class CountingJob(RunningJob):
         group = naming.consumer_group(self.name, self.name, "main", self.run_id)
         consumer = Consumer({"bootstrap.servers": self.cluster.kafka_bootstrap, "group.id": group})
         deadline = time.monotonic() + PATIENCE_SECONDS
-        asked = [TopicPartition(self.topic, task) for task in sorted(tasks)]
+        asked = [TopicPartition(topic, task) for topic in self.inputs for task in sorted(tasks)]
         try:
-            ends = {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked}
+            ends = {
+                (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=10)[1]
+                for each in asked
+            }
             while True:
-                done = {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+                found = consumer.committed(asked, timeout=10)
+                done = {(each.topic, each.partition): each.offset for each in found}
                 if done == ends:
                     return
                 assert time.monotonic() < deadline, f"processed up to {done} of {ends}\n{self.story()}"
