@@ -54,6 +54,8 @@ class CountingJob(RunningJob):
         self.partitions = partitions
         self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
         """What was produced and is to be counted."""
+        # One for all: an idempotent producer takes half a second and more until it sends.
+        self._producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap, "enable.idempotence": True})
         self._open = ExitStack()
         self.file = directory / "job.yaml"
         directory.mkdir()
@@ -134,10 +136,9 @@ class CountingJob(RunningJob):
         Those that do not count are to be left out.
         """
         pairs = list(pairs)
-        producer = Producer({"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True})
         for key, value in pairs:
-            producer.produce(topic or self.topic, value, key, partition)
-        assert producer.flush(30) == 0
+            self._producer.produce(topic or self.topic, value, key, partition)
+        assert self._producer.flush(30) == 0
         if counts:
             self.taken[partition] += pairs
 

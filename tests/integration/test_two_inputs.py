@@ -44,7 +44,7 @@ def flow(job: CountingJob) -> Iterator[None]:
     def work() -> None:
         try:
             begin = 0
-            while not done.wait(0.05):
+            while not done.wait(0.1):
                 for task in range(TASKS):
                     job.produce(task, pairs(job.topic, task, begin))
                     if begin % 30 == 0:

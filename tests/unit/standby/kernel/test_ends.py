@@ -67,3 +67,24 @@ def test_input_ends_are_known_where_no_changelog_answers(tmp_path: Path) -> None
     lab.kafka.append("in", 0, b"0/k", b"v")
     mixed.eventually(lambda: of_task(mixed, 0).input_end == of_task(mixed, 0).input_committed == 1)
     mixed.close()
+
+
+def test_a_promotion_waits_until_somebody_says_where_its_changelog_ends(tmp_path: Path) -> None:
+    """Where it drained to a guess it would claim the task on a state that lacks what is beyond (design 4.3)."""
+    lab = MemoryLab(tmp_path)
+    lab.name(0, 1)
+    former, successor = lab.container("a"), lab.container("b")
+    former.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    former.await_processed()
+    former.close()
+    lab.kafka.leaderless |= {("changelog", 0), ("changelog", 1)}
+    lab.name(1, 2, claimed=True)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.eventually(lambda: sum("no leader" in each.detail for each in successor.statuses()) == 2)
+    assert {each.metadata for each in lab.kafka.offsets.values()} == {'{"epoch":1,"run":"run"}'}
+    lab.kafka.leaderless.clear()
+    lab.produce(20)
+    successor.await_processed()
+    successor.close()
+    lab.assert_exact()
