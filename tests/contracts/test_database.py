@@ -38,6 +38,24 @@ def test_the_last_write_of_a_key_in_a_batch_counts(open_one: OpenDatabase, tmp_p
     database.close()
 
 
+@pytest.mark.parametrize("profile", Profile)
+def test_a_batch_of_keys_in_no_order_is_what_its_changes_come_to(
+    open_one: OpenDatabase, profile: Profile, tmp_path: Path
+) -> None:
+    draw = random.Random(5)
+    keys = [b"%d" % number for number in range(300)]
+    expected: dict[bytes, bytes | None] = dict.fromkeys(keys)
+    database = open_one(tmp_path / "db", profile)
+    for _ in range(5):
+        changes = [
+            (draw.choice(keys), None if draw.random() < 0.3 else draw.randbytes(8)) for _ in range(1_000)
+        ]
+        database.write(changes)
+        expected.update(changes)
+        assert database.get_many(keys) == list(expected.values())
+    database.close()
+
+
 def test_items_are_the_keys_of_the_prefix_in_order(open_one: OpenDatabase, tmp_path: Path) -> None:
     database = open_one(tmp_path / "db", Profile.SERVING)
     database.write([(b"b\xff", b"3"), (b"b", b"1"), (b"a", b"0"), (b"ba", b"2"), (b"c", b"4")])
@@ -125,6 +143,29 @@ def test_what_was_loaded_takes_writes_at_once_however_many_files_it_is(tmp_path:
     database = open_database(tmp_path / "db", Profile.SERVING)
     # With RocksDB's own bound of 36 files nobody writes before they are compacted.
     assert database._db.property_int_value("rocksdb.is-write-stopped") == 0
+    database.close()
+
+
+def test_little_of_what_is_served_is_in_memory(tmp_path: Path) -> None:
+    noise = random.Random(7)
+    value = noise.randbytes(4_000)
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    most = 0
+    for _ in range(20):
+        database.write([(noise.randbytes(16), value) for _ in range(250)])
+        most = max(most, database._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0)
+    database.close()
+    # Each write brings a megabyte.
+    assert 6 << 20 < most < 10 << 20
+
+
+def test_a_few_small_files_are_not_merged_with_all_that_lies_below(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db", Profile.SERVING)
+    for number in range(7):
+        database.write([(b"key", b"%d" % number)])
+        database.flush()
+    names = ("num-files-at-level0", "compaction-pending", "num-running-compactions")
+    assert [database._db.property_int_value(f"rocksdb.{each}") for each in names] == [7, 0, 0]
     database.close()
 
 
