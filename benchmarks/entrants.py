@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -13,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from appmaster.client import ClusterClient
 from benchmarks.contest import ROOT, Failed, say
-from benchmarks.restarted import Restarted, WarmSpark
+from benchmarks.dataset import make_topic
+from benchmarks.restarted import Processes, Restarted, WarmSpark
 from benchmarks.running import Running
 from benchmarks.streams import QUIX, SPARK, STREAMS, Case, Place, batch_of, commands
 from demo.command import standfast
@@ -247,6 +250,18 @@ def entrant(name: str, cluster: LocalCluster, place: Place, log: Path) -> Entran
     if name in (STREAMS_DEFAULT, STREAMS_TUNED):
         settings: Sequence[Any] = _TUNED if name == STREAMS_TUNED else ()
         return Streams(place, log, settings)
+    # A disk is where Quix Streams has its state; Spark's own is its checkpoint, on shared storage.
+    contestant, own = (QUIX, "--state") if name == QUIX else (SPARK, "--local")
+    command = commands(contestant, Case("keep", TASKS, 0), place)[0]
+    processes = Processes(command, own, place.state, log)
     if name == SPARK_WARM:
-        return WarmSpark(place, log, TASKS)
-    return Restarted(SPARK if name == SPARK_COLD else name, place, log, TASKS)
+        return WarmSpark(processes, TASKS, partial(_rehearsal, place, count()))
+    return Restarted(processes, TASKS)
+
+
+def _rehearsal(place: Place, numbers: Iterator[int]) -> tuple[str, str]:
+    """Return two new topics; their names hold the job's, so that they are deleted with its own."""
+    apart = Place(place.bootstrap, f"{place.job}-rehearsal-{next(numbers)}", place.state)
+    for topic in (apart.input, apart.output):
+        make_topic(place.bootstrap, topic, TASKS, "delete")
+    return apart.input, apart.output

@@ -99,7 +99,7 @@ class Report:
                     for key, label, factor in self._measures
                     if key in figures
                 ]
-                print(f"  {name:36}" + "; ".join(cells))
+                print(f"  {name:36}" + ("; ".join(cells) or "nothing"))
         for each in self._cases.values():
             for failure in each.failures:
                 print(f"failed: {failure}")

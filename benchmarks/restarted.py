@@ -5,41 +5,37 @@ Of Spark the checkpoint is there, for that lies on shared storage; what Quix Str
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from benchmarks.dataset import make_topic
 from benchmarks.running import Running
-from benchmarks.streams import SPARK, Case, Place, commands
 
 #: Until a session is up and has rehearsed, while another one has most of the machine.
 _WARM_SECONDS: Final = 600.0
 
 
-class _Processes:
+class Processes:
     """Starts a contestant's processes, each with an empty disk of its own."""
 
-    def __init__(self, name: str, place: Place, log: Path, tasks: int) -> None:
-        self.tasks = tuple(range(tasks))
-        self._place, self._log = place, log
-        self._command = commands(name, Case("keep", tasks, 0), place)[0]
-        #: What is followed by the directory that is the process's own.
-        self._own = "--local" if name == SPARK else "--state"
+    def __init__(self, command: Sequence[str], own: str, state: Path, log: Path) -> None:
+        """``own``: the option of ``command`` whose value is the directory that a process has for itself."""
+        self._command, self._own, self._state, self._log = list(command), own, state, log
         self._numbers = count()
 
     def begin(self, *more: str) -> Running:
+        """Return the next process; ``more`` is added to its command."""
         command = list(self._command)
-        command[command.index(self._own) + 1] = str(self._place.state / f"disk-{next(self._numbers)}")
+        command[command.index(self._own) + 1] = str(self._state / f"disk-{next(self._numbers)}")
         return Running([*command, *more], self._log)
 
 
 class Restarted:
     """Killed, it is started again at once."""
 
-    def __init__(self, name: str, place: Place, log: Path, tasks: int) -> None:
-        self._processes = _Processes(name, place, log, tasks)
+    def __init__(self, processes: Processes, tasks: int) -> None:
+        self._processes, self._tasks = processes, tuple(range(tasks))
         self._running: Running | None = None
 
     def start(self) -> None:
@@ -54,7 +50,7 @@ class Restarted:
         assert self._running is not None
         self._running.kill()
         self.start()
-        return self._processes.tasks
+        return self._tasks
 
     def phases(self, killed_ms: int) -> Mapping[str, float]:
         """Return nothing: it does not tell."""
@@ -75,12 +71,11 @@ class WarmSpark:
     When the first is killed, the second starts the query from the checkpoint at once.
     """
 
-    def __init__(self, place: Place, log: Path, tasks: int) -> None:
-        self._processes = _Processes(SPARK, place, log, tasks)
-        self._place = place
+    def __init__(self, processes: Processes, tasks: int, rehearsal: Callable[[], tuple[str, str]]) -> None:
+        """``rehearsal`` makes two empty topics, input and output, for the rehearsals of one spare."""
+        self._processes, self._tasks, self._rehearsal = processes, tuple(range(tasks)), rehearsal
         self._running: Running | None = None
         self._spare: Running | None = None
-        self._rehearsals = count()
 
     def start(self) -> None:
         """Start it, and its spare."""
@@ -99,7 +94,7 @@ class WarmSpark:
         self._running.kill()
         self._running, self._spare = self._spare, None
         self._running.tell("go on")
-        return self._processes.tasks
+        return self._tasks
 
     def phases(self, killed_ms: int) -> Mapping[str, float]:
         """Return nothing: it does not tell."""
@@ -107,13 +102,7 @@ class WarmSpark:
 
     def mend(self) -> None:
         """Start the next spare; not before, for it would take processor time from the one that goes on."""
-        # A name with the job's in it: the topics are deleted with the job's own.
-        rehearsal = Place(
-            self._place.bootstrap, f"{self._place.job}-rehearsal-{next(self._rehearsals)}", self._place.state
-        )
-        for topic in (rehearsal.input, rehearsal.output):
-            make_topic(rehearsal.bootstrap, topic, len(self._processes.tasks), "delete")
-        self._spare = self._processes.begin("--rehearse", rehearsal.input, rehearsal.output)
+        self._spare = self._processes.begin("--rehearse", *self._rehearsal())
 
     def close(self) -> None:
         """Kill both."""
