@@ -31,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from appmaster.changelog import TopicShape
 from standby import naming
+from standby.adapters.kafka_input import offset_in
 from standby.config import kafka_settings, parse
 from standby.errors import Transient, Unavailable
 from standby.model import TaskId
@@ -179,13 +180,13 @@ class Topics:
         """Commit the first offset of partitions for which the group has committed none; raises `Unavailable`."""
         asked = [TopicPartition(topic, each) for each in partitions]
         try:
-            request = ConsumerGroupTopicPartitions(group, asked)
-            known = self._admin.list_consumer_group_offsets([request])[group].result(timeout=30)
-            new = [each for each in known.topic_partitions or () if each.offset < 0]
+            new = [each for each in self._committed(group, asked) if each.offset < 0]
             earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
             found = self._admin.list_offsets(dict.fromkeys(new, earliest)) if new else {}
             first = [
-                TopicPartition(topic, each.partition, done.result(timeout=30).offset)
+                TopicPartition(
+                    topic, each.partition, offset_in(done.result(timeout=30), f"{topic}-{each.partition}")
+                )
                 for each, done in found.items()
             ]
             if first:
@@ -195,6 +196,18 @@ class Topics:
             raise Unavailable(
                 f"offsets of {topic} cannot be committed for {group}: {error.args[0].str()}"
             ) from error
+
+    def _committed(self, group: str, asked: list[TopicPartition]) -> list[TopicPartition]:
+        # A consumer, as in `standby.adapters.confluent_kafka`: the admin client's own question can end the process.
+        member = Consumer(_quiet({**self._settings, "group.id": group, "enable.auto.commit": False}))
+        try:
+            found = member.committed(asked, timeout=30)
+        finally:
+            member.close()
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return found
 
     def shape(self, name: str, timeout_seconds: float = 30.0) -> TopicShape:
         """Return how an existing topic is; raises `Unavailable`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from appmaster import changelog
 from appmaster.adapters.kafka import Topics
@@ -46,3 +47,20 @@ def test_a_changelog_is_made_checked_and_mended(topics: TopicAdmin) -> None:
     assert "delete.retention.ms=5, below" in str(raised.value)
     topics.alter(name, {"cleanup.policy": "compact", "delete.retention.ms": "86400000"})
     changelog.check(topics, name, 3, config)
+
+
+@pytest.mark.integration
+def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(kafka_bootstrap: str) -> None:
+    topic = f"grown-{uuid.uuid4().hex}"
+    settings = {"bootstrap.servers": kafka_bootstrap}
+    topics = Topics(settings)
+    topics.create(topic, 2, 1, {})
+    producer, member = Producer(settings), Consumer({**settings, "group.id": f"group-{topic}"})
+    for partition in (0, 1):
+        producer.produce(topic, b"record", partition=partition)
+    assert producer.flush(30) == 0
+    member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    topics.commit_first(f"group-{topic}", topic, (0, 1))
+    both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert [each.offset for each in member.committed(both, 30)] == [1, 0]
+    member.close()
