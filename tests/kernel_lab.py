@@ -143,6 +143,14 @@ class Lab:
     def jobs(self) -> Mapping[str, JobDefinition]:
         return {self.definition.name: self.definition}
 
+    def settle(self, active: Container, standby: Container) -> None:
+        """Return when ``active``, of copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        self.produce(100)
+        active.await_processed()
+        standby.await_phase(Phase.TAILING)
+
     def produce(self, count: int, keys: int = 20) -> None:
         """Write records, spread over the partitions, and remember what went where."""
         lock, delivered = threading.Lock(), []

@@ -18,10 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from standby.adapters.kafka_changelog import RECONNECT_MS, KafkaChangelog
+from standby.adapters.kafka_changelog import KafkaChangelog
 from standby.adapters.kafka_input import InputReader, offset_in
 from standby.adapters.kafka_writer import KafkaWriter
-from standby.adapters.lasting import Lasting, lasting_admin
+from standby.adapters.lasting import RECONNECT_MS, Lasting, lasting_admin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.kernel.ports import ANSWER_SECONDS

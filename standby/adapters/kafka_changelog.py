@@ -8,16 +8,13 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from standby.adapters.lasting import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import Transient
 from standby.kernel.ports import Change, Chunk
 from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
-
-#: How long a client waits at most before it tries again to reach a broker that is away. After an outage of some
-#: seconds librdkafka's default of 10 s would add as much to the recovery.
-RECONNECT_MS: Final = 1_000
 
 #: Memory for fetched records that nobody has taken yet, all readers of a job in a container together.
 _QUEUE_BYTES: Final = 64 << 20

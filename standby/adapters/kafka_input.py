@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from standby.adapters.lasting import lasting_admin
+from standby.adapters.lasting import RECONNECT_MS, lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 
@@ -22,9 +22,6 @@ _Futures = Mapping[TopicPartition, "concurrent.futures.Future[Any]"]
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-#: After an outage of some seconds librdkafka's default of 10 s would add as much to the recovery.
-_RECONNECT: Final = {"reconnect.backoff.max.ms": 1_000}
 
 
 def offset_in(answer: Any, what: str) -> int:
@@ -123,7 +120,7 @@ class InputReader:
                 # With the default, 1 s, a reader that is faster than its queue stalls.
                 "fetch.queue.backoff.ms": 5,
                 "queued.max.messages.kbytes": 16_384,
-                **_RECONNECT,
+                "reconnect.backoff.max.ms": RECONNECT_MS,
             },
             logger=_LOG,
         )

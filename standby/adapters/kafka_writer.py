@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from standby.adapters.kafka_changelog import RECONNECT_MS
+from standby.adapters.lasting import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import WriterLost

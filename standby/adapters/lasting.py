@@ -22,6 +22,10 @@ _log: Final = logging.getLogger(__name__)
 #: Longer than a broker needs to be back, or one question to time out.
 _PATIENCE_SECONDS: Final = 8.0
 
+#: How long a client waits at most before it tries again to reach a broker that is away. After an outage of some
+#: seconds librdkafka's default of 10 s would add as much to the recovery.
+RECONNECT_MS: Final = 1_000
+
 C = TypeVar("C")
 
 
@@ -73,7 +77,6 @@ def lasting_admin(settings: Mapping[str, str | int | bool], **more: Any) -> Last
         # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
         # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
         "metadata.max.age.ms": 2_000,
-        # After an outage of some seconds librdkafka's default of 10 s would add as much to the recovery.
-        "reconnect.backoff.max.ms": 1_000,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
     }
     return Lasting(lambda: AdminClient({**ours}, **more))

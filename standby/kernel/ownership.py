@@ -43,10 +43,10 @@ class Ownership:
 
     def look(self, actives: Iterable[ActiveTask]) -> None:
         """Ask about those that are idle, if that is due; returns at once, and an active that lost its task is told."""
-        if self._asking is not None and not self._asking.done():
+        if not self._is_due(self._asked_ms) or (self._asking is not None and not self._asking.done()):
             return
         idle = {each.task: each for each in actives if self._is_due(each.last_commit_ms)}
-        if idle and self._is_due(self._asked_ms):
+        if idle:
             self._asked_ms = self._clock()
             self._asking = self._lane.submit(lambda: self._ask(idle))
 

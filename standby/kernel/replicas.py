@@ -358,12 +358,11 @@ class LocalReplicas:
             if since is not None and now - since > held.job.commit_seconds + _HALT_GRACE_SECONDS:
                 self._break(f"{held.replica.id} did not stop within {now - since:.0f} s")
         for name, job in self._jobs.items():
-            actives = [
+            job.ownership.look(
                 held.active
                 for held in self._held.values()
                 if held.job is job and held.replica.phase is Phase.ACTIVE and held.active is not None
-            ]
-            job.ownership.look(actives)
+            )
             if job.pipeline.broken is not None:
                 self._break(f"job {name}: {job.pipeline.broken}")
             dead = self._children.dead(job.pipeline.child_pids)

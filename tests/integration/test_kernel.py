@@ -140,11 +140,7 @@ def test_an_idle_active_that_was_succeeded_steps_down_by_itself(lab: Lab) -> Non
     """No input has it commit anything, and nobody gives it an order."""
     lab.name(0, 1)
     with lab.local("host-a") as former, lab.local("host-b") as successor:
-        former.want(0, Role.ACTIVE, 1)
-        successor.want(1, Role.STANDBY, 1)
-        lab.produce(100)
-        former.await_processed()
-        successor.await_phase(Phase.TAILING)
+        lab.settle(former, successor)
         lab.name(1, 2, claimed=True)
         successor.want(1, Role.ACTIVE, 2)
         successor.await_phase(Phase.ACTIVE)
@@ -298,11 +294,7 @@ def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
     lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
     lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
-        standby.want(1, Role.STANDBY, 1)
-        lab.produce(100)
-        active.await_processed()
-        standby.await_phase(Phase.TAILING)
+        lab.settle(active, standby)
         standby.close()
         marks = [lab.state_of("host-b", task) / "not-wiped" for task in lab.task_ids]
         for each in marks:

@@ -30,10 +30,7 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
         broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
         lab.name(0, 1)
         with lab.local("host-a") as active, lab.local("host-b") as standby:
-            active.want(0, Role.ACTIVE, 1)
-            standby.want(1, Role.STANDBY, 1)
-            lab.produce(100)
-            active.await_processed()
+            lab.settle(active, standby)
             standby.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
             second.kill()
             second.wait()

@@ -90,9 +90,13 @@ def moved_on(status: Status, replica: Replica, records: int) -> bool:
 def test_a_restoring_standby_stands_still_while_the_job_says_so(job: CountingJob) -> None:
     job.wait(is_whole, "whole")
 
+    def standby_in(status: Status) -> Replica:
+        (standby,) = (each for each in status.tasks[0].replicas if each.copy != status.tasks[0].active)
+        return standby
+
     def held_back(status: Status) -> Replica | None:
         """Return the standby of task 0 if it is restoring, and said to wait."""
-        (standby,) = (each for each in status.tasks[0].replicas if each.copy != status.tasks[0].active)
+        standby = standby_in(status)
         waits = "job.restore.paused" in standby.detail and standby.lag_records
         return standby if standby.phase == "restoring" and waits else None
 
@@ -112,8 +116,7 @@ def test_a_restoring_standby_stands_still_while_the_job_says_so(job: CountingJob
         assert (later.container, later.applied) == (first.container, first.applied)
         # Without the key it goes on, in the same process; the command waits for it.
         job.standfast("update", str(job.file))
-        status = job.wait(is_whole, "whole again")
-        (standby,) = (each for each in status.tasks[0].replicas if each.copy != status.tasks[0].active)
+        standby = standby_in(job.wait(is_whole, "whole again"))
         assert standby.container == first.container
         assert (standby.applied or 0) > (first.applied or 0)
         assert not standby.detail
