@@ -60,18 +60,20 @@ def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return its exit status."""
     options, is_kept = parse(argv)
-    with Interrupts() as interrupts:
-        try:
-            with (
-                Screen() as screen,
-                cluster_of_our_own(screen, interrupts, options.output / "logs", is_kept=is_kept) as cluster,
-            ):
-                return run(options, cluster, screen)
-        except Interrupted as interrupted:
-            return interrupted.exit_status
-        except StandfastError as error:
-            print(f"demo: {error}", file=sys.stderr)
-            return error.exit_status
+    try:
+        with (
+            Interrupts() as interrupts,
+            Screen() as screen,
+            cluster_of_our_own(screen, interrupts, options.output / "logs", is_kept=is_kept) as cluster,
+        ):
+            return run(options, cluster, screen)
+    except Interrupted as interrupted:
+        if interrupted.__cause__ is not None:
+            print(f"demo: interrupted: {interrupted.__cause__!r}", file=sys.stderr)
+        return interrupted.exit_status
+    except StandfastError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return error.exit_status
 
 
 if __name__ == "__main__":

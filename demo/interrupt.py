@@ -19,10 +19,15 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """While its block runs, the first of the signals raises `Interrupted` in the main thread."""
+    """While its block runs, the first of the signals raises `Interrupted` in the main thread.
+
+    Whatever the block raises after that becomes `Interrupted`, with that as its cause: in a client library's
+    code the exception may come up as an error of the library's own, and the cleaning may fail.
+    """
 
     def __init__(self) -> None:
         self._is_ignoring = False
+        self._number: int | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -34,6 +39,8 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._number is not None and error is not None and not isinstance(error, Interrupted):
+            raise Interrupted(self._number) from error
 
     def ignore(self) -> None:
         """Let no further signal raise."""
@@ -42,4 +49,5 @@ class Interrupts:
     def _receive(self, number: int, _: FrameType | None) -> None:
         if not self._is_ignoring:
             self._is_ignoring = True
+            self._number = number
             raise Interrupted(number)

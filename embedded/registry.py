@@ -26,11 +26,16 @@ ID_FILE: Final = "cluster-id"
 #: How long a command waits for another one's change; all but a start are done in less.
 PATIENCE_SECONDS: Final = 10.0
 
+# Short, because the paths of Unix sockets have to be.
+_NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,30}")
+
 
 def names(environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the names of the clusters that somebody started and nobody ended."""
     directory = clusters_directory(os.environ if environment is None else environment)
-    return sorted(each.parent.name for each in directory.glob(f"*/{ID_FILE}"))
+    found = (each.parent.name for each in directory.glob(f"*/{ID_FILE}"))
+    # While one is removed, its directory has a name that no cluster can have.
+    return sorted(name for name in found if _NAME.fullmatch(name))
 
 
 def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
@@ -53,8 +58,7 @@ def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
 
 def cluster_directory(name: str, environment: Mapping[str, str]) -> Path:
     """Return the directory of the cluster of that name; raises :class:`BadConfiguration` for a name that cannot be."""
-    # Short, because the paths of Unix sockets have to be.
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
+    if not _NAME.fullmatch(name):
         raise BadConfiguration(f"{name!r} cannot be a cluster's name: up to 31 of a-z, 0-9 and - can")
     return clusters_directory(environment) / name
 

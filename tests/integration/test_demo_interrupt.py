@@ -46,13 +46,13 @@ def remains(pid: int) -> Iterator[str]:
             yield f"{process.pid} {' '.join(process.cmdline())[:200]}"
 
 
-def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> int:
-    """Send the signal, twice as an impatient user does; return the exit status."""
+def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """Send the signal, twice as an impatient user does; return the exit status, and what was still said."""
     process.send_signal(number)
     process.send_signal(number)
     assert process.stdout is not None
-    process.stdout.read()
-    return process.wait(60)
+    said = process.stdout.read()
+    return process.wait(60), said
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,8 @@ def test_nothing_is_left(tmp_path: Path, words: str, number: signal.Signals, sta
     process = start(tmp_path)
     try:
         read_until(process, words)
-        assert interrupt(process, number) == status
+        ended_with, said = interrupt(process, number)
+        assert ended_with == status, said
         assert list(remains(process.pid)) == []
         assert f"demo-{process.pid}" not in names()
     finally:
