@@ -3,7 +3,7 @@
 # needs a network.
 #
 #   make demo          the whole promise, on real servers, with pictures and numbers in build/demo
-#   make test          everything that CI does: lint, types, imports, then all tests
+#   make test          everything that CI does: lint, types, imports, then all tests, those without servers beside the others
 #   make unit          only the tests that need no server
 #   make integration   only those that do
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
@@ -34,7 +34,7 @@ demo: jars archive
 	$(BIN)/python -m demo
 
 test: lint types imports jars archive prometheus
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_OPTIONS)
 
 unit: venv
 	$(BIN)/python -m pytest -m 'not integration' $(PYTEST_OPTIONS)

@@ -12,6 +12,7 @@ from hypothesis import settings
 from embedded.cluster import LocalCluster, end_abandoned
 from embedded.terminal import Progress
 
+_NICENESS = 10
 _TAIL_LINES = 60
 _TAIL_FILES = 12
 _BEFORE_DUMP = 20
@@ -20,6 +21,13 @@ _DUMPS = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 # A busy machine is no failure: an example took 355 ms where Hypothesis allows 200.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give way to the servers' tests where they run at the same time: what those wait for has deadlines."""
+    if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("integration") is None:
+        os.nice(max(0, _NICENESS - os.nice(0)))
 
 
 @pytest.fixture(scope="session")
