@@ -61,16 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "failover.json")
     arguments = parser.parse_args(argv)
-    with Interrupts() as interrupts:
-        try:
-            logs = arguments.output.parent / "logs"
-            with Screen() as screen, cluster_of_our_own(screen, interrupts, logs) as cluster:
-                result = _measure(arguments, cluster, screen)
-        except Interrupted as interrupted:
-            return interrupted.exit_status
-        except StandfastError as error:
-            print(f"benchmark: {error}", file=sys.stderr)
-            return error.exit_status
+    logs = arguments.output.parent / "logs"
+    try:
+        with (
+            Interrupts() as interrupts,
+            Screen() as screen,
+            cluster_of_our_own(screen, interrupts, logs) as cluster,
+        ):
+            result = _measure(arguments, cluster, screen)
+    except Interrupted as interrupted:
+        return interrupted.exit_status
+    except StandfastError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return error.exit_status
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for kind in result["summary"]:
