@@ -152,7 +152,7 @@ class _Batch(Generic[V, A]):
     def place(self, keys: Sequence[bytes | None], times: Sequence[int]) -> None:
         """Find the windows of each row that are not removed when it comes."""
         windows, touched, append = self._spec.windows, self._touched, self._starts.append
-        size, offset, kept = self._size, windows.offset_ms, self._kept_ms
+        size, offset, kept, removed = self._size, windows.offset_ms, self._kept_ms, self._was_removed
         is_tumbling = windows.advance_ms == size
         starts: Sequence[int]
         for row, (key, time, mark) in enumerate(zip(keys, times, self._marks, strict=True)):
@@ -160,8 +160,9 @@ class _Batch(Generic[V, A]):
                 append(())
                 continue
             starts = (time - (time - offset) % size,) if is_tumbling else windows.starts(time)
-            if starts[0] + kept <= mark:
-                starts = self._without_late(row, starts, mark - kept)
+            # What was removed stays so when windows are kept for longer now: its total is not known any more.
+            if starts[0] + kept <= mark or starts[0] <= removed:
+                starts = self._without_late(row, starts, max(mark - kept, removed))
             append(starts)
             for start in starts:
                 touched[start][key] = None

@@ -133,6 +133,17 @@ def test_what_was_closed_stays_closed_when_the_settings_change() -> None:
     assert windows_of(state) == 1
 
 
+def test_what_was_removed_is_not_told_anew_when_more_lateness_is_allowed() -> None:
+    """Its total is gone: a new result would be one of the late rows alone."""
+    state = TaskState("s")
+    add(state, WindowAggregation(TEN, COUNT), (b"a", 1), (b"a", 2), (b"a", 12))
+    later = WindowAggregation(TEN, COUNT, allowed_lateness_ms=100)
+    found = add(state, later, (b"a", 3), (b"a", 13))
+    assert (found.results, found.late) == ([], [0])
+    # What closes from now on is kept.
+    assert add(state, later, (b"a", 20), (b"a", 14)).results == [(b"a", 10, 20, 2), (b"a", 10, 20, 3)]
+
+
 def test_windows_of_another_size_do_not_mix() -> None:
     state = TaskState("s")
     add(state, WindowAggregation(TEN, COUNT), (b"a", 1))
