@@ -43,7 +43,8 @@ class _Known:
     def get(self, partition: int, now_ms: int) -> End | None:
         """Return where a partition ends; None when that is not known at present."""
         end = self._ends.get(partition)
-        return end if end is not None and now_ms - end.asked_ms < _STALE_MS else None
+        # One of the future is as old as can be: the clock was set back.
+        return end if end is not None and abs(now_ms - end.asked_ms) < _STALE_MS else None
 
     def ask(self, partitions: Collection[int], now_ms: int) -> None:
         """Ask about ``partitions``; one without an answer keeps the end that it had, until that is stale."""

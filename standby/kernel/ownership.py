@@ -55,7 +55,8 @@ class Ownership:
         self._lane.close()
 
     def _is_due(self, since_ms: int) -> bool:
-        return self._clock() - since_ms >= _IDLE_MS
+        # A time of the future is one from before the clock was set back.
+        return abs(self._clock() - since_ms) >= _IDLE_MS
 
     def _ask(self, idle: Mapping[TaskId, ActiveTask]) -> None:
         try:

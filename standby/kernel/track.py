@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
-from standby.kernel.ends import Ends
+from standby.kernel.ends import End, Ends
 from standby.kernel.lane import settle
 from standby.kernel.pace import Pace
 from standby.kernel.ports import Changelog, Chunk
@@ -76,8 +76,8 @@ class Replayed:
     told: Signal | None = None
     is_paused: bool = False
     """Whether it is not to be restored for now; set by who owns it."""
-    seen_ms: int = 0
-    """When the end that was looked at last was asked for."""
+    seen: End | None = None
+    """The end that was looked at last."""
     target: int | None = None
     drained: Future[None] | None = None
 
@@ -347,8 +347,9 @@ class Track:
             # The broker is away: membership is frozen.
             replica.lag_ms = None
             return
-        if end.asked_ms > replica.seen_ms:
-            replica.seen_ms = end.asked_ms
+        if end is not replica.seen:
+            # Not by its time: a host's clock may be set back, and nothing would be new until it is there again.
+            replica.seen = end
             replica.lag.end_seen(end.offset, end.asked_ms)
         at_end_ms = replica.at_end_ms = replica.lag.applied(position)
         replica.lag_ms = replica.lag.lag_ms(position, self._rules.clock())

@@ -22,6 +22,13 @@ class LagClock:
 
     def end_seen(self, end: int, at_ms: int) -> None:
         """Take note that the changelog ended at ``end`` at ``at_ms`` (asked then, not answered)."""
+        newest = self._ends[-1][1] if self._ends else self._at_end_ms
+        if newest is not None and at_ms < newest:
+            # The host's clock was set back. What was noted before is no younger than this look, or the replica would
+            # count as not behind until the clock is where it was.
+            self._ends = deque((noted, min(noted_ms, at_ms)) for noted, noted_ms in self._ends)
+            if self._at_end_ms is not None:
+                self._at_end_ms = min(self._at_end_ms, at_ms)
         if len(self._ends) == _SAMPLES:
             # Every second one will do: what is lost is precision about a replica that is far behind.
             self._ends = deque(list(self._ends)[::2])

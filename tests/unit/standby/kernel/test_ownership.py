@@ -36,15 +36,16 @@ def active(lab: MemoryLab) -> Iterator[MemoryContainer]:
     container.close()
 
 
+@pytest.mark.parametrize("moved_ms", [2_000, -3_600_000], ids=["idle", "clock set back"])
 def test_an_idle_active_that_was_succeeded_steps_down_and_is_a_standby_when_it_is_told(
-    lab: MemoryLab, active: MemoryContainer
+    lab: MemoryLab, active: MemoryContainer, moved_ms: int
 ) -> None:
     successor = lab.container("b")
     lab.name(1, 2)
     successor.want(1, Role.ACTIVE, 2)
     successor.await_phase(Phase.ACTIVE)
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
-    lab.now_ms += 2_000
+    lab.now_ms += moved_ms
     active.await_phase(Phase.FENCED)
     assert all("claimed at epoch 2, newer than 1" in each.detail for each in active.statuses())
     active.want(0, Role.STANDBY, 2)

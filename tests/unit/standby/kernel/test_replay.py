@@ -213,6 +213,21 @@ def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: P
     standby.close()
 
 
+def test_a_host_clock_that_is_set_back_hides_no_lag(tmp_path: Path) -> None:
+    """Otherwise a copy that is behind would count as in step for as long as the clock was set back by."""
+    lab = wide(tmp_path, 2, 2)
+    active, standby = in_step(lab)
+    lab.now_ms -= 3_600_000
+    lab.kafka.read_limit = 0
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.RESTORING)
+    lab.kafka.read_limit = 1_000_000
+    standby.await_phase(Phase.TAILING)
+    active.close()
+    standby.close()
+
+
 def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> None:
     lab = wide(tmp_path, 1, 1)
     lab.kafka.refused_readers = 1

@@ -36,6 +36,20 @@ def test_behind_counts_from_the_last_time_at_the_end() -> None:
     assert clock.lag_ms(30, 350) == 0
 
 
+def test_a_clock_that_was_set_back_does_not_hide_for_how_long_it_is_behind() -> None:
+    clock = LagClock()
+    clock.end_seen(10, 5_000)
+    clock.end_seen(20, 5_100)
+    assert clock.applied(10) == 5_000
+    clock.end_seen(30, 1_000)
+    assert clock.lag_ms(10, 1_700) == 700
+    # Nor is what was noted before it taken for later than it was.
+    assert clock.lag_ms(20, 1_700) == 700
+    assert clock.lag_ms(30, 1_700) == 0
+    clock.end_seen(40, 1_800)
+    assert clock.lag_ms(30, 2_000) == 1_000
+
+
 def test_a_restore_that_was_never_at_the_end_is_not_at_the_end() -> None:
     clock = LagClock()
     clock.end_seen(1000, 100)
