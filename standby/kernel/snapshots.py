@@ -301,16 +301,20 @@ class Snapshots:
         for each in over:
             self._take_back(each, f"nobody has fetched for {self._lease_seconds:.0f} s")
         with self._changed:
-            left = [lent.touched + self._lease_seconds - self._now() for lent in self._lent.values()]
+            return self._due()
+
+    def _due(self) -> float | None:
+        left = [lent.touched + self._lease_seconds - self._now() for lent in self._lent.values()]
         return max(0.0, min(left)) if left else None
 
     def _reap(self) -> None:
         while True:
-            due = self.expire()
+            self.expire()
             with self._changed:
                 if self._is_closed and not self._lent:
                     return
-                self._changed.wait(due)
+                # Asked again, with the lock that the wait gives back: nobody would wake it for a copy lent before.
+                self._changed.wait(self._due())
 
     def _take_back(self, lease: str, why: str) -> None:
         with self._changed:

@@ -20,8 +20,9 @@ from standby.kernel.fetch import FETCHES, Scratch, Slots
 from standby.kernel.places import by_room, open_found
 from standby.kernel.ports import Refused, SnapshotSource
 from standby.kernel.probes import no_probe
-from standby.kernel.snapshots import SNAPSHOTS, NotNow, Offer
+from standby.kernel.snapshots import ROUTE, SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store import TaskStore, open_existing, open_store
+from standby.kernel.tally import Tally
 from standby.model import Role, TaskId
 from standby.peers import PeerRequest
 from standby.replica.origin import DATABASE, Origin
@@ -287,6 +288,33 @@ def test_a_fetcher_that_is_silent_loses_its_copy(
         list(source.read(manifest.lease, "CURRENT", 0))
     assert giver.snapshots.lent == 0
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+
+
+def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_back_too(
+    given: TaskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would pin its files, and one of the places in line, until somebody else is lent one."""
+    snapshots = Snapshots(lambda task, run: offer(given), Tally(), lease_seconds=0.5)
+    look, has_lent_again, is_over = snapshots.expire, threading.Event(), threading.Event()
+
+    def lend() -> None:
+        query = {"job": TASK.job, "stage": TASK.stage, "partition": "0", "run": "run"}
+        assert list(snapshots.answer(PeerRequest("POST", (ROUTE,), query)).body)
+
+    def look_and_lend() -> float | None:
+        due = look()
+        if due is None and has_lent_again.is_set():
+            is_over.set()
+        elif due is None:
+            has_lent_again.set()
+            lend()
+        return due
+
+    monkeypatch.setattr(snapshots, "expire", look_and_lend)
+    lend()
+    assert is_over.wait(10), "the second copy was never taken back"
+    assert snapshots.lent == 0
+    snapshots.close()
 
 
 def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
