@@ -87,6 +87,14 @@ class Scratch:
         self.done_bytes = 0
         """Bytes of the present manifest that are here and right."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Return how many bytes earlier attempts have left here."""
+        try:
+            return sum(each.stat().st_size for each in self._database.iterdir())
+        except OSError:
+            return 0
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes of this host out; raises `Transient` while one fetches the same task."""

@@ -343,9 +343,12 @@ class Restore:
             raise CorruptState(f"it is at {origin.offset}, and the changelog begins at {first}")
 
     def _place(self, manifest: Manifest) -> Path:
-        """Return the state's final place, on a disk that has room for it."""
-        for each in by_room(self._directories):
-            if each not in self._full and (free_bytes(each) or 0) >= manifest.total_bytes + _SPARE_BYTES:
+        """Return the state's final place, on a disk that has room for it; rather where a part of it was fetched to."""
+        begun = {each: Scratch(each).held_bytes for each in self._directories}
+        for each in sorted(by_room(self._directories), key=lambda each: -begun[each]):
+            # What was fetched before takes no more room: it is used again, or deleted.
+            room = (free_bytes(each) or 0) + begun[each]
+            if each not in self._full and room >= manifest.total_bytes + _SPARE_BYTES:
                 return each
         raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
 

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from standby.kernel import probes
-from standby.kernel.fetch import FETCHES
+from standby.kernel import places, probes, restore
+from standby.kernel.fetch import FETCHES, Scratch
 from standby.kernel.probes import Probe, no_probe
-from standby.kernel.snapshots import NotNow, Offer
+from standby.kernel.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.model import Phase, Role, TaskId
 from standby.naming import state_path
 from standby.peers import PeerAddress
+from standby.replica.keys import prefix
 from standby.replica.lifecycle import Signal
+from standby.replica.origin import DATABASE
 from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
@@ -29,8 +31,10 @@ def lab_of(directory: Path, **config: str) -> MemoryLab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    return lab_of(tmp_path)
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> MemoryLab:
+    """A lab with one state directory; a test may have so many as its parameter says."""
+    directories = [tmp_path / f"disk-{each}" for each in range(getattr(request, "param", 1))]
+    return lab_of(tmp_path, **{"job.state.dir": ",".join(map(str, directories))})
 
 
 @pytest.fixture
@@ -238,6 +242,63 @@ def test_a_giver_that_dies_half_way_is_followed_by_the_next_one(
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
     assert failures(new) == {"standby": 1}
+
+
+def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Start) -> MemoryContainer:
+    """Return a new standby whose giver, the standby in b, has died when the half of its copy was there."""
+    for number in range(20):
+        lab.kafka.append("changelog", 0, prefix("counts") + b"large %d" % number, bytes(100_000))
+    active_and_standby(lab, start)
+    sent, reached, go_on = [0], threading.Event(), threading.Event()
+
+    def hold(piece: bytes) -> None:
+        sent[0] += len(piece)
+        if sent[0] > 1_200_000:
+            reached.set()
+            go_on.wait(20)
+
+    net.giver_of("b").on_piece = hold
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(10)
+    net.giver_of("b").close()
+    go_on.set()
+    return new
+
+
+def copy_size(lab: MemoryLab) -> int:
+    """Return the bytes of a copy that is lent at the moment; it is one file."""
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    return max(each.stat().st_size for each in directory.rglob(f"{SNAPSHOTS}/*/{DATABASE}/*"))
+
+
+def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
+    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has room for one copy: without that the whole changelog would be replayed."""
+
+    def room(place: Path) -> int:
+        return restore._SPARE_BYTES + copy_size(lab) - Scratch(place).held_bytes
+
+    monkeypatch.setattr(restore, "free_bytes", room)
+    new = fetched_in_part(lab, net, start)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+
+
+@pytest.mark.parametrize("lab", [2], indirect=True)
+def test_what_was_fetched_is_gone_on_with_where_it_lies(
+    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another disk has more room by then: there all of it would be fetched once more."""
+    monkeypatch.setattr(places, "free_bytes", lambda place: (10 << 30) - Scratch(place).held_bytes)
+    new = fetched_in_part(lab, net, start)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    (held,) = new.replicas.held()
+    place = held.place()
+    assert place is not None
+    assert place.is_relative_to(lab.config.state_dirs[0])
 
 
 def test_bytes_that_do_not_fit_their_digest_cost_the_source_and_nothing_else(
