@@ -78,6 +78,7 @@ class KafkaWriter:
         self._group = group
         self._timeout = config.transaction_timeout_ms / 1000
         self._producer: Producer | None = Producer(self._settings)
+        self._is_initialised = False
         self._has_changes = False
         self._end: int | None = None
         self._began = 0.0
@@ -91,12 +92,18 @@ class KafkaWriter:
         Raises `WriterLost` when that does not succeed in time, or when cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
+        if self._is_initialised and self._producer is not None:
+            # The way to active broke off behind its fence, and is gone once more: librdkafka initialises a producer
+            # only once, and would refuse.
+            self._producer = Producer(self._settings)
+            self._is_initialised = False
         # Connecting while the first one tries.
         spares = deque(Producer(self._settings) for _ in range(2))
         try:
             for seconds in _tries():
                 try:
                     self._open().init_transactions(min(seconds, timeout_seconds))
+                    self._is_initialised = True
                     return
                 except KafkaException as error:
                     reason = error.args[0]

@@ -92,7 +92,7 @@ class Writer(Protocol):
     """
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
-        """Fence every earlier writer of the task and end what it left open.
+        """Fence every earlier writer of the task and end what it left open; to be repeated on each way to active.
 
         Raises `WriterLost` when that does not succeed in time, or when cancelled.
         """

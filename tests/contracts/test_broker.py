@@ -227,6 +227,19 @@ def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> N
     assert job.broker.committed([0])[0] == (Committed(2, "m"),)
 
 
+def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
+    """A way to active that broke off behind its fence is gone once more with the same producer."""
+    writer = job.writer()
+    other = job.writer()
+    job.commit(other, {KEY: b"other"}, 1)
+    writer.initialise(lambda: False, 30)
+    job.commit(writer, {KEY: b"1"}, 2)
+    with pytest.raises(WriterLost) as lost:
+        job.commit(other, {KEY: b"late"}, 3)
+    assert lost.value.fenced
+    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+
+
 def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
     writer = job.writer()
     spare = job.broker.open_writer(0)
