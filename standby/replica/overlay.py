@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from standby.api import Store
 from standby.errors import BadConfiguration
@@ -12,6 +12,10 @@ from standby.replica.scan import Order, Page, Pages, merged, paged
 
 #: Full key → new value, None for a deletion; in the order of each key's first write.
 Changes = dict[bytes, "bytes | None"]
+
+
+#: What Kafka's client takes as the value of a header; text, too, whatever `standby.api.Output` says.
+_HEADER_VALUES: Final = (bytes, str, type(None))
 
 
 class Reads(Pages, Protocol):
@@ -197,4 +201,13 @@ class Outbox:
             raise TypeError(
                 f"an output record has bytes or None, not {type(key).__name__} and {type(value).__name__}"
             )
+        if headers is not None:
+            # The caller's own, which may be changed and used again for the next record.
+            headers = dict(headers)
+            for name, content in headers.items():
+                if type(name) is not str or type(content) not in _HEADER_VALUES:
+                    raise TypeError(
+                        f"a header has text as name and bytes as value, not {type(name).__name__} and "
+                        f"{type(content).__name__}: {name!r}"
+                    )
         self.records.append(Emitted(topic, key, value, headers))

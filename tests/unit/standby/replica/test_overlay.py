@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -204,3 +205,20 @@ def test_output_goes_to_the_first_topic_or_to_a_listed_one() -> None:
         out.emit(b"k", b"v", "three")
     with pytest.raises(BadConfiguration, match=r"task\.outputs"):
         Outbox([]).emit(b"k", b"v")
+
+
+def test_headers_are_those_of_the_moment() -> None:
+    out, headers = Outbox(["one"]), {"n": b"1"}
+    out.emit(b"k", b"v", headers=headers)
+    headers["n"] = b"2"
+    out.emit(b"k", b"v", headers=headers)
+    assert [each.headers for each in out.records] == [{"n": b"1"}, {"n": b"2"}]
+
+
+@pytest.mark.parametrize("headers", [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}])
+def test_headers_that_kafka_does_not_take_are_refused_where_they_are_emitted(headers: Any) -> None:
+    """Later it would be no failure of the step, but one of the replica, and of every one that takes over."""
+    out = Outbox(["one"])
+    with pytest.raises(TypeError, match="a header has text as name and bytes as value"):
+        out.emit(b"k", b"v", headers=headers)
+    assert out.records == []
