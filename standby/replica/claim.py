@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from standby.errors import BadConfiguration, CorruptState, Fenced
+from standby.errors import BadConfiguration, Fenced
 from standby.model import Offsets, TaskId, TaskRecord
 
 
@@ -26,18 +26,20 @@ def claim_text(epoch: int, run: str) -> str:
 def epoch_in(metadata: str) -> int:
     """Return the epoch in an offset's metadata; 0 when nobody has claimed the task yet.
 
-    Raises `CorruptState` for metadata that is not ours: somebody else commits under this group.
+    Raises `BadConfiguration` for metadata that is not ours: somebody else commits under this group. The state is
+    none the worse for it, and must not be wiped.
     """
     if not metadata:
         return 0
     try:
         epoch = json.loads(metadata)["epoch"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptState(
-            f"the committed offset has metadata that is not ours: {metadata[:80]!r}"
-        ) from error
-    if not isinstance(epoch, int) or isinstance(epoch, bool):
-        raise CorruptState(f"the committed offset has metadata that is not ours: {metadata[:80]!r}")
+    except (ValueError, KeyError, TypeError):
+        epoch = None
+    if type(epoch) is not int:
+        raise BadConfiguration(
+            f"the committed offset has metadata that is not ours, {metadata[:80]!r}: somebody else commits under "
+            "this group; stop them, and commit the right offset there, without metadata"
+        )
     return epoch
 
 

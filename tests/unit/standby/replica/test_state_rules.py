@@ -138,7 +138,7 @@ def test_a_newer_claim_on_the_offset_stops_a_stalled_promotee() -> None:
 
 @pytest.mark.parametrize("metadata", ["x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"])
 def test_foreign_offset_metadata_is_loud(metadata: str) -> None:
-    with pytest.raises(CorruptState, match="not ours"):
+    with pytest.raises(BadConfiguration, match="not ours"):
         epoch_in(metadata)
 
 
