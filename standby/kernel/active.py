@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.errors import BrokenLaw, StandfastError, Unavailable
+from standby.errors import BadConfiguration, BrokenLaw, StandfastError, Unavailable
 from standby.kernel.lane import Lane, settle
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
@@ -159,9 +159,15 @@ class ActiveTask:
             raise BrokenLaw(
                 f"{self.task}: a commit of [{start}, {end}) although {self.committed} is committed (design 4.4)"
             )
-        self._writer.prepare(outputs, changes, end, self._metadata)
-        self._probe(BEFORE_COMMIT)
-        position = self._writer.commit()
+        try:
+            self._writer.prepare(outputs, changes, end, self._metadata)
+            self._probe(BEFORE_COMMIT)
+            position = self._writer.commit()
+        except BadConfiguration:
+            # A record was refused, and nothing else is wrong: whoever reads the same partitions need not wait until
+            # the next owner's fence, or a time-out, ends the transaction.
+            self._writer.abort()
+            raise
         self._probe(AFTER_COMMIT)
         now_ms = self._clock()
         with self._gate:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standby.config import JobConfig
-from standby.errors import Transient
+from standby.errors import BadConfiguration, Transient
 from standby.kernel.ports import ANSWER_SECONDS, Change, Chunk, WriterLost
 from standby.model import Offsets, TaskId
 from standby.naming import transactional_id
@@ -67,6 +67,8 @@ class MemoryKafka:
         self.refused_readers = 0
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
         self.read_limit = 1_000_000
+        #: Records with larger values are refused.
+        self.largest = 1 << 30
         #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -341,5 +343,7 @@ class MemoryWriter:
         transaction: Transaction,
         headers: Headers = (),
     ) -> None:
+        if len(value or b"") > self._kafka.largest:
+            raise BadConfiguration(f"writing to {where[0]}: a record of {len(value or b'')} bytes is refused")
         transaction.touched.add(where)
         self._kafka.logs[where].append(Entry(key, value, transaction, headers=headers))

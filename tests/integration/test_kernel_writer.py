@@ -111,4 +111,8 @@ def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: 
     small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(9 << 20))
     with pytest.raises(BadConfiguration, match="Kafka refuses it"):
         writer.prepare([small, large, small], {}, Offsets.of(1), "m")
+    # Nothing else is wrong with it: what it had begun can be ended.
+    writer.abort()
+    writer.prepare([small], {}, Offsets.of(1), "m")
+    assert writer.commit() is None
     writer.close()
