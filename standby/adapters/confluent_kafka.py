@@ -25,7 +25,7 @@ from standby.adapters.lasting import RECONNECT_MS, Lasting, lasting_admin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.kernel.ports import ANSWER_SECONDS
-from standby.model import TaskId
+from standby.model import InputPartition, TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
@@ -93,7 +93,8 @@ class KafkaBroker:
 
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end (read uncommitted) of a changelog partition."""
-        return self._bounds(self._definition.changelog, partition, IsolationLevel.READ_UNCOMMITTED)
+        (bounds,) = self._bounds([(self._definition.changelog, partition)], IsolationLevel.READ_UNCOMMITTED)
+        return bounds
 
     def changelog_ends(
         self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
@@ -101,25 +102,25 @@ class KafkaBroker:
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         places = [(self._definition.changelog, each) for each in partitions]
-        found = self._offsets(places, _LATEST, level, timeout_seconds)
-        return {partition: offset for (_, partition), offset in found.items()}
+        found, _ = self._offsets(places, level, (_LATEST,), timeout_seconds)
+        return {partition: offset for (_, partition), (offset,) in found.items()}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
         """Return the first offset and the end of a partition of each input."""
-        return tuple(self._bounds(topic, partition, IsolationLevel.READ_COMMITTED) for topic in self._inputs)
+        return self._bounds([(topic, partition) for topic in self._inputs], IsolationLevel.READ_COMMITTED)
 
     def input_ends(
         self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
         """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
-        ends = self._offsets(places, _LATEST, IsolationLevel.READ_COMMITTED, timeout_seconds)
+        ends, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (_LATEST,), timeout_seconds)
         told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
         if partitions and not told:
             raise Transient(
                 f"reading the ends of {', '.join(self._inputs)}: no partition answers in all of them"
             )
-        return {each: sum(ends[topic, each] for topic in self._inputs) for each in told}
+        return {each: sum(ends[topic, each][0] for topic in self._inputs) for each in told}
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         """Return the stable committed offset of each partition of each input, None where there is none."""
@@ -147,7 +148,7 @@ class KafkaBroker:
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         """Return the record of an input at an offset; None when no committed record lies there."""
         what = f"reading {topic}-{partition} at {offset}"
-        first, end = self._bounds(topic, partition, IsolationLevel.READ_COMMITTED)
+        ((first, end),) = self._bounds([(topic, partition)], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return None
         # Rare: a reader of its own is simpler than one that is kept.
@@ -180,40 +181,49 @@ class KafkaBroker:
         with self._member.use() as member:
             member.close()
 
-    def _bounds(self, topic: str, partition: int, level: IsolationLevel) -> tuple[int, int]:
-        where = (topic, partition)
-        first = self._offsets([where], _EARLIEST, level)
-        end = self._offsets([where], _LATEST, level)
-        return first[where], end[where]
+    def _bounds(
+        self, places: Collection[InputPartition], level: IsolationLevel
+    ) -> tuple[tuple[int, int], ...]:
+        """Return the first offset and the end of each place, all of them in one round trip."""
+        found, failure = self._offsets(places, level, (_EARLIEST, _LATEST))
+        if failure is not None:
+            raise failure
+        return tuple((first, end) for first, end in (found[each] for each in places))
 
     def _offsets(
         self,
-        places: Collection[tuple[str, int]],
-        spec: OffsetSpec,
+        places: Collection[InputPartition],
         level: IsolationLevel,
+        specs: Sequence[OffsetSpec],
         timeout_seconds: float = ANSWER_SECONDS,
-    ) -> dict[tuple[str, int], int]:
-        """Return the offset of each place that has one; raises when no place has."""
-        if not places:
-            return {}
-        found: dict[tuple[str, int], int] = {}
+    ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
+        """Return what each place has for ``specs``, and why some are not among them; raises when none is."""
+        found: dict[InputPartition, tuple[int, ...]] = {}
         failure: StandfastError | None = None
+        if not places:
+            return found, failure
         with self._admin.use() as admin:
-            asked = admin.list_offsets(
-                {TopicPartition(*each): spec for each in places},
-                isolation_level=level,
-                request_timeout=timeout_seconds,
-            )
-            for each, future in asked.items():
+            # All are asked before an answer is waited for.
+            asked = [
+                admin.list_offsets(
+                    {TopicPartition(*each): spec for each in places},
+                    isolation_level=level,
+                    request_timeout=timeout_seconds,
+                )
+                for spec in specs
+            ]
+            for each in places:
+                what = f"reading the {'end' if len(specs) == 1 else 'bounds'} of {each[0]}-{each[1]}"
                 try:
-                    what = f"reading the ends of {each.topic}-{each.partition}"
-                    answer = _answer(future, what, timeout_seconds)
-                    found[each.topic, each.partition] = offset_in(answer, what)
+                    found[each] = tuple(
+                        offset_in(_answer(futures[TopicPartition(*each)], what, timeout_seconds), what)
+                        for futures in asked
+                    )
                 except StandfastError as error:
                     failure = error
             if failure is not None and not found:
                 raise failure
-        return found
+        return found, failure
 
 
 def _committed(found: TopicPartition) -> Committed | None:
