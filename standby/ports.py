@@ -6,10 +6,11 @@ Each port has a real adapter and a fake or plain one, and one contract suite tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from standby.errors import Transient
 from standby.model import Offsets, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
 from standby.peers import PeerAddress
 from standby.wire import JobDefinition
@@ -38,6 +39,15 @@ class TaskBatch:
 #: Called on the feed's own thread with all tasks of a micro-batch that have new input. It returns
 #: only when each of them has committed exactly [start, end); any exception ends the feed (batch law).
 Deliver = Callable[[tuple[TaskBatch, ...]], None]
+
+
+class InputAway(Transient):
+    """Nobody answers for some of the partitions that a feed is to read, as for those without a leader."""
+
+    def __init__(self, message: str, partitions: Collection[int]) -> None:
+        """``partitions`` are their numbers, and so those of the tasks that cannot be fed now."""
+        super().__init__(message)
+        self.partitions = frozenset(partitions)
 
 
 class Feed(Protocol):
@@ -86,8 +96,9 @@ class Feed(Protocol):
         job's transform, and the feed ends by itself, without a failure, once everything before them is
         delivered. They must not be past the end of the input.
 
-        Raises `Transient` when the input cannot be read now, `CorruptState` when a position is
-        outside the partition (the policy for that is the caller's).
+        Raises `Transient` when the input cannot be read now, `InputAway` when that is so for some of the
+        partitions only, and `CorruptState` when a position is outside the partition (the policy for that is the
+        caller's).
         """
         ...
 

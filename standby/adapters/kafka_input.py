@@ -13,6 +13,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from standby.adapters.lasting import RECONNECT_MS, lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
+from standby.ports import InputAway
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -45,38 +46,50 @@ class InputBounds:
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
 
-        Raises `Transient` when the brokers do not say so in time, and for a partition that they do not know.
+        One that nobody answers for in time, as one without a leader or that the brokers do not know, is left out;
+        raises `Transient` when that would leave none.
         """
-        asked = list(partitions)
-        first, end = self._list(asked, IsolationLevel.READ_COMMITTED, _EARLIEST, _LATEST)
-        return {each: (first[each], end[each]) for each in asked}
+        found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, _EARLIEST, _LATEST)
+        return {each: (first, end) for each, (first, end) in found.items()}
 
-    def check(self, positions: Mapping[InputPartition, int]) -> None:
-        """Raise unless each of ``positions`` (partition → offset) lies where records are, or will be next.
+    def check(self, positions: Mapping[InputPartition, int]) -> dict[InputPartition, tuple[int, int]]:
+        """Return the bounds of each partition, as `ask`, once its position lies where records are, or will be next.
 
-        Raises `CorruptState` for one outside its partition, `Transient` for one in the part that an open
-        transaction still hides: committed readers see nothing there until it ends.
+        ``positions``: partition → offset. Raises `CorruptState` for one outside its partition, `Transient` for one
+        in the part that an open transaction still hides: committed readers see nothing there until it ends. Where
+        only some of the partitions answer, raises `InputAway` for the others.
         """
-        for partition, (first, end) in self.ask(positions).items():
+        found = self.ask(positions)
+        away = sorted(set(positions) - set(found))
+        if away:
+            names = ", ".join(f"{topic}[{number}]" for topic, number in away)
+            raise InputAway(f"nobody says where input {names} begins and ends", {each for _, each in away})
+        for partition, (first, end) in found.items():
             position = positions[partition]
             if first <= position <= end:
                 continue
             what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
-            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, _LATEST)
-            if position > high[partition]:
-                raise CorruptState(f"{what} is past the end, {high[partition]}")
+            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, _LATEST)[partition]
+            if position > high:
+                raise CorruptState(f"{what} is past the end, {high}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
+        return found
 
     def _list(
         self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: OffsetSpec
-    ) -> list[dict[InputPartition, int]]:
-        """Return the offset of each partition for each of ``specs``; all are asked before an answer is waited for."""
+    ) -> dict[InputPartition, tuple[int, ...]]:
+        """Return what each partition has for ``specs``; all are asked before an answer is waited for.
+
+        A partition that lacks an answer is left out; raises `Transient` when each does.
+        """
         asked = [TopicPartition(*each) for each in partitions]
+        found: dict[InputPartition, tuple[int, ...]] = {}
+        failure: Transient | None = None
         try:
             with self._client.use() as client:
-                found = [
+                answers = [
                     client.list_offsets(
                         dict.fromkeys(asked, spec),
                         isolation_level=isolation,
@@ -84,10 +97,17 @@ class InputBounds:
                     )
                     for spec in specs
                 ]
-                return [{each: self._answer(futures, each) for each in partitions} for futures in found]
+                for each in partitions:
+                    try:
+                        found[each] = tuple(self._answer(futures, each) for futures in answers)
+                    except Transient as error:
+                        failure = error
+                if failure is not None and not found:
+                    raise failure
         except KafkaException as error:
             topics = ", ".join(sorted({each.topic for each in asked}))
             raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error
+        return found
 
     def _answer(self, futures: _Futures, partition: InputPartition) -> int:
         what = f"the bounds of input {partition[0]}[{partition[1]}] cannot be read"

@@ -107,9 +107,8 @@ class SparkFeed:
             return
         self.stop()
         starts = by_partition(positions, self._inputs)
-        self.bounds().check(starts)
-        ends = self.bounds().ask(starts)
-        self._is_batch_due = any(ends[each][1] > position for each, position in starts.items())
+        bounds = self.bounds().check(starts)
+        self._is_batch_due = any(bounds[each][1] > position for each, position in starts.items())
         reading = self._reading(positions)
         self._query = self._begin_held(reading)
         self._prepared = reading

@@ -30,6 +30,9 @@ _log: Final = logging.getLogger(__name__)
 #: Lost claims in a row, without a single commit between, after which the replica stops by itself.
 _FENCES: Final = 5
 
+#: Before another try to become active, at most.
+_RETRY_SECONDS: Final = 2.0
+
 #: Restores from the start in a row, without catching up between, after which it has failed.
 _RESTORES: Final = 3
 
@@ -332,7 +335,8 @@ class HeldReplica:
 
     def _take_over(self, run: Run) -> None:
         tries, self._tries = self._tries, self._tries + 1
-        if tries and run.pause(min(0.025 * 2.0**tries, 2.0)):
+        # Bounded before it is raised to: a broker may be away for as many tries as no float can hold.
+        if tries and run.pause(min(0.025 * 2.0 ** min(tries, 7), _RETRY_SECONDS)):
             return
         self._replay(run)
         self._have_writer(run)

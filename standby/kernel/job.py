@@ -107,6 +107,7 @@ class JobKernel:
                 may_skip=self.config.input_lost == "skip",
             ),
             clock,
+            lambda partition: self.ends.input(partition) is not None,
             self.config.inputs,
             name,
         )

@@ -16,13 +16,18 @@ from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
 from standby.kernel.lost_input import LostInput
 from standby.kernel.suspects import Suspects
 from standby.model import Offsets, TaskId
-from standby.replica.failing import code_error
+from standby.ports import InputAway
+from standby.replica.failing import back_off_seconds, code_error
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
 
 #: Kafka forgets offsets that are not committed for days; an idle active commits them again.
 _RECLAIM_MS: Final = 3_600_000
+
+#: For so long at least a task is not fed whose input nobody answered for. Where it ended before is forgotten by then
+#: (`standby.kernel.ends`), so that a known end is one that somebody has told since.
+_HELD_UP_SECONDS: Final = 5.0
 
 #: Failures of the feed itself in a row, with no commit in between, after which its tasks have failed.
 _FEED_FAILURES: Final = 5
@@ -53,7 +58,9 @@ class Members:
         suspects: Suspects,
         lost_input: LostInput,
         clock: Callable[[], int],
+        has_end: Callable[[int], bool],
     ) -> None:
+        """``has_end``: whether it is known at present where an input partition ends."""
         self.joined: dict[TaskId, ActiveTask] = {}
         self.retry_at = 0.0
         """Before this monotonic time the feed is not started again."""
@@ -61,6 +68,9 @@ class Members:
         self._suspects = suspects
         self._lost_input = lost_input
         self._clock = clock
+        self._has_end = has_end
+        #: Tasks that a feed could not be started with → the monotonic time before which it is not tried again.
+        self._held_up: dict[TaskId, float] = {}
         self._failures = 0
 
     def join(self, active: ActiveTask) -> None:
@@ -71,11 +81,34 @@ class Members:
     def drop(self, task: TaskId) -> ActiveTask | None:
         """Feed the task no longer, from the next start on; return it if it was fed."""
         self._suspects.forget(task)
+        self._held_up.pop(task, None)
         return self.joined.pop(task, None)
 
     def together(self) -> dict[TaskId, ActiveTask]:
-        """Return the tasks that are fed together: all that are not suspected."""
-        return {task: active for task, active in self.joined.items() if task not in self._suspects}
+        """Return the tasks that are fed together: all that are neither suspected nor held up."""
+        return {
+            task: active
+            for task, active in self.joined.items()
+            if task not in self._suspects and not self._is_held_up(task)
+        }
+
+    def started(self, running: Running) -> None:
+        """Take note that the feed was started: there is input for each of these tasks."""
+        for task in running.actives:
+            self._held_up.pop(task, None)
+
+    def hold_up(self, running: Running, away: InputAway) -> None:
+        """Leave those out whose input nobody answers for, until somebody does: the others can be fed at once."""
+        held = [task for task in running.actives if task.partition in away.partitions]
+        if len(held) == len(running.actives):
+            self.feed_failed(running.actives, away)
+            return
+        _log.warning("%s: not fed until somebody answers: %s", ", ".join(map(str, held)), away)
+        self._held_up.update(dict.fromkeys(held, time.monotonic() + _HELD_UP_SECONDS))
+
+    def _is_held_up(self, task: TaskId) -> bool:
+        until = self._held_up.get(task)
+        return until is not None and (time.monotonic() < until or not self._has_end(task.partition))
 
     def ended(self, running: Running, failure: BaseException | None) -> None:
         """Judge why the feed ended by itself; the tasks that did not fail are to be fed again."""
@@ -136,7 +169,7 @@ class Members:
         """Decide on a failure that is no task's own: try again, later and later, or give up."""
         self._failures += 1
         _log.warning("the feed ended (%d. time in a row): %r", self._failures, failure)
-        self.retry_at = time.monotonic() + min(0.1 * 2**self._failures, 5.0)
+        self.retry_at = time.monotonic() + back_off_seconds(self._failures + 1)
         if isinstance(failure, CorruptState) and self._settle_outside(actives):
             return
         if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:

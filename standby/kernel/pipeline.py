@@ -22,7 +22,7 @@ from standby.kernel.preparation import Preparation
 from standby.kernel.repeats import uncommitted
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
-from standby.ports import Feed, TaskBatch
+from standby.ports import Feed, InputAway, TaskBatch
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -68,15 +68,17 @@ class Pipeline:
         preparation: Preparation,
         lost_input: LostInput,
         clock: Callable[[], int],
+        has_end: Callable[[int], bool],
         inputs: Sequence[str],
         name: str,
     ) -> None:
+        """``has_end``: whether it is known at present where an input partition ends."""
         self._inputs = inputs
         self._make_feed = make_feed
         self._runner = runner
         self._suspects = suspects
         self._preparation = preparation
-        self._members = Members(runner, suspects, lost_input, clock)
+        self._members = Members(runner, suspects, lost_input, clock, has_end)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._feed: Feed | None = None
         self._running: Running | None = None
@@ -268,6 +270,12 @@ class Pipeline:
             if running.apart is not None and running.until is not None:
                 until = {running.apart.task: running.until}
             feed.start(positions, partial(self._deliver, running), until)
+            self._members.started(running)
+        except InputAway as away:
+            self._running = None
+            self._members.hold_up(running, away)
+            # The others are to be started now, not at the next look.
+            self._inbox.put(_nothing)
         except StandfastError as error:
             self._running = None
             self._members.feed_failed(running.actives, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 import time
 import uuid
@@ -19,7 +20,7 @@ from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.feed.batches import ROWS
 from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
-from standby.ports import Feed, TaskBatch
+from standby.ports import Feed, InputAway, TaskBatch
 from standby.wire import JobDefinition
 
 pytestmark = pytest.mark.integration
@@ -417,6 +418,25 @@ def test_an_input_that_is_not_there_is_worth_another_try(broker: Broker, make: M
     feed = make("never-made")
     with pytest.raises(Transient, match=r"never-made\[0\]"):
         feed.start({task(0): at(0)}, Deliveries())
+
+
+def test_partitions_that_nobody_answers_for_are_named_and_the_others_can_be_read(
+    broker: Broker, make: Make
+) -> None:
+    """One that does not exist is as one without a leader."""
+    topic = broker.topic()
+    broker.produce(topic, numbered(3))
+    feed, seen = make(topic), Deliveries()
+    for begin in (
+        lambda: feed.start({task(0): at(0), task(7): at(0)}, seen),
+        lambda: feed.prepare({task(0): at(0), task(7): at(0)}),
+    ):
+        with pytest.raises(InputAway, match=re.escape(f"{topic}[7]")) as away:
+            begin()
+        assert away.value.partitions == {7}
+    feed.start({task(0): at(0)}, seen)
+    seen.wait(feed, lambda: seen.end() == 3)
+    assert seen.values() == numbered(3)
 
 
 def test_stop_waits_for_the_batch_in_deliver(broker: Broker, make: Make) -> None:

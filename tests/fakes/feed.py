@@ -13,7 +13,7 @@ from standby.feed.batches import ROWS, rows_of
 from standby.feed.inputs import by_partition
 from standby.feed.reading import Reading
 from standby.model import InputPartition, Offsets, TaskId
-from standby.ports import Deliver
+from standby.ports import Deliver, InputAway
 from standby.wire import JobDefinition
 from tests.fakes.kafka import MemoryKafka
 
@@ -91,6 +91,9 @@ class MemoryFeed:
         if not self._running.has_ended:
             raise BrokenLaw("started while it runs")
         self.on_start()
+        away = self._kafka.leaderless.intersection(by_partition(positions, self._inputs))
+        if away:
+            raise InputAway(f"nobody answers for {sorted(away)}", {number for _, number in away})
         self.starts.append(dict(positions))
         self.runs.append((dict(positions), None if until is None else dict(until)))
         reading = self._prepared

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from standby.errors import Transient
+from standby.kernel import members
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
@@ -67,6 +69,41 @@ def test_input_ends_are_known_where_no_changelog_answers(tmp_path: Path) -> None
     lab.kafka.append("in", 0, b"0/k", b"v")
     mixed.eventually(lambda: of_task(mixed, 0).input_end == of_task(mixed, 0).input_committed == 1)
     mixed.close()
+
+
+def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
+    monkeypatch.setattr(members, "_HELD_UP_SECONDS", 0.2)
+    lab = MemoryLab(tmp_path, **{"task.progress.timeout.ms": "2000"})
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    lab.kafka.leaderless.add(("in", 1))
+    lab.now_ms += 10_000
+    active.eventually(lambda: of_task(active, 1).input_end is None)
+    (feed,) = active.feeds.made
+    breaks = iter([Transient("the connection broke")])
+
+    def break_once() -> None:
+        for each in breaks:
+            raise each
+
+    feed.on_look = break_once
+    for _ in range(3):
+        lab.kafka.append("in", 0, b"0/k", b"v")
+        end = len(lab.kafka.logs["in", 0])
+        active.eventually(lambda end=end: of_task(active, 0).input_committed == end)  # type: ignore[misc]
+    lab.kafka.append("in", 1, b"1/k", b"v")
+    lab.kafka.leaderless.clear()
+    active.await_processed()
+    fed = [sorted(task.partition for task in positions) for positions in feed.starts]
+    assert fed == [[0, 1], [0], [0, 1]]
+    lab.assert_exact()
+    active.close()
 
 
 def test_a_promotion_waits_until_somebody_says_where_its_changelog_ends(tmp_path: Path) -> None:

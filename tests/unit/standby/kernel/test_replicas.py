@@ -13,14 +13,17 @@ import msgspec
 import pytest
 
 from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.kernel import held, probes, takeover
 from standby.kernel import job as job_module
-from standby.kernel import probes, takeover
 from standby.kernel import replicas as replicas_module
 from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
+from standby.replica import failing
+from standby.replica.claim import Committed
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
+from tests.fakes.peers import by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
 Make = Callable[..., MemoryContainer]
@@ -116,6 +119,21 @@ def test_a_promotion_that_the_record_does_not_name_stops_without_fencing_anybody
     assert all("names copy 0 at epoch 5" in each.detail for each in other.statuses())
 
 
+def test_an_offset_that_somebody_else_committed_fails_the_promotion_and_costs_no_state(
+    lab: MemoryLab, start: Make
+) -> None:
+    lab.name(0, 1)
+    standby = start("a")
+    standby.want(0, Role.STANDBY, 0)
+    standby.await_phase(Phase.TAILING)
+    for task in lab.tasks:
+        lab.kafka.offsets["group", "in", task.partition] = Committed(0, "another tool's")
+    standby.want(0, Role.ACTIVE, 1)
+    standby.await_phase(Phase.FAILED)
+    assert all("not ours" in each.detail for each in standby.statuses())
+    assert by_source(standby.tally) == {"changelog": 2}, "each was opened once, and not wiped and made anew"
+
+
 def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make) -> None:
     lab.name(0, 1)
     lab.records.is_away = True
@@ -123,6 +141,28 @@ def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make)
     active.want(0, Role.ACTIVE, 1)
     active.eventually(lambda: any("cannot be read" in each.detail for each in active.statuses()))
     assert not lab.kafka.epochs, "nobody is fenced without a record"
+    lab.records.is_away = False
+    active.await_phase(Phase.ACTIVE)
+
+
+def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a thousand tries the next pause, before it was bounded, was more than a float can hold."""
+    monkeypatch.setattr(held, "_RETRY_SECONDS", 0.01)
+    lab.name(0, 1)
+    lab.records.is_away = True
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.eventually(lambda: any("cannot be read" in each.detail for each in active.statuses()))
+
+    def has_tried_on() -> bool:
+        replicas = active.replicas.held()
+        for each in replicas:
+            each._tries = max(each._tries, 5_000)
+        return all(each._tries > 5_000 for each in replicas)
+
+    active.eventually(has_tried_on)
     lab.records.is_away = False
     active.await_phase(Phase.ACTIVE)
 
@@ -244,6 +284,26 @@ def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: Memor
     successor.want(1, Role.ACTIVE, 2)
     successor.await_processed()
     lab.assert_exact()
+
+
+def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab, start: Make) -> None:
+    """Readers of what it has written so far, perhaps beside other tasks, would stand still until it times out."""
+
+    def step(rows: object, state: object, out: Any) -> None:
+        out.emit(b"k", b"small")
+        out.emit(b"k", bytes(2_000))
+
+    lab.kafka.largest = 1_000
+    lab.name(0, 1)
+    active = start("a", step=step)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(2)
+    active.await_phase(Phase.FAILED)
+    assert all("2000 bytes is refused" in each.detail for each in active.statuses())
+    assert not lab.kafka.open
+    for partition in (0, 1):
+        assert lab.kafka.committed_records("out", partition) == []
+        assert lab.kafka.stable_end(("out", partition)) == len(lab.kafka.logs["out", partition]) == 2
 
 
 def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) -> None:
@@ -410,6 +470,34 @@ def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, st
     lab.name(0, 1)
     active = start("a", script=script)
     active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    lab.assert_exact()
+
+
+def test_input_that_cannot_be_read_for_hours_is_tried_again(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failing, "_LONGEST_BACK_OFF_SECONDS", 0.01)
+    is_away, tries = threading.Event(), [0]
+    is_away.set()
+
+    def fail() -> None:
+        tries[0] += 1
+        if is_away.is_set():
+            raise Transient("not now")
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_start = fail
+
+    lab.name(0, 1)
+    active = start("a", script=script)
+    active.want(0, Role.ACTIVE, 1)
+    active.eventually(lambda: tries[0] > 0)
+    active.replicas._jobs[JOB].pipeline._members._failures = 5_000
+    seen = tries[0]
+    active.eventually(lambda: tries[0] > seen + 3)
+    is_away.clear()
     lab.produce(20)
     active.await_processed()
     lab.assert_exact()
