@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -116,6 +117,7 @@ class LocalReplicas:
         self._codes = Codes(load_code, lambda *ended: self._inbox.put(_CodeLoaded(*ended)))
         self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
+        self._look_at = 0.0
         self._broken: str | None = None
         self._is_closing = False
         self._is_empty = threading.Event()
@@ -185,14 +187,15 @@ class LocalReplicas:
 
     def _turn(self) -> None:
         changed = False
-        try:
-            event = self._inbox.get(timeout=_TICK_SECONDS)
-        except queue.Empty:
-            changed = self._look()
-        else:
-            changed = self._take(event)
+        with contextlib.suppress(queue.Empty):
+            changed = self._take(self._inbox.get(timeout=_TICK_SECONDS))
             while not self._inbox.empty():
                 changed |= self._take(self._inbox.get())
+        now = time.monotonic()
+        if now >= self._look_at:
+            # By the clock, not when nothing else comes: something may come all the time.
+            self._look_at = now + _TICK_SECONDS
+            changed |= self._look()
         changed |= self._settle()
         self._tell_jobs()
         changed |= self._look_at_preparations()

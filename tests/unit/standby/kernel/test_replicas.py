@@ -444,6 +444,25 @@ def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab, start
         standby.eventually(lambda: str(child.pid) in str(standby.replicas.broken))
 
 
+def test_what_no_event_tells_is_looked_at_however_many_events_there_are(lab: MemoryLab, start: Make) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+
+        def script(feed: MemoryFeed) -> None:
+            feed.pids = (child.pid,)
+
+        standby = start("a", script=script)
+        standby.want(0, Role.STANDBY, 1)
+        standby.await_phase(Phase.TAILING)
+        child.kill()
+
+        def is_seen() -> bool:
+            standby.want(0, Role.STANDBY, 1)
+            return standby.replicas.broken is not None
+
+        # It asks, and so orders, every 10 ms.
+        standby.eventually(is_seen)
+
+
 def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: Make) -> None:
     def script(feed: MemoryFeed) -> None:
         raise RuntimeError("no JVM here")
