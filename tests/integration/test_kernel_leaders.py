@@ -9,9 +9,11 @@ import pytest
 
 from embedded.cluster import LocalCluster
 from standby.adapters.confluent_kafka import connect
-from standby.config import parse
+from standby.adapters.kafka_input import InputBounds
+from standby.config import kafka_settings, parse
 from standby.errors import Transient
 from standby.model import Phase, ReplicaStatus, Role
+from standby.ports import InputAway
 from tests.integration.second_broker import FIRST, SECOND, await_leaderless, second_broker
 from tests.kernel_lab import CLUSTER, Container, Lab
 
@@ -27,7 +29,8 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
 ) -> None:
     with second_broker(cluster, tmp_path / "second") as second:
         lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
-        broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+        config = parse(lab.definition.config)
+        broker, bounds = connect(CLUSTER, config, lab.definition), InputBounds(kafka_settings(config))
         lab.name(0, 1)
         with lab.local("host-a") as active, lab.local("host-b") as standby:
             lab.settle(active, standby)
@@ -47,6 +50,12 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
                 known += of_task(standby, 0).end is not None and of_task(active, 0).input_end is not None
                 time.sleep(0.1)
             await_leaderless(lab.admin, lab.definition.changelog, 1)
+            # What a feed asks before it starts names that one, and so leaves the other to be started.
+            (topic,) = lab.inputs
+            await_leaderless(lab.admin, topic, 1)
+            with pytest.raises(InputAway) as away:
+                bounds.check({(topic, 0): 0, (topic, 1): 0})
+            assert away.value.partitions == {1}
             assert known > 0.75 * total, f"known {known} times of {total}"
             with lab.local("host-c") as late:
                 late.want(2, Role.STANDBY, 1)
