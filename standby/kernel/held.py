@@ -23,7 +23,7 @@ from standby.kernel.snapshots import Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
 from standby.model import InputFailures, Phase, ReplicaStatus, Role
-from standby.replica.lifecycle import RUNNING, Effect, Replica, Signal
+from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -95,6 +95,9 @@ class HeldReplica:
         has_changed = replica.phase is not self.replica.phase
         if has_changed or detail:
             self.detail = detail
+        if has_changed and self.replica.phase in ENDED:
+            # Another decision has opened it again: what had ended it counts no more.
+            self._fences = self._tries = self._restores = 0
         if has_changed:
             self.since_ms = self.job.environment.clock()
             # A new mapping: the old one may be on its way in a report.
