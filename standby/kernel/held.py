@@ -33,6 +33,9 @@ _FENCES: Final = 5
 #: Before another try to become active, at most.
 _RETRY_SECONDS: Final = 2.0
 
+#: A disk that does not take a flush is not asked again, and not complained of, at each look.
+_FLUSH_RETRY_MS: Final = 30_000
+
 #: Restores from the start in a row, without catching up between, after which it has failed.
 _RESTORES: Final = 3
 
@@ -79,6 +82,7 @@ class HeldReplica:
         self._fences = 0
         self._tries = 0
         self._restores = 0
+        self._flush_tried_ms = 0
         self._acts: Final[dict[Effect, Callable[[Run], None]]] = {
             Effect.OPEN_STORE: self._open_store,
             Effect.WIPE_STORE: self._wipe_store,
@@ -147,7 +151,9 @@ class HeldReplica:
             store is not None
             and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
             and store.is_flush_due(now_ms)
+            and abs(now_ms - self._flush_tried_ms) > _FLUSH_RETRY_MS
         ):
+            self._flush_tried_ms = now_ms
             self._lane.submit(partial(_flush, store))
 
     def pause(self, *, is_paused: bool) -> None:

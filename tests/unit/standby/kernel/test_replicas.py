@@ -676,6 +676,24 @@ def test_an_idle_zombie_finds_out_at_its_hourly_commit(lab: MemoryLab, start: Ma
     zombie.await_phase(Phase.FENCED)
 
 
+def test_a_full_disk_is_not_flushed_to_at_each_look(
+    lab: MemoryLab, start: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    lab.disk.is_full = True
+    lab.now_ms += 1_000_000
+    for held_replica in active.replicas.held():
+        for _ in range(20):
+            held_replica.flush_if_due(lab.clock())
+        # What was asked of it is done.
+        held_replica._lane.submit(lambda: None).result(10)
+    assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
+
+
 def test_state_kept_in_order_is_used_and_closing_is_complete(lab: MemoryLab, start: Make) -> None:
     lab.name(0, 1)
     active = start("a")
