@@ -82,7 +82,7 @@ class HeldReplica:
         self._fences = 0
         self._tries = 0
         self._restores = 0
-        self._flush_tried_ms = 0
+        self._flush_failed_ms = 0
         self._acts: Final[dict[Effect, Callable[[Run], None]]] = {
             Effect.OPEN_STORE: self._open_store,
             Effect.WIPE_STORE: self._wipe_store,
@@ -150,11 +150,9 @@ class HeldReplica:
         if (
             store is not None
             and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
-            and store.is_flush_due(now_ms)
-            and abs(now_ms - self._flush_tried_ms) > _FLUSH_RETRY_MS
+            and self._is_flush_due(store, now_ms)
         ):
-            self._flush_tried_ms = now_ms
-            self._lane.submit(partial(_flush, store))
+            self._lane.submit(partial(self._flush, store))
 
     def pause(self, *, is_paused: bool) -> None:
         """Have a restore stand still, or go on."""
@@ -386,18 +384,24 @@ class HeldReplica:
         if self._writer is None and not run.is_cancelled():
             self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
 
+    def _is_flush_due(self, store: TaskStore, now_ms: int) -> bool:
+        return store.is_flush_due(now_ms) and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS
+
+    def _flush(self, store: TaskStore) -> None:
+        now_ms = self.job.environment.clock()
+        # Several looks may have asked for it until its turn came.
+        if self._is_flush_due(store, now_ms):
+            try:
+                store.flush()
+            except StandfastError as error:
+                self._flush_failed_ms = now_ms
+                _log.warning("%s: flushing: %s", self.replica.id, error)
+
     def _count_loss(self) -> None:
         """Count a lost producer; a claim that was followed by a commit was a good one."""
         active = self.active
         if active is not None:
             self._fences = self._fences + 1 if active.first_commit_ms is None else 0
-
-
-def _flush(store: TaskStore) -> None:
-    try:
-        store.flush()
-    except StandfastError as error:
-        _log.warning("flushing: %s", error)
 
 
 def _first_line(error: BaseException) -> str:
