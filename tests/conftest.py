@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from embedded.cluster import LocalCluster, end_abandoned
+from embedded.registry import names
 from embedded.terminal import Progress
 
 _NICENESS = 10
@@ -49,7 +50,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the newest container and master logs to the report of a test that failed on the cluster."""
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, LocalCluster):
+    # It ends in the last test's teardown, which may itself be what failed.
+    if report.failed and isinstance(cluster, LocalCluster) and cluster.name in names():
         report.sections.append(("logs of the embedded cluster", _logs(cluster)))
         revive(cluster)
     return report
