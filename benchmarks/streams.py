@@ -29,7 +29,7 @@ WITH_STANDBYS: Final = (OURS, OURS_SPARK, STREAMS)
 _COMMIT_SECONDS: Final = 0.1
 
 #: Most records of a micro-batch: the default of `task.batch.max.records`, and less for large ones.
-_BATCH: Final = 20_000
+_BATCH: Final = 40_000
 _BATCH_OF_LARGE: Final = 5_000
 
 

@@ -205,7 +205,7 @@ class JobConfig:
     batch_max_records: int = _key(
         "task.batch.max.records",
         "Most input records in one micro-batch, all tasks of a container together.",
-        20_000,
+        40_000,
         minimum=1,
     )
     on_error: str = _key(
