@@ -427,13 +427,13 @@ def test_partitions_that_nobody_answers_for_are_named_and_the_others_can_be_read
     topic = broker.topic()
     broker.produce(topic, numbered(3))
     feed, seen = make(topic), Deliveries()
-    for begin in (
-        lambda: feed.start({task(0): at(0), task(7): at(0)}, seen),
-        lambda: feed.prepare({task(0): at(0), task(7): at(0)}),
-    ):
-        with pytest.raises(InputAway, match=re.escape(f"{topic}[7]")) as away:
-            begin()
-        assert away.value.partitions == {7}
+    positions = {task(0): at(0), task(7): at(0)}
+    with pytest.raises(InputAway, match=re.escape(f"{topic}[7]")) as away:
+        feed.prepare(positions)
+    assert away.value.partitions == {7}
+    with pytest.raises(InputAway, match=re.escape(f"{topic}[7]")) as away:
+        feed.start(positions, seen)
+    assert away.value.partitions == {7}
     feed.start({task(0): at(0)}, seen)
     seen.wait(feed, lambda: seen.end() == 3)
     assert seen.values() == numbered(3)

@@ -76,7 +76,7 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
 ) -> None:
     """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
     monkeypatch.setattr(members, "_HELD_UP_SECONDS", 0.2)
-    lab = MemoryLab(tmp_path, **{"task.progress.timeout.ms": "2000"})
+    lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "2000"})
     lab.name(0, 1)
     active = lab.container("a")
     active.want(0, Role.ACTIVE, 1)
