@@ -147,6 +147,8 @@ class KafkaWriter:
         """Abort what was prepared, if that is possible; never raises."""
         if self._producer is not None:
             try:
+                # Sent before, or what it was for might not be told of the end: librdkafka drops what still waits.
+                self._producer.flush(self._timeout)
                 self._producer.abort_transaction(self._timeout)
             except (KafkaException, SystemError):
                 # The next owner's fence aborts it.

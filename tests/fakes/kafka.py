@@ -67,6 +67,8 @@ class MemoryKafka:
         self.refused_readers = 0
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
         self.read_limit = 1_000_000
+        #: Transactional ids that a transaction hangs of whose marker was lost: only another one that aborts ends it.
+        self.hanging: set[str] = set()
         #: Records with larger values are refused.
         self.largest = 1 << 30
         #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
@@ -106,6 +108,8 @@ class MemoryKafka:
         if transaction is None:
             return
         transaction.outcome = outcome
+        if not outcome:
+            self.hanging.discard(name)
         for where in sorted(transaction.touched):
             self.logs[where].append(Entry(None, None, transaction, is_marker=True))
         if outcome:
@@ -159,6 +163,9 @@ class MemoryBroker:
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         self._kafka.committed_asked.append(tuple(partitions))
         with self._present("reading the committed offsets"):
+            tasks = (TaskId(self._definition.name, self._config.stage, each) for each in partitions)
+            if any(transactional_id(self._cluster, each) in self._kafka.hanging for each in tasks):
+                raise Transient("reading the committed offsets: a transaction is open")
             group, offsets = self._definition.group, self._kafka.offsets
             return {
                 each: tuple(offsets.get((group, topic, each)) for topic in self._inputs)

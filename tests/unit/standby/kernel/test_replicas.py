@@ -18,6 +18,7 @@ from standby.kernel import job as job_module
 from standby.kernel import replicas as replicas_module
 from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
+from standby.naming import transactional_id
 from standby.replica import failing
 from standby.replica.claim import Committed
 from standby.wire import JobDefinition
@@ -626,6 +627,22 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     details = sorted(each.detail for each in standby.statuses())
     assert "changelog-0: a transaction that began at 0" in details[0]
     assert "standfast__cluster__ledger__main__0" in details[0]
+
+
+def test_a_transaction_whose_marker_was_lost_is_ended_by_another_one(lab: MemoryLab, start: Make) -> None:
+    """A broker that has just started may end it without; nothing of it must be seen."""
+    lab.name(0, 1)
+    former, successor = start("a"), start("b")
+    former.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    former.await_processed()
+    former.close()
+    lab.kafka.hanging |= {transactional_id("cluster", each) for each in lab.tasks}
+    lab.name(1, 2, claimed=True)
+    successor.want(1, Role.ACTIVE, 2)
+    lab.produce(20)
+    successor.await_processed()
+    lab.assert_exact()
 
 
 def test_a_hanging_transaction_that_ends_is_waited_for(lab: MemoryLab, start: Make) -> None:
