@@ -30,6 +30,9 @@ _TRY_SECONDS: Final = 3.0
 #: The partition of a record whose key decides.
 _BY_KEY: Final = -1
 
+#: Of a record that is written for its transaction's marker alone.
+_NO_KEY: Final = b"\x00"
+
 #: A record as a batch takes it.
 _Record = dict[str, Any]
 
@@ -74,6 +77,7 @@ class KafkaWriter:
         self._settings.setdefault("partitioner", "murmur2_random")
         self._changelog = definition.changelog
         self._inputs = config.inputs
+        self._outputs = [each for each in (*config.outputs, config.dead_letter) if each]
         self._partition = partition
         self._group = group
         self._timeout = config.transaction_timeout_ms / 1000
@@ -153,6 +157,20 @@ class KafkaWriter:
             except (KafkaException, SystemError):
                 # The next owner's fence aborts it.
                 self.close()
+
+    def sweep(self) -> None:
+        """Abort a transaction in every partition that one of the task's may have touched."""
+        self._began = time.monotonic()
+        with self._errors("ending what hangs"):
+            self._open().begin_transaction()
+            for topic in self._outputs:
+                # Which of an output's partitions were written to is not known any more.
+                for number in self._open().list_topics(topic, self._timeout).topics[topic].partitions:
+                    self._produce(topic, [{"key": _NO_KEY, "value": b""}], number)
+            self._produce(self._changelog, [{"key": _NO_KEY, "value": b""}], self._partition)
+            nowhere = [TopicPartition(topic, self._partition, 0, "") for topic in self._inputs]
+            self._open().send_offsets_to_transaction(nowhere, self._group, self._timeout)
+        self.abort()
 
     def close(self) -> None:
         """Drop the producer.

@@ -116,6 +116,13 @@ class Writer(Protocol):
         """Abort what was prepared, if that is possible; never raises."""
         ...
 
+    def sweep(self) -> None:
+        """Abort a transaction in every partition that one of the task's may have touched: outputs, changelog, offsets.
+
+        For what an earlier one has left hanging there. Raises `WriterLost`.
+        """
+        ...
+
     def close(self) -> None:
         """Drop the producer; an open transaction is left to the next owner's fence.
 

@@ -17,7 +17,7 @@ from standby.kernel.lane import Run
 from standby.kernel.ports import Broker, Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED, Probe
 from standby.kernel.replay import Replay, Replayed
-from standby.model import Offsets, ReplicaId
+from standby.model import ReplicaId
 from standby.naming import transactional_id
 from standby.ports import RecordReader
 from standby.replica.claim import Committed, check_committed, check_record, claim_text, first_offsets
@@ -34,9 +34,6 @@ _STABLE_GRACE_SECONDS: Final = 15.0
 _STALL_SECONDS: Final = 30.0
 
 _SLICE_SECONDS: Final = 0.25
-
-#: What is written for its transaction's marker alone.
-_NO_KEY: Final = b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +115,15 @@ class Takeover:
         """Return the stable committed offset of each input; raises `Transient` when there is no answer.
 
         There may be none for good: a broker that has just started may end a transaction that its former owner left
-        open without writing the marker into the offsets, or the changelog (seen with Kafka 4.3.1: 4 of 5 restarts on
-        a busy machine). Only another marker of the same producer id ends that, and it must be one that aborts: what
-        hangs there was never committed.
+        open without writing its markers (seen with Kafka 4.3.1: 4 of 5 restarts on a busy machine). Only another
+        marker of the same producer id ends that, and it must be one that aborts: the next commit's would show, and
+        so double, what hangs there.
         """
         partition = who.replica.task.partition
         try:
             return self.broker.committed((partition,))[partition]
         except Transient:
-            who.writer.prepare((), {_NO_KEY: None}, Offsets((0,) * len(self.config.inputs)), "")
-            who.writer.abort()
+            who.writer.sweep()
             raise
 
     def _drain(self, who: Candidate) -> Drained:

@@ -207,6 +207,25 @@ def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     assert job.broker.committed([0])[0] == (Committed(1, "m"),)
 
 
+def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
+    writer = job.writer()
+    job.commit(writer, {KEY: b"1"}, 1)
+    before = job.settled_end()
+    writer = job.writer()
+    writer.sweep()
+    end = job.settled_end()
+    assert end == before + 2, "a record and a marker"
+    assert job.broker.changelog_ends([0], is_stable=True)[0] == end
+    assert job.broker.committed([0])[0] == (Committed(1, "m"),)
+    writer = job.writer()
+    job.commit(writer, {KEY: b"2"}, 2)
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
+    changelog.close()
+    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+
+
 def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
     old = job.writer()
     job.commit(old, {KEY: b"1"}, 1)

@@ -331,6 +331,13 @@ class MemoryWriter:
             if not self._is_closed and self._epoch == self._kafka.epochs[self._name]:
                 self._kafka.end(self._name, outcome=False)
 
+    def sweep(self) -> None:
+        with self._kafka.lock:
+            self._check()
+            transaction = self._kafka.open[self._name] = Transaction()
+            self._write(self._changelog, b"\x00", b"", transaction)
+            self._kafka.end(self._name, outcome=False)
+
     def close(self) -> None:
         self._is_closed = True
 

@@ -116,3 +116,19 @@ def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: 
     writer.prepare([small], {}, Offsets.of(1), "m")
     assert writer.commit() is None
     writer.close()
+
+
+def test_a_sweep_ends_in_each_partition_that_a_transaction_may_have_been_in(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    writer.sweep()
+    small = Emitted(f"{name}-out", b"k", b"1")
+    writer.prepare([small], {}, Offsets.of(1), "m")
+    assert writer.commit() is None
+    writer.close()
+    (came,) = read(kafka_bootstrap, f"{name}-out", 1)
+    assert (came.offset(), came.value()) == (2, b"1"), "a record and a marker come before it"
+    consumer = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": "test"})
+    for topic in ("late", "changelog"):
+        assert consumer.get_watermark_offsets(TopicPartition(f"{name}-{topic}", 0), 10) == (0, 2)
+    consumer.close()
