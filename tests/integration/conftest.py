@@ -11,6 +11,8 @@ import pytest
 from tests.kernel_lab import Child
 
 
+# Before xdist looks for the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
