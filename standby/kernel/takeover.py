@@ -115,9 +115,9 @@ class Takeover:
         """Return the stable committed offset of each input; raises `Transient` when there is no answer.
 
         There may be none for good: a broker that has just started may end a transaction that its former owner left
-        open without writing its markers (seen with Kafka 4.3.1: 4 of 5 restarts on a busy machine). Only another
-        marker of the same producer id ends that, and it must be one that aborts: the next commit's would show, and
-        so double, what hangs there.
+        open without writing its markers (seen with Kafka 4.3.1, a single broker, after 5 of 7 outages longer than the
+        transaction's time-out). Only another marker of the same producer id ends that, and it must be one that
+        aborts: the next commit's would show, and so double, what hangs there.
         """
         partition = who.replica.task.partition
         try:
