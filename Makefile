@@ -34,7 +34,7 @@ demo: jars archive
 	$(BIN)/python -m demo
 
 test: lint types imports jars archive prometheus
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_OPTIONS)
 
 unit: venv
 	$(BIN)/python -m pytest -m 'not integration' $(PYTEST_OPTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from embedded.cluster import LocalCluster, end_abandoned
 from embedded.registry import names
 from embedded.terminal import Progress
 
+_SERVERS = ("tests/contracts/", "tests/integration/")
 _NICENESS = 10
 _TAIL_LINES = 60
 _TAIL_FILES = 12
@@ -24,10 +26,23 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what keeps all tests on servers in one process, in their order, and has others run the rest meanwhile."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ServersTogether(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            # The largest scope is begun first.
+            return _SERVERS[0] if nodeid.startswith(_SERVERS) else nodeid
+
+    return ServersTogether(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give way to the servers' tests where they run at the same time: what those wait for has deadlines."""
-    if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("integration") is None:
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(_SERVERS):
         os.nice(max(0, _NICENESS - os.nice(0)))
 
 
