@@ -9,37 +9,52 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+from appmaster import own_cell
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.adapters.prometheus import Metrics
-from appmaster.adapters.skein import SkeinCell
+from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.answers import Answers
+from appmaster.attempts import attempt_of
 from appmaster.candidate import Candidate, verdict
+from appmaster.cells import Cells
 from appmaster.cli.main import version
 from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
-from appmaster.effects import Effects, Replies, settings
+from appmaster.effects import Effects, Replies
+from appmaster.election import Election
+from appmaster.front import Front
 from appmaster.inbox import Inbox
+from appmaster.lease import boot_ms
+from appmaster.own_cell import Attempt
 from appmaster.planning.events import Event
-from appmaster.records import CandidateRecord
+from appmaster.planning.view import ClusterView
+from appmaster.records import CandidateRecord, CellRecord
 from appmaster.snapshot import snapshot
 from appmaster.stories import Stories
-from appmaster.supervisor import FINISHED, RESIGNED
+from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
 from appmaster.telling import teller
 from standby import cluster as cluster_file
 from standby import naming
-from standby.errors import BadConfiguration, BrokenLaw, Fenced, StandfastError
+from standby.adapters.kazoo_access import access_of
+from standby.config import librdkafka_settings
+from standby.errors import BadConfiguration, BrokenLaw, Fenced, StandfastError, Unavailable
 from standby.records import ControllerRecord
 
 _log = logging.getLogger("appmaster")
 
-#: How long the submit may take to record the application that it has just submitted, seconds.
-_CELL_SECONDS: Final = 60.0
+#: How long ZooKeeper may take for what a leader decided last.
+_WRITTEN_SECONDS: Final = 5.0
+
+
+#: Exit status after an error that nobody foresaw; the supervisor starts the next life.
+_BROKEN: Final = 1
 
 
 def main() -> int:
@@ -47,7 +62,9 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout
     )
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    # It warns of every single attempt to reconnect; the election tells what matters of that.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    threading.excepthook = end_with_thread
     try:
         return _run()
     except Fenced as error:
@@ -61,8 +78,15 @@ def main() -> int:
 def _run() -> int:
     config = cluster_file.load(Path(cluster_file.FILE))
     host, container = _environment("NM_HOST"), _environment("CONTAINER_ID")
-    application = _environment("SKEIN_APPLICATION_ID")
-    kafka = settings(config.kafka_bootstrap, config.kafka)
+    mine = Attempt(
+        config.cell,
+        _environment("SKEIN_APPLICATION_ID"),
+        attempt_of(container),
+        _environment("SKEIN_APPMASTER_ADDRESS"),
+        config.attempts,
+    )
+    certificate, key = Path(".skein.crt").read_bytes(), Path(".skein.pem").read_bytes()
+    kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
     inbox: Inbox[Event] = Inbox()
     replies = Replies(inbox.post)
     events = EventLog(kafka, naming.event_topic(config.name))
@@ -75,25 +99,52 @@ def _run() -> int:
     stories = Stories()
 
     def status() -> dict[str, Any]:
-        return {**snapshot(driver.view, config.name, leader), "finished": stories.latest()}
+        if not driver.view.epoch:
+            raise Unavailable(f"candidate {candidate_id} does not lead; /api/v1/cluster says which one does")
+        return {
+            **snapshot(driver.view, config.name, leader),
+            "finished": stories.latest(),
+            "unreadable": dict(candidate.loading.unreadable),
+        }
 
     candidate: Candidate
-    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms) as zookeeper:
-        _await_cell(zookeeper, config.cell, application)
+    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access_of(key)) as zookeeper:
+        own_cell.enter(zookeeper, mine)
+        front = Front(
+            zookeeper.client,
+            config,
+            candidate_id,
+            host,
+            Path(),
+            now_ms,
+            _wall_ms,
+            lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
+            lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
+        )
         control = ControlServer(
             inbox.post,
-            Answers(lambda: driver.view, status, replies),
+            front.reception(
+                # Without a lease another may lead: whoever asks is not to take this view for the present one.
+                lambda: driver.view.epoch > 0 and election.is_leader,
+                Answers(lambda: driver.view, status, replies),
+            ),
             now_ms,
             lambda: zookeeper.epoch,
-            Path(".skein.crt").read_bytes(),
-            Path(".skein.pem").read_bytes(),
+            certificate,
+            key,
+            lambda seen: candidate.outdated(seen),  # noqa: PLW0108 (bound further down)
         )
-        cell = SkeinCell(inbox.post, now_ms, lambda why: os.kill(os.getpid(), signal.SIGTERM))
+
+        def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
+            where = CellAddress(number, record.application, record.attempt, record.address)
+            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost)
+
+        cells = Cells(zookeeper, connect, inbox.post, now_ms, config.cell, lambda: candidate.reload())  # noqa: PLW0108
         effects = Effects(
             inbox.post,
             now_ms,
             zookeeper,
-            cell,
+            cells,
             control,
             config.name,
             resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
@@ -105,6 +156,7 @@ def _run() -> int:
             effects.carry_out,
             teller(events.append, metrics.count, stories.hear),
             turned=metrics.turned,
+            may_act=lambda: election.is_leader,
         )
         port = control.start(host)
         http = HttpPort(
@@ -113,12 +165,27 @@ def _run() -> int:
             status,
             lambda: targets(config.name, *zookeeper.registered()),
             config.http_port,
+            info=front.desk.info,
+            request=front.request,
+            shows_all=config.http_pages == "all",
         )
         leader |= {"port": port, "http_port": http.port}
-        cell.connect()
         me = ControllerRecord(candidate_id, host, port, 0)
-        candidate = Candidate(zookeeper, cell, effects, driver, inbox, me, _wall_ms, config.racks)
+        election = Election(zookeeper, me, front.code.may_lead, boot_ms, config.zookeeper_session_ms)
+        candidate = Candidate(
+            zookeeper,
+            cells,
+            effects,
+            driver,
+            inbox,
+            election,
+            _wall_ms,
+            config.racks,
+            front.withheld,
+            front.waiting,
+        )
         zookeeper.on_session(lambda: candidate.resign("the ZooKeeper session has expired"))
+        front.start()
         zookeeper.register_candidate(
             CandidateRecord(
                 candidate_id,
@@ -130,54 +197,61 @@ def _run() -> int:
                 container,
                 _wall_ms(),
                 version(),
+                peer_port=front.peer_port,
+                life=int(os.environ.get(LIFE, "1")),
+                ended=os.environ.get(ENDED, ""),
             )
         )
+        own_cell.watch(zookeeper, mine, effects.writer.submit, candidate.resign)
         signal.signal(signal.SIGTERM, lambda *_: candidate.resign("told to end"))
         try:
-            epoch = candidate.stand()
+            epoch = election.enter()
             _log.info(
                 "leading under epoch %d; control port %s:%d, http port %d", epoch, host, port, http.port
             )
-            events.append(
-                {
-                    "at_ms": _wall_ms(),
-                    "epoch": epoch,
-                    "kind": "leader_elected",
-                    **dict.fromkeys(("job", "task", "copy", "task_epoch", "reason", "decision")),
-                    "container": container,
-                    "host": host,
-                    "data": {"candidate": candidate_id, "pid": os.getpid()},
-                }
-            )
-            view = candidate.lead(epoch)
-            succeeded, diagnostics = verdict(view)
-            effects.writer.close(5.0)
-            events.close()
-            cell.stop()
-            cell.finish(succeeded=succeeded, diagnostics=diagnostics)
+            events.append(_elected(epoch, me, container))
+            _finish(_led(candidate, front, epoch), effects, events, cells)
         finally:
+            election.give_up()
+            front.close()
             events.close(1.0)
             http.close()
             control.stop()
     return FINISHED
 
 
-def _await_cell(zookeeper: ZooKeeper, number: int, application: str) -> None:
-    """Wait until the cell's record names this application; raises `BadConfiguration` when it names another.
+def _led(candidate: Candidate, front: Front, epoch: int) -> ClusterView:
+    """Return the last view of a leadership, once every job has ended; raises `Fenced` when there is more to lead."""
+    front.code.lead(epoch)
+    view = candidate.lead(epoch, lambda: front.desk.lead(epoch))
+    # What is queued may wait for the end of the job that was the last one, which has to be written for that.
+    candidate.effects.writer.settle(_WRITTEN_SECONDS)
+    front.desk.rest()
+    if candidate.has_more(view):
+        raise Fenced("a job was submitted when the last one had just ended")
+    return view
 
-    Two submits never make one cell twice: the one that lost its claim ends here.
-    """
-    deadline = time.monotonic() + _CELL_SECONDS
-    pause = threading.Event()
-    while True:
-        cell = zookeeper.cell(number)
-        if cell is not None and cell.application == application:
-            return
-        if cell is not None and cell.application:
-            raise BadConfiguration(f"cell {number} is application {cell.application}, not {application}")
-        if time.monotonic() > deadline:
-            raise BadConfiguration(f"nobody recorded {application} as cell {number}; its submit has failed")
-        pause.wait(0.05)
+
+def _finish(view: ClusterView, effects: Effects, events: EventLog, cells: Cells) -> None:
+    """End the cells' applications after every job has ended, with what YARN is to show of it."""
+    succeeded, diagnostics = verdict(view)
+    effects.writer.close(_WRITTEN_SECONDS)
+    events.close()
+    cells.stop()
+    cells.finish(succeeded=succeeded, diagnostics=diagnostics)
+
+
+def _elected(epoch: int, me: ControllerRecord, container: str) -> dict[str, Any]:
+    """Return the first entry of a leadership in the event log."""
+    return {
+        "at_ms": _wall_ms(),
+        "epoch": epoch,
+        "kind": "leader_elected",
+        **dict.fromkeys(("job", "task", "copy", "task_epoch", "reason", "decision")),
+        "container": container,
+        "host": me.host,
+        "data": {"candidate": me.candidate, "pid": os.getpid()},
+    }
 
 
 def _environment(name: str) -> str:
@@ -193,9 +267,33 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:
+    """End the candidate with a thread of its that dies of an error that nobody foresaw: its next life is whole.
+
+    A leader without its writer would hold its record for ever, decide, and carry out nothing.
+    """
+    name = died.thread.name if died.thread is not None else "a thread"
+    _log.critical("%s: an error that nobody foresaw", name, exc_info=died.exc_value)
+    _end(_BROKEN)
+
+
+def _end(status: int) -> NoReturn:
+    """End the process now.
+
+    A call that still waits for an answer of ZooKeeper would hold it up by up to a minute, and the next life with it.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        _status = main()
     except BrokenLaw:
         _log.exception("a law is broken")
-        sys.exit(BrokenLaw.exit_status)
+        _status = BrokenLaw.exit_status
+    except Exception:  # noqa: BLE001 - the process's outermost level
+        _log.critical("an error that nobody foresaw", exc_info=True)
+        _status = _BROKEN
+    _end(_status)

@@ -89,7 +89,7 @@ class Answers:
                     "role": "active" if copy == found.record.active else "standby",
                     "host": host,
                     "container": holder.id if holder is not None else None,
-                    "why": list(explain(question(turn, need, {}), tuple(view.hosts.values()), host)),
+                    "why": list(explain(question(turn, need, {}, {}), view.offers, host)),
                 }
             )
         return {"task": str(task), "processor": str(processor), "copies": copies}

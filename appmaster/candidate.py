@@ -1,45 +1,42 @@
-"""A candidate's life: stand for leader, load what is recorded, lead until the end or until deposed."""
+"""A leadership: load what is recorded, lead until the end or until deposed (`appmaster.election` comes before)."""
 
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.skein import SkeinCell
-from appmaster.config import policy, spec
+from appmaster.adapters.kazoo import Loaded, ZooKeeper
+from appmaster.cells import Cells
 from appmaster.driver import Driver, is_finished, now_ms
 from appmaster.effects import Effects
+from appmaster.election import Election
 from appmaster.growth import Growth
 from appmaster.inbox import Inbox
-from appmaster.planning.events import (
-    Elected,
-    Event,
-    HostsExcluded,
-    HostsKnown,
-    JobLoaded,
-    RecordsLoaded,
-)
-from appmaster.planning.model import JobSpec
+from appmaster.loading import JobLoading, asks_more
+from appmaster.planning.events import Elected, Event, HostsExcluded
 from appmaster.planning.view import ClusterView, JobState
 from appmaster.records import JobRecord
-from appmaster.revising import asked_of
-from locality.hosts import HostInfo, parse_table
-from standby.config import JobConfig, parse
+from appmaster.registered import Departures, with_registered
 from standby.errors import BadConfiguration, Fenced, Transient
-from standby.records import ControllerRecord
 
 _log = logging.getLogger(__name__)
 
-#: A leader whose port does not answer within this is not known to be dead, seconds.
-_PORT_SECONDS: Final = 0.5
+#: Between two attempts to read what is recorded while ZooKeeper does not answer, seconds.
+_AGAIN_SECONDS: Final = 0.1
 
-#: How often a leader's port is asked while its record stands, seconds.
-_WATCH_SECONDS: Final = 0.5
+
+@dataclass(frozen=True)
+class _Read:
+    """What is recorded of jobs and hosts."""
+
+    jobs: Mapping[str, Loaded | BadConfiguration]
+    """All that there are, or why they cannot be read."""
+    new: frozenset[str]
+    """Jobs of which the tasks were read too."""
+    excluded: Mapping[str, str]
 
 
 @dataclass
@@ -47,125 +44,165 @@ class Candidate:
     """One application master's part in the election, and its leadership."""
 
     zookeeper: ZooKeeper
-    cell: SkeinCell
+    cells: Cells
     effects: Effects
     driver: Driver
     inbox: Inbox[Event]
-    me: ControllerRecord
+    election: Election
     wall_ms: Callable[[], int]
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it when the application was submitted."""
-    records: Mapping[str, JobRecord] = field(default_factory=dict)
-    """The jobs as they were loaded last; replaced, never changed, so any thread may read it."""
-    _deposed: threading.Event = field(default_factory=threading.Event)
-    _why: str = ""
+    withheld: Callable[[], Mapping[str, str]] = dict
+    """Gives the jobs whose code no container could load now, and why."""
+    waiting: Callable[[], Mapping[str, str]] = dict
+    """Gives the jobs whose present revision is not active yet, and what it waits for."""
 
     def __post_init__(self) -> None:
-        self._growth = Growth(self.zookeeper, lambda: self.records, self.reload)
+        self._growth = Growth(self.zookeeper, lambda: self.loading.records, self.reload)
+        self.loading = JobLoading(
+            self.effects.definitions,
+            lambda: self.driver.view,
+            lambda: self.cells.hosts,
+            self.racks,
+            lambda: self._growth.notes,
+            self.withheld,
+            self.waiting,
+        )
+        self.departures = Departures(
+            self.zookeeper, lambda: self.driver.view, self.inbox.post, now_ms, self.effects.writer.submit
+        )
+        self._has_loaded = threading.Event()
+
+    def has_more(self, view: ClusterView) -> bool:
+        """Return whether more is asked of some job than was seen when every one had ended. Raises `Transient`.
+
+        One whose record cannot be read is not led, and does not keep the cluster from its end either.
+        """
+        found: dict[str, JobRecord] = {}
+        for name in self.zookeeper.jobs():
+            try:
+                record = self.zookeeper.job(name)
+            except BadConfiguration as error:
+                _log.error("job %s cannot be led, and ends with the others: %s", name, error)
+                continue
+            if record is not None:
+                found[name] = record
+        return asks_more(found, view)
 
     def resign(self, reason: str) -> None:
-        """Give up leading (any thread): another leads, or this session is over."""
-        self._why = self._why or reason
-        self._deposed.set()
+        """Give up leading, and standing (any thread): another leads, or this session is over."""
+        self.election.leave(reason)
 
-    def stand(self) -> int:
-        """Return the epoch under which this candidate leads; waits until it does.
+    def outdated(self, seen: int) -> None:
+        """Make way for a leader whose epoch is above ``seen``, which a container has obeyed (any thread).
 
-        A leader's record is waited out, unless its port refuses: then the process behind it is dead
-        and its session merely has not ended yet (design 4.13).
+        If that was a later leader's, this one is deposed. Else ZooKeeper's state was lost, or is that of an earlier
+        day, and nobody would obey this leader.
         """
-        changed = threading.Event()
-        while not self._deposed.is_set():
-            changed.clear()
-            leader = self.zookeeper.controller(changed.set)
-            epoch = None
-            if leader is None:
-                epoch = self.zookeeper.lead(self.me)
-            elif leader.candidate == self.me.candidate or _refuses(leader.host, leader.port):
-                _log.info("the leader %s of epoch %d is dead: seizing", leader.candidate, leader.epoch)
-                epoch = self.zookeeper.lead(self.me, depose=leader)
-            if epoch is not None:
-                return epoch
-            changed.wait(_WATCH_SECONDS)
-        raise Fenced(self._why)
 
-    def lead(self, epoch: int) -> ClusterView:
-        """Lead until every job has ended; return the last view. Raises `Fenced` when deposed."""
+        def rise() -> None:
+            why = f"a container has obeyed epoch {seen}"
+            if not self.election.has_left:
+                try:
+                    self.zookeeper.raise_epoch(seen)
+                except (Fenced, Transient) as error:
+                    _log.info("the epoch was not raised: %s", error)
+                self.resign(why)
+
+        self.effects.writer.submit(rise)
+
+    def lead(self, epoch: int, taken_over: Callable[[], None] = lambda: None) -> ClusterView:
+        """Lead until every job has ended; return the last view. Raises `Fenced` when deposed.
+
+        ``taken_over`` is called after the first turn: queued changes are for a leader that knows what there is.
+        """
         clock = now_ms()
-        events: list[Event] = [Elected(epoch, clock, self.wall_ms() - clock)]
-        # The containers first: a record that names one YARN does not list is of a dead container.
-        events += self.cell.expected()
-        events += self._load()
-        self.cell.start()
-        self.driver.turn(events)
+        self.driver.turn([Elected(epoch, clock, self.wall_ms() - clock), *self._taken_over()])
+        self._has_loaded.set()
+        self.reload()  # for what was asked before
+        taken_over()
+        self.departures.follow()
+        self.cells.start()
         self._growth.start()
         try:
-            self.driver.run(lambda view: self._deposed.is_set() or is_finished(view))
+            self.driver.run(lambda view: self.election.has_left or is_finished(view))
         finally:
             self._growth.stop()
-        if self._deposed.is_set():
-            raise Fenced(self._why)
+        if self.election.has_left:
+            raise Fenced(self.election.why)
         return self.driver.view
 
-    def _load(self) -> list[Event]:
-        """Return every job and record as events; asked again whenever a job comes, goes or changes."""
-        events: list[Event] = []
-        hosts: list[HostInfo] = []
-        records: dict[str, JobRecord] = {}
-        notes = self._growth.notes
-        excluded = self.zookeeper.excluded(self.reload)
-        for name in self.zookeeper.jobs(self.reload):
-            self.zookeeper.job(name, self.reload)
-            loaded = self.zookeeper.load(name)
-            if loaded is None:
-                continue
-            record = records[name] = loaded.job
-            definition = record.definition
-            config = parse(asked_of(record))
-            known = {each.revision: each for each in (*reversed(record.former), definition)}
-            self.effects.definitions.setdefault(name, {}).update(known)
-            asked, problem = self._spec(name, config, definition.tasks)
-            table = parse_table(config.racks, config.host_attributes)
-            status = loaded.status
-            state = status.state if status is not None else ""
-            hosts += [table.host(each, rack=self.racks.get(each, "")) for each in self.cell.hosts]
-            events.append(
-                JobLoaded(
-                    name,
-                    definition.run,
-                    asked,
-                    loaded.model,
-                    policy(config),
-                    definition.revision,
-                    record.is_wanted,
-                    record.purge,
-                    was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
-                    failure=status.reasons[0] if status is not None and state == JobState.FAILED else "",
-                    notes=tuple(each for each in (notes.get(name, ""), problem) if each),
-                )
-            )
-            if name not in self.driver.view.jobs:
-                events.append(RecordsLoaded(loaded.tasks))
-        self.records = records
-        by_name = {each.name: each for each in hosts}
-        return [HostsKnown(tuple(by_name.values())), HostsExcluded(excluded), *events]
+    def _taken_over(self) -> list[Event]:
+        """Return everything that is recorded and runs; asked again for as long as the lease lasts."""
+        while True:
+            try:
+                return self._look_around()
+            except Transient as error:
+                if not self.election.is_leader:
+                    raise
+                _log.warning("the take-over begins again: %s", error)
+                self.election.pause(_AGAIN_SECONDS)
 
-    def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
-        """Return what is asked of a job's model, and why that cannot be had: then a running job stays as it is."""
+    def _look_around(self) -> list[Event]:
+        """Return a take-over's first events.
+
+        Their order is its law. The epoch's transaction came before: what is read now is what the leader before left for
+        good, and nobody but this leader changes it, so that the cells' AMs are asked while records are read. Cells and
+        their containers come before records, for a record that names a container which is in no list is of a dead one;
+        watches are set with each reading. Deaths that happened meanwhile show in the first turn, inventories come as
+        the containers find this leader, each is sent the whole of its roles then, and nobody is judged for silence
+        before it had time to come.
+        """
+        self.cells.begin()
+        registered = self.zookeeper.registrations()
+        for each in registered:
+            self.effects.control.learn(each.record.container, each.record.host, each.record.port)
+        read = self._read()
+        found = with_registered(self.cells.take_over(), registered, now_ms())
+        return [*found, *self._events(read)]
+
+    def _read(self) -> _Read:
+        """Return what is recorded; `reload` is called when it changes.
+
+        Task records are read of jobs that the leader does not know: of the others nobody else writes them.
+        """
+        excluded = self._excluded()
+        found: dict[str, Loaded | BadConfiguration] = {}
+        names = self.zookeeper.jobs(self.reload)
+        new = frozenset(names).difference(self.driver.view.jobs)
+        for name in names:
+            try:
+                loaded = self.zookeeper.load(name, self.reload, has_tasks=name in new)
+            except BadConfiguration as error:
+                found[name] = error  # the other jobs are led all the same
+                continue
+            if loaded is not None:
+                found[name] = loaded
+        return _Read(found, new, excluded)
+
+    def _excluded(self) -> Mapping[str, str]:
+        """Return the hosts that are to be empty, as far as that can be read: to lead matters more."""
         try:
-            return spec(config, tasks), ""
+            return self.zookeeper.excluded(self.reload)
         except BadConfiguration as error:
-            known = self.driver.view.jobs.get(name)
-            if known is None:
-                raise
-            return known.spec, str(error)
+            _log.error("which hosts are drained is not known; those are that were when it was: %s", error)
+            return self.driver.view.excluded
+
+    def _events(self, read: _Read) -> list[Event]:
+        """Return what was read as events."""
+        return [HostsExcluded(read.excluded), *self.loading.events(read.jobs, read.new)]
 
     def reload(self) -> None:
-        """Read the jobs again, on the writer's thread: a watcher makes no calls of its own."""
+        """Read the jobs again, on the writer's thread: a watcher makes no calls of its own.
+
+        Before the first turn nothing is read a second time: records would seem to come anew that change meanwhile.
+        """
+        if not self._has_loaded.is_set():
+            return
 
         def read() -> None:
             try:
-                events = self._load()
+                events = self._events(self._read())
             except Transient as error:
                 _log.warning("jobs could not be read: %s", error)
                 threading.Timer(1.0, self.reload).start()
@@ -174,17 +211,6 @@ class Candidate:
                 self.inbox.post(each)
 
         self.effects.writer.submit(read)
-
-
-def _refuses(host: str, port: int) -> bool:
-    """Return whether nobody listens at a port; False while that is not certain."""
-    try:
-        with socket.create_connection((host, port), timeout=_PORT_SECONDS):
-            return False
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
 
 
 def verdict(view: ClusterView) -> tuple[bool, str]:

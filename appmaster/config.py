@@ -50,13 +50,20 @@ def policy(config: JobConfig) -> Policy:
     )
 
 
-def cluster(config: JobConfig, cell: int, racks: Mapping[str, str] | None = None) -> ClusterConfig:
-    """Return the cluster's settings as a job that starts it gives them; ``racks`` are YARN's, by host."""
+def cluster(
+    config: JobConfig, cell: int, racks: Mapping[str, str] | None = None, attempts: int = 1
+) -> ClusterConfig:
+    """Return the cluster's settings as a job that starts it gives them.
+
+    ``racks`` are YARN's, by host; so often it makes an attempt of the cell's application.
+    """
     return ClusterConfig(
         name=config.cluster,
         zookeeper=config.zookeeper,
         cell=cell,
+        attempts=attempts,
         zookeeper_session_ms=config.zookeeper_session_ms,
+        zookeeper_acl=config.zookeeper_acl,
         kafka_bootstrap=config.kafka_bootstrap,
         kafka=dict(config.kafka),
         heartbeat_interval_ms=config.heartbeat_interval_ms,
@@ -67,4 +74,9 @@ def cluster(config: JobConfig, cell: int, racks: Mapping[str, str] | None = None
         state_dirs=config.state_dirs,
         stray_delay_ms=config.stray_delay_ms,
         http_port=config.http_port,
+        http_pages=config.http_pages,
+        code_sync_seconds=config.code_sync_seconds,
+        code_distributor=config.code_distributor,
+        code_directory=config.code_directory,
+        code_hdfs_directory=config.code_hdfs_directory,
     )

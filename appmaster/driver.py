@@ -45,13 +45,19 @@ class Driver:
         tell: Callable[[News, ClusterView], None],
         clock: Callable[[], int] = now_ms,
         turned: Callable[[float], None] = lambda _: None,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take what carries out actions, what is told the news, and what is told each turn's seconds."""
+        """Take what carries out actions, what is told the news, what is told each turn's seconds, and the lease.
+
+        While ``may_act`` says no, events are folded in and nothing is planned: what this leader would do may be
+        another's to do by now (design 4.13).
+        """
         self._inbox = inbox
         self._carry_out = carry_out
         self._tell = tell
         self._clock = clock
         self._turned = turned
+        self._may_act = may_act
         self._ticked_ms = clock()
         self._story: deque[object] = deque(maxlen=STORY)
         #: The view as the last turn left it; immutable, so any thread may read it.
@@ -73,7 +79,7 @@ class Driver:
         self._apply(Ticked(now, stalled if stalled > STALL_MS else 0))
         self._ticked_ms = now
         for _ in range(MOST_TURNS):
-            actions = plan(self.view)
+            actions = plan(self.view) if self._may_act() else ()
             if not actions:
                 break
             self._check(actions)

@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - in 3.10 not yet the built-in one
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 from appmaster.adapters import kafka
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.kazoo import ZooKeeper, as_recorded
-from appmaster.adapters.skein import SkeinCell
+from appmaster.cells import Cells
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Action
@@ -44,8 +44,14 @@ class Sequential:
         """Run ``job`` after those before it; returns at once."""
         self._jobs.put(job)
 
+    def settle(self, timeout_seconds: float) -> None:
+        """Wait for what was submitted until now, at most so long."""
+        done = threading.Event()
+        self._jobs.put(done.set)
+        done.wait(timeout_seconds)
+
     def close(self, timeout_seconds: float) -> None:
-        """Wait for what was submitted, at most so long."""
+        """Wait for what was submitted, at most so long, and take no more."""
         self._jobs.put(None)
         self._thread.join(timeout_seconds)
 
@@ -61,7 +67,7 @@ class Effects:
     post: Callable[[Event], None]
     now_ms: Callable[[], int]
     zookeeper: ZooKeeper
-    cell: SkeinCell
+    cells: Cells
     control: ControlServer
     cluster: str
     resign: Callable[[str], None]
@@ -92,9 +98,9 @@ class Effects:
         elif isinstance(action, todo.ProbePort):
             self.control.probe(action.container, action.incarnation)
         elif isinstance(action, todo.RequestContainer):
-            self.cell.request(action.number, action.host)
+            self.cells.request(action.number, action.host, action.cell)
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
-            self.cell.release(action.skein_id)
+            self.cells.release(action.skein_id)
         elif isinstance(action, todo.FenceTasks):
             threading.Thread(target=self._fence, args=(action,), name="fence", daemon=True).start()
 
@@ -210,6 +216,8 @@ class Replies:
             self._post(happened.Commanded(make(number)))
             return answer.result(timeout_seconds)
         except TimeoutError as error:
+            # Or it would be done all the same, to everybody's surprise, when ZooKeeper is back for example.
+            self._post(happened.CommandWithdrawn(number))
             raise Unavailable(f"the leader has not decided within {timeout_seconds:g} s") from error
         finally:
             self._waiting.pop(number, None)
@@ -219,8 +227,3 @@ class Replies:
         waiting = self._waiting.get(answer.number)
         if waiting is not None:
             waiting.set_result(answer)
-
-
-def settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """Return the Kafka client settings of the cluster itself."""
-    return {"bootstrap.servers": bootstrap, **further}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from appmaster.planning.model import job_of
-from appmaster.planning.view import ClusterView, JobState, Presence
+from appmaster.planning.view import CellState, ClusterView, JobState, Presence
 from standby.metrics import REPLICA_LABELS, Kind, Metric
 from standby.model import ReplicaId, Role
 
@@ -145,6 +145,17 @@ def _of_cluster(view: ClusterView) -> Iterator[Metric]:
         "Containers, by how sure the leader is that they live.",
         ("state",),
         (((presence.value,), states[presence]) for presence in Presence),
+    )
+    cells = Counter(each.state for each in view.cells.values())
+    yield _gauge(
+        "standfast_cells",
+        "Cells, by whether their Skein application master answers: if not, they are doomed.",
+        ("state",),
+        [
+            (("up",), cells[CellState.UP]),
+            (("awaited",), cells[CellState.AWAITED]),
+            (("doomed",), cells[CellState.LOST]),
+        ],
     )
     yield _gauge(
         "standfast_requests_waiting",

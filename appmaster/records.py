@@ -6,7 +6,7 @@ See `standby.records` for the rules that hold for every body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     """Requested state: deployed, or undeployed."""
     purge: bool = False
     """Undeployed for good: containers remove local state before they end."""
+    activated: int = 0
+    """Highest revision that is active: enough candidates held its code, or it was waited for long enough."""
     version: int = VERSION
 
 
@@ -80,6 +82,22 @@ class CellRecord(msgspec.Struct, frozen=True):
     """YARN application id; empty between the creation of the record and YARN's answer."""
     submitted_ms: int = 0
     submitter: str = ""
+    attempt: str = ""
+    """Of the application, as its candidate has it from YARN (`appmaster.attempts`); empty until that has started."""
+    address: str = ""
+    """``host:port`` of that attempt's Skein AM. Whoever has the cluster's Skein credentials can talk to it: every
+    candidate has them in its working directory."""
+    settings: Mapping[str, str] = {}
+    """Keys that hold for every container of the cell, as the job had them that started it: a job that is submitted
+    into the cluster later runs with them."""
+    version: int = VERSION
+
+
+class DeletedRecord(msgspec.Struct, frozen=True):
+    """``/code/<bundle>`` of a bundle that was deleted: its tombstone. Otherwise the node is empty."""
+
+    at_ms: int
+    """For people: how long it stays is measured by each candidate's own clock."""
     version: int = VERSION
 
 
@@ -95,6 +113,31 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     container: str
     started_ms: int
     standfast: str
+    version: int = VERSION
+    peer_port: int = 0
+    """`standby.peers`, over mutual TLS: gives code and takes it; 0: a version that has none."""
+    life: int = 1
+    """How many times its supervisor has started it in this attempt."""
+    ended: str = ""
+    """How the life before ended; empty: there was none."""
+
+
+class RequestRecord(msgspec.Struct, frozen=True):
+    """``/requests/<id>``: a change of what is desired, queued until a leader makes it, and its result."""
+
+    operation: str
+    """Of `appmaster.requests.OPERATIONS`."""
+    arguments: Mapping[str, Any]
+    submitter: str = ""
+    at_ms: int = 0
+    state: str = "queued"
+    """``queued``, ``done`` or ``refused``."""
+    said: str = ""
+    """Of a request that is settled: what was done, or why not."""
+    epoch: int = 0
+    """Of the leader that settled it."""
+    revision: int = 0
+    """Of the job after a change of one."""
     version: int = VERSION
 
 
@@ -138,7 +181,14 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
 
 
 def encode(
-    record: JobRecord | ModelRecord | ExcludedRecord | StatusRecord | CellRecord | CandidateRecord,
+    record: JobRecord
+    | ModelRecord
+    | ExcludedRecord
+    | StatusRecord
+    | CellRecord
+    | CandidateRecord
+    | DeletedRecord
+    | RequestRecord,
 ) -> bytes:
     """Return the znode's data."""
     return msgspec.json.encode(record)

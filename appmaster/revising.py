@@ -14,11 +14,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from appmaster.records import JobRecord
-from standby.config import Applies, JobConfig, keys, parse
+from standby.config import Applies, JobConfig, keys, parse, shown
 from standby.errors import BadConfiguration, StandfastError
 from standby.wire import JobDefinition
 
-#: So many earlier revisions are kept: containers may still run them, and the latest can be returned to.
+#: So many earlier revisions are kept, and the one that runs: containers may still run them, and the latest can be
+#: returned to.
 KEPT: Final = 4
 
 #: Keys that state and offsets rest on: not even a new start of the same run may change them.
@@ -45,7 +46,13 @@ class Difference:
     applies: Applies
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.before or '(nothing)'} → {self.after or '(nothing)'}"
+        before, after = self.shown
+        return f"{self.key}: {before or '(nothing)'} → {after or '(nothing)'}"
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The values as people and logs may see them."""
+        return shown(self.key, self.before), shown(self.key, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,11 @@ class Update:
         if self.is_new_code:
             lines.append("the job's modules have changed (restart)")
         return tuple(lines)
+
+
+def is_active(record: JobRecord, revision: JobDefinition) -> bool:
+    """Return whether containers may load a revision of a job: its code is spread, or came with the application."""
+    return not revision.code or revision.revision <= record.activated
 
 
 def asked_of(record: JobRecord) -> Mapping[str, str]:
@@ -178,18 +190,16 @@ def codes(record: JobRecord) -> frozenset[str]:
     return frozenset(each.code for each in (record.definition, *record.former) if each.code)
 
 
-def dropped_code(before: JobRecord, after: JobRecord) -> frozenset[str]:
-    """Return the bundles that no kept revision of a job names any more."""
-    return codes(before) - codes(after)
-
-
 def _next_revision(record: JobRecord) -> int:
     return max(each.revision for each in (record.definition, *record.former)) + 1
 
 
 def _revised(record: JobRecord, definition: JobDefinition, settings: Mapping[str, str]) -> JobRecord:
-    former = (record.definition, *record.former)[:KEPT]
-    return replace(record, definition=definition, former=former, settings=dict(settings))
+    former = (record.definition, *record.former)
+    # However many wait for their code to be spread: until then the newest active one is what runs.
+    leads = next((each for each in former if is_active(record, each)), None)
+    kept = tuple(each for number, each in enumerate(former) if number < KEPT or each is leads)
+    return replace(record, definition=definition, former=kept, settings=dict(settings))
 
 
 def _stores_match(one: JobConfig, other: JobConfig) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from standby.errors import Transient
 from standby.model import Role
 from standby.peers import PeerAddress
-from standby.records import ContainerRecord
 
 #: So many containers are asked at the same time.
 _THREADS: Final = 16
@@ -57,10 +56,10 @@ class Search:
         self,
         wanted: WantedKey,
         status: Callable[[], Mapping[str, Any]],
-        containers: Callable[[], Iterable[ContainerRecord]],
+        containers: Callable[[], Iterable[PeerAddress]],
         look_up: LookUp,
     ) -> None:
-        """``status`` is the leader's present snapshot."""
+        """``status`` is the leader's present snapshot, ``containers`` those that are registered."""
         self._wanted = wanted
         self._status = status
         self._containers = containers
@@ -86,10 +85,7 @@ class Search:
         self._missing = dict.fromkeys(wanted.partitions - set(self._answers), "")
         status = self._status()
         holders = self._holders(status)
-        addresses = {
-            each.container: PeerAddress(each.container, each.host, each.peer_port)
-            for each in self._containers()
-        }
+        addresses = {each.container: each for each in self._containers()}
         said: list[Answer] = []
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             asked = {

@@ -43,6 +43,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "container": each.id,
                 "skein_id": each.skein_id,
                 "host": each.host,
+                "cell": each.cell,
                 "pid": each.pid,
                 "http_port": each.http_port,
                 "state": each.presence.value,
@@ -87,6 +88,18 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "reason": each.reason,
             }
             for processor, each in sorted(view.failovers.items())
+        ],
+        "cells": [
+            {
+                "cell": each.number,
+                "attempt": each.attempt,
+                "is_up": each.is_up,
+                "state": each.state.value,
+                "since_ms_ago": max(0, view.now_ms - each.since_ms),
+                "containers": sum(held.cell == each.number for held in view.containers.values()),
+                "reason": each.reason,
+            }
+            for _, each in sorted(view.cells.items())
         ],
         "hosts": {
             name: {"cell": each.cell, "rack": each.rack, "attributes": dict(each.attributes)}

@@ -1,13 +1,16 @@
 """Keeps a candidate running inside its Skein application: ``python -m appmaster.supervisor``.
 
 The application must not end with the candidate's process, for YARN would take all its containers with
-it (design 2). A candidate that crashes is started again, sooner after a long life than after a short
-one; a candidate that was deposed comes back as a follower at once.
+it (design 2), although they need no candidate of their own cell: whoever leads asks its Skein AM. So a
+candidate that crashes is started again for ever, sooner after a long life than after a short one, and its
+record in ZooKeeper tells which life it is and how the last one ended. A candidate that was deposed comes
+back as a follower at once.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -23,14 +26,21 @@ _log = logging.getLogger("appmaster.supervisor")
 #: Exit statuses of a candidate that the supervisor knows (others are crashes).
 FINISHED: Final = 0
 RESIGNED: Final = 75
+SUPERSEDED: Final = 76
+MADE_WAY: Final = 77
+
+#: Told of a life that did not begin (``EX_OSERR``).
+_NOT_STARTED: Final = 71
+
+#: Variables in which a candidate finds which of its lives this is, and how the one before ended.
+LIFE: Final = "STANDFAST_CANDIDATE_LIFE"
+ENDED: Final = "STANDFAST_CANDIDATE_ENDED"
 
 #: A life longer than this was a good one: the back-off starts anew, seconds.
 _GOOD_LIFE: Final = 30.0
 _FIRST_BACKOFF: Final = 0.2
 _LONGEST_BACKOFF: Final = 10.0
-
-#: So many short lives in a row end the attempt: YARN's next one may get another host.
-_MOST_SHORT_LIVES: Final = 12
+_MOST_DOUBLINGS: Final = 10
 
 
 def supervise(command: list[str]) -> int:
@@ -44,29 +54,35 @@ def supervise(command: list[str]) -> int:
             child.send_signal(signum)
 
     signal.signal(signal.SIGTERM, end)
-    short_lives = 0
+    short_lives, life, ended = 0, 0, ""
     while not ending.is_set():
         born = time.monotonic()
-        child = subprocess.Popen(command)
-        status = child.wait()
+        life += 1
+        try:
+            child = subprocess.Popen(command, env={**os.environ, LIFE: str(life), ENDED: ended})
+            status = child.wait()
+        except OSError as error:
+            if life == 1:
+                raise  # nothing runs yet that would be lost
+            # The host is out of memory or of processes, as it may be when it has just ended the candidate for that.
+            _log.error("the candidate could not be started: %s", error)
+            status = _NOT_STARTED
         lived = time.monotonic() - born
-        if status == FINISHED:
-            return FINISHED
-        if status == BadConfiguration.exit_status:
-            # Nothing that another try in the same place could mend.
+        if status in (FINISHED, SUPERSEDED, MADE_WAY):
+            return status
+        if status == BadConfiguration.exit_status and life == 1 and lived <= _GOOD_LIFE:
+            # Nothing that another try in the same place could mend, and nothing runs yet that would be lost. What a
+            # candidate stumbles over after it has followed for days is another matter.
             return status
         if ending.is_set():
             return status
-        # A server that is away is nobody's crash loop: another attempt of YARN's would find it no better,
-        # and would cost all containers, which go on working meanwhile.
-        is_crash = status != Unavailable.exit_status
-        short_lives = 0 if lived > _GOOD_LIFE else short_lives + is_crash
-        if short_lives > _MOST_SHORT_LIVES:
-            _log.critical("the candidate ended %d times in a row within %g s", short_lives, _GOOD_LIFE)
-            return status if status > 0 else 1
+        # A server that is away is nobody's crash loop: it is asked again soon.
+        is_crash = status not in (Unavailable.exit_status, RESIGNED)
+        short_lives = 0 if lived > _GOOD_LIFE else min(short_lives + is_crash, _MOST_DOUBLINGS)
         backoff = min(_FIRST_BACKOFF * 2**short_lives, _LONGEST_BACKOFF)
         wait = 0.0 if status == RESIGNED else backoff
-        _log.error("the candidate ended with %d after %.1f s; again in %.1f s", status, lived, wait)
+        ended = f"{f'signal {-status}' if status < 0 else f'status {status}'} after {lived:.1f} s"
+        _log.error("life %d of the candidate ended with %s; again in %.1f s", life, ended, wait)
         ending.wait(wait)
     return FINISHED
 

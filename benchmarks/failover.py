@@ -102,10 +102,10 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
             steady_from = now_ms()
             for number in range(arguments.kills):
                 for kind in kinds:
-                    _flow(arguments.steady_seconds, traffic)
+                    flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
                     _disturb(kind, scenario, cluster)
-            _flow(arguments.steady_seconds, traffic)
+            flow(arguments.steady_seconds, traffic)
             steady_to = now_ms()
         finally:
             traffic.stop()
@@ -152,7 +152,8 @@ def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
         raise Unavailable("the replicas were not restored; nothing more can be measured")
 
 
-def _flow(seconds: float, traffic: Traffic) -> None:
+def flow(seconds: float, traffic: Traffic) -> None:
+    """Let records flow undisturbed; raises `Unavailable` when there are no more."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if traffic.join(0.5):

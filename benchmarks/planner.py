@@ -46,7 +46,7 @@ class World:
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks
         self.processors = tasks // _TASKS_IN_CONTAINER
-        hosts = 2 * self.processors // _CONTAINERS_ON_HOST
+        hosts = max(3, 2 * self.processors // _CONTAINERS_ON_HOST)
         self.hosts = tuple(f"host{each}" for each in range(hosts))
         self.view = ClusterView()
         self.spent = 0.0

@@ -197,10 +197,11 @@ class Scenario:
         """Lose a host silently, kill what it held after the failover; return what came of it, and the host.
 
         The host has at least one active, one of tasks other than ``avoid`` where possible, and is not the
-        master's. Raises `Unavailable` when there is none.
+        leader's; another master's only if there is no choice: its cell is lost with it, and what the cell has on other
+        hosts is handed over beside the failover. Raises `Unavailable` when there is none.
         """
         status = self._status()
-        host = victim_host(status, avoid)
+        host = victim_host(status, avoid, self._masters())
         if host is None:
             raise Unavailable("there is no host with an active and without the application master")
         tasks = active_on(status, host=host)
@@ -321,6 +322,10 @@ class Scenario:
         failover = Failover(kind, victim, disturbance, steps, whole is not None)
         self.failovers.append(failover)
         return failover
+
+    def _masters(self) -> tuple[str, ...]:
+        """Return the hosts that have an application master."""
+        return tuple(each["host"] for each in self.client.info()["candidates"])
 
     def _status(self) -> Status:
         latest = self.watch.wait_for(lambda _: True, 30.0)

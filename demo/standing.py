@@ -92,6 +92,13 @@ class Job(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
+class Cell(msgspec.Struct, frozen=True):
+    """A cell that the leader has seen."""
+
+    cell: int
+    is_up: bool = False
+
+
 class Status(msgspec.Struct, frozen=True):
     """The whole cluster at one moment."""
 
@@ -100,6 +107,9 @@ class Status(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...] = ()
     tasks: tuple[Task, ...] = ()
     containers: tuple[Container, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    settled: bool = False
+    """Whether nothing is on its way to where it is to be; a cell that comes later changes that."""
 
 
 def parse(status: Mapping[str, Any]) -> Status:
@@ -160,17 +170,24 @@ def victim_process(status: Status, avoid: Iterable[str] = ()) -> Replica | None:
     return next((each for each in actives if each.host == master), next(iter(actives), None))
 
 
-def victim_host(status: Status, avoid: Iterable[int] = ()) -> str | None:
-    """Return a host with an active and without the master; one with no active of ``avoid`` if there is one."""
+def victim_host(status: Status, avoid: Iterable[int] = (), masters: Iterable[str] = ()) -> str | None:
+    """Return a host with an active and without the leader; one with no active of ``avoid`` if there is one.
+
+    ``masters`` are the hosts of all masters: where possible none of them is chosen, for a cell goes with its master.
+    """
     master = status.leader.host if status.leader is not None else ""
-    spared = set(avoid)
+    spared, with_master = set(avoid), set(masters)
     hosts: dict[str, set[int]] = {}
     for task in status.tasks:
         active = task.active_replica
         if active is not None and active.host and active.host != master:
             hosts.setdefault(active.host, set()).add(task.partition)
-    # Fewest spared tasks first, then fewest tasks at all.
-    return min(hosts, key=lambda host: (len(hosts[host] & spared), len(hosts[host]), host), default=None)
+    # No whole cell first, then fewest spared tasks, then fewest tasks at all.
+    return min(
+        hosts,
+        key=lambda host: (host in with_master, len(hosts[host] & spared), len(hosts[host]), host),
+        default=None,
+    )
 
 
 def active_on(status: Status, *, container: str | None = None, host: str | None = None) -> tuple[int, ...]:

@@ -54,9 +54,10 @@ def zookeeper(connect: str, patience: Patience) -> None:
     """Return when a session can be made and a node be created; `ruok` alone says less."""
     _port(connect, patience)
     while True:
-        client = KazooClient(connect, timeout=10, logger=_quiet)
+        # A connection that is made a moment too soon is never answered: a short session gives it up soon.
+        client = KazooClient(connect, timeout=2, logger=_quiet)
         try:
-            client.start(timeout=min(5, patience.seconds_left))
+            client.start(timeout=min(2, patience.seconds_left))
             client.create(f"/{_PROBE}-{uuid.uuid4()}", ephemeral=True)
             return
         except (KazooException, KazooTimeoutError):
@@ -82,7 +83,8 @@ def kafka(bootstrap: str, patience: Patience) -> None:
     any_partition = [TopicPartition("__transaction_state", 0)]
     steps: tuple[Callable[[], Any], ...] = (
         lambda: admin.list_topics(timeout=5),
-        lambda: producer.init_transactions(min(30, patience.seconds_left)),
+        # Short, as every step: one that goes on cannot be cancelled.
+        lambda: producer.init_transactions(min(5, patience.seconds_left)),
         lambda: consumer.committed(any_partition, timeout=5),
     )
     try:

@@ -7,7 +7,7 @@ import getpass
 import os
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,6 +50,20 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One server of a ZooKeeper ensemble, and its ports on loopback."""
+
+    number: int
+    client_port: int
+    peer_port: int
+    election_port: int
+
+    def __str__(self) -> str:
+        """Return its line in the configuration of each of them."""
+        return f"server.{self.number}={LOOPBACK}:{self.peer_port}:{self.election_port}"
+
+
+@dataclass(frozen=True, slots=True)
 class Blueprint:
     """All that configuration files and command lines of one cluster are made of."""
 
@@ -78,11 +92,17 @@ class Blueprint:
         """Where everything of a host lies: all hosts share one disk."""
         return self.directory / "hosts" / host
 
-    def zookeeper(self) -> Launch:
-        """Write ZooKeeper's configuration; return how to start it."""
+    def zookeeper(self, number: int = 1, members: Sequence[Member] = ()) -> Launch:
+        """Write ZooKeeper's configuration; return how to start it: alone, or as ``number`` of an ensemble."""
         directory = self._server_directory(ZOOKEEPER)
         config = directory / "zoo.cfg"
-        values = {"directory": directory, "client_port": self.ports[f"{ZOOKEEPER}.client"]}
+        values = {
+            "directory": directory,
+            "client_port": self.ports[f"{ZOOKEEPER}.client"],
+            "members": "\n".join(map(str, members)),
+        }
+        if members:
+            _write(directory / "data" / "myid", f"{number}\n")
         _write(config, render(yarn_conf() / "zookeeper" / "zoo.cfg", values))
         options = (
             "-Xmx128m",
@@ -97,8 +117,11 @@ class Blueprint:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return self._launch(options, [self.jars["zookeeper"]], main, [str(config)], directory)
 
-    def kafka(self) -> Launch:
-        """Write Kafka's configuration and format its disk if that is new; return how to start it."""
+    def kafka(self, further: str = "") -> Launch:
+        """Write Kafka's configuration and format its disk if that is new; return how to start it.
+
+        ``further`` are lines of the configuration that count instead of those in the template.
+        """
         directory = self._server_directory(KAFKA)
         config = directory / "server.properties"
         values = {
@@ -106,7 +129,7 @@ class Blueprint:
             "broker_port": self.ports[f"{KAFKA}.broker"],
             "controller_port": self.ports[f"{KAFKA}.controller"],
         }
-        _write(config, render(yarn_conf() / "kafka" / "server.properties", values))
+        _write(config, render(yarn_conf() / "kafka" / "server.properties", values) + further)
         logging = f"-Dlog4j2.configurationFile={yarn_conf() / 'kafka' / 'log4j2.properties'}"
         jars = [self.jars["kafka"]]
         if not (directory / "data" / "meta.properties").exists():

@@ -34,6 +34,8 @@ class HostInfo:
     rack: str = ""
     """Empty: not known; a rack that is not known is taken for one of its own."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    master_of: int = 0
+    """Another cell than this one that has its master here, and falls with the host; 0: none."""
     order: Order = field(init=False, repr=False, compare=False)
     """`natural` of the name: the same for ever, and asked for in every judgement."""
 

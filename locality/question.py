@@ -40,6 +40,10 @@ class Question:
     """Hosts that let the last request expire → the reason to show."""
     loads: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Host → copies there of all tasks, and those of the same role; without the copy in question."""
+    cells: Mapping[int, int] = field(default_factory=dict)
+    """Cell → its containers, of all tasks and roles."""
+    shuns_masters: bool = True
+    """Whether it matters that another cell's master is on a host: not for a container that is to hold any tasks."""
     spread: tuple[str, ...] = ("cell", "rack")
     """``job.locality.spread``: what copies should not share, most important first."""
 

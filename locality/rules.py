@@ -141,6 +141,20 @@ class Spread:
         return ""
 
 
+class Masters:
+    """No host on which another cell has its master: its loss would take that cell's copies along with this one."""
+
+    otherwise: ClassVar[str] = "has no other cell's master"
+
+    def rank(self, host: HostInfo) -> bool:
+        """Return whether another cell's master is there."""
+        return host.master_of != 0
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return which cell would be lost with the host."""
+        return (f"has the master of cell {host.master_of}",) if host.master_of else ()
+
+
 class State:
     """The fewest changelog records to replay, then the fewest tasks without any state, then the latest."""
 
@@ -204,6 +218,23 @@ class Load:
         return (f"carries {copies} cop{'y' if copies == 1 else 'ies'}, {same} of the same role",)
 
 
+class CellLoad:
+    """The cell with the fewest containers: what one of them loses when it falls is as little as can be."""
+
+    otherwise: ClassVar[str] = "is in a cell with more containers"
+
+    def __init__(self, cells: Mapping[int, int]) -> None:
+        self._cells = cells
+
+    def rank(self, host: HostInfo) -> int:
+        """Return how many containers the host's cell has."""
+        return self._cells.get(host.cell, 0)
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return nothing: it would be said of every host of the cell."""
+        return ()
+
+
 class Name:
     """By name, numbers as numbers: the same view always gets the same answer."""
 
@@ -236,6 +267,15 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
         "what is shared with which other copy, and why that cannot be had better",
     ),
     Ranking(
+        "master",
+        lambda survey: (
+            Masters()
+            if survey.question.shuns_masters and any(each.master_of for each in survey.hosts)
+            else None
+        ),
+        "which other cell has its master there, and would be lost with the host",
+    ),
+    Ranking(
         "state",
         lambda survey: State(survey) if survey.question.histories else None,
         "how much of the state lies there, and how many records behind the freshest it is",
@@ -246,6 +286,11 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
         "that it is the last host of this copy",
     ),
     Ranking("load", Load, "how many copies the host carries, and how many of them of the same role"),
+    Ranking(
+        "cell",
+        lambda survey: CellLoad(survey.question.cells) if len(survey.question.cells) > 1 else None,
+        "nothing: it keeps the cells at one size",
+    ),
     Ranking("name", lambda _: Name(), "nothing: it only makes the answer the same each time"),
 )
 

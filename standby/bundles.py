@@ -17,8 +17,11 @@ from typing import Final
 
 from standby.errors import BadConfiguration, CorruptState
 
-#: A bundle larger than this is refused: it lies in ZooKeeper, which keeps everything in memory.
-MOST_BYTES: Final = 8 << 20
+#: A bundle larger than this is refused: candidates and containers take it into memory.
+MOST_BYTES: Final = 256 << 20
+
+#: No larger one is left in ZooKeeper, which keeps everything in memory.
+LEFT_BYTES: Final = 8 << 20
 
 #: ZooKeeper takes no more than 1 MB in one znode.
 CHUNK_BYTES: Final = 512 << 10
@@ -38,10 +41,10 @@ class Bundle:
     data: bytes
 
 
-def pack(directory: Path) -> Bundle:
+def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
     """Return everything in ``directory`` as a bundle; symbolic links are followed, caches left out.
 
-    Raises `BadConfiguration` when it is larger than `MOST_BYTES` or a file cannot be read.
+    Raises `BadConfiguration` when it is larger than ``most_bytes`` or a file cannot be read.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
@@ -55,9 +58,9 @@ def pack(directory: Path) -> Bundle:
             except OSError as error:
                 raise BadConfiguration(f"job.modules: {path} cannot be read: {error.strerror}") from error
     data = content.getvalue()
-    if len(data) > MOST_BYTES:
+    if len(data) > most_bytes:
         raise BadConfiguration(
-            f"job.modules: packed they are {_mib(len(data))}, more than the {_mib(MOST_BYTES)} that can be rolled "
+            f"job.modules: packed they are {_mib(len(data))}, more than the {_mib(most_bytes)} that can be rolled "
             "out; put data and large libraries into the environment that job.python.archive names"
         )
     return Bundle(digest_of(data), data)

@@ -31,7 +31,11 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     zookeeper: str
     """Connect string."""
     cell: int = 1
+    attempts: int = 1
+    """How many attempts of the cell's application YARN makes, as the submit knows it."""
     zookeeper_session_ms: int = 6_000
+    zookeeper_acl: str = "open"
+    """``digest``: nodes are for holders of the cluster's credentials only."""
     kafka_bootstrap: str = ""
     """Brokers that hold the event log."""
     kafka: Mapping[str, str] = {}
@@ -49,6 +53,16 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     """For how long state that nobody can use any more stays on a host's disks."""
     http_port: int = 0
     """Where candidates serve HTTP; 0: on any free port."""
+    http_pages: str = "all"
+    """``metrics``: what is answered without credentials is no more than monitoring needs."""
+    code_sync_seconds: int = 30
+    code_distributor: str = "local"
+    code_directory: str = ""
+    code_hdfs_directory: str = "standfast"
+
+    def __repr__(self) -> str:
+        # Without Kafka's settings: passwords are among them.
+        return f"ClusterConfig({self.name!r}, {self.zookeeper!r}, cell={self.cell})"
 
 
 def load(path: Path) -> ClusterConfig:

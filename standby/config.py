@@ -17,7 +17,6 @@ from standby import naming
 from standby.errors import BadConfiguration
 
 #: Kafka's own rule for topic names, kept for jobs and clusters because topics are named after them.
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,120}\Z")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
@@ -41,6 +40,22 @@ OWNED_BY_KERNEL: Final = frozenset(
         "kafka.acks",
     }
 )
+
+
+#: Parts of the names of pass-through settings whose values nobody is to read in a log or an answer.
+_SECRET: Final = re.compile(
+    r"password|secret|passphrase|jaas|token|credential|key\.pem|keystore\.key|access\.?key", re.IGNORECASE
+)
+
+
+def shown(name: str, value: str) -> str:
+    """Return a setting's value as it may be shown: a secret only as three asterisks."""
+    is_secret = name.startswith(PASS_THROUGH) and _SECRET.search(name) is not None
+    return "***" if is_secret and value else value
+
+
+#: Settings of the Java client (without prefix) that librdkafka refuses: logins that cannot be translated for Spark.
+_JAVA_ONLY: Final = frozenset({"sasl.jaas.config", "sasl.login.callback.handler.class"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +101,14 @@ class JobConfig:
     job_name: str = _key(
         "job.name",
         "Name of the job; topics, group and state directories are named after it.",
-        pattern=_NAME,
+        pattern=naming.NAME,
         applies="never",
     )
     cluster_name: str = _key(
         "cluster.name",
         "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
         "",
-        pattern=_NAME,
+        pattern=naming.NAME,
         applies="never",
     )
     modules: tuple[str, ...] = _key(
@@ -472,6 +487,15 @@ class JobConfig:
         choices=("fail", "park"),
         applies="live",
     )
+    cells: int = _key(
+        "appmaster.cells",
+        "Number of cells: YARN applications of the cluster, each with an application master that can lead and with "
+        "the containers it asked for. Losing one takes its containers with it; with two or more no task has all its "
+        "copies in one.",
+        2,
+        minimum=1,
+        applies="never",
+    )
     am_memory_mb: int = _key(
         "yarn.am.container.memory.mb",
         "Memory of the application master's container, MiB.",
@@ -506,6 +530,59 @@ class JobConfig:
         "0, or one that is taken: any free one.",
         0,
         minimum=0,
+        applies="never",
+    )
+    http_pages: str = _key(
+        "yarn.am.http.pages",
+        "What that port answers, to everybody: `all` pages, or `metrics`: `/metrics`, `/healthz` and `/sd` only. The "
+        "command line does not need the others.",
+        "all",
+        choices=("all", "metrics"),
+        applies="never",
+    )
+    # ---- the code of jobs ----
+    code_replicas: int = _key(
+        "code.min.replication.count",
+        "Number of candidates that must hold a job's code before a revision of it is activated.",
+        1,
+        minimum=1,
+        applies="live",
+    )
+    code_wait_seconds: int = _key(
+        "code.max.replication.wait.seconds",
+        "How long a leader waits for that number; then the revision is activated if at least one candidate holds "
+        "its code. -1: for ever.",
+        60,
+        minimum=-1,
+        applies="live",
+    )
+    code_sync_seconds: int = _key(
+        "code.sync.seconds",
+        "How often at least a candidate tries again to fetch code that it lacks (it also tries at each change). Twice "
+        "this time without any live holder, and the job stops keeping candidates from leading.",
+        30,
+        minimum=1,
+        applies="never",
+    )
+    code_distributor: str = _key(
+        "code.distributor",
+        "How code comes to candidates: `local` (from each other) or `hdfs` (through the cluster's own file system, "
+        "and from each other where that fails).",
+        "local",
+        choices=("local", "hdfs"),
+        applies="never",
+    )
+    code_directory: str = _key(
+        "code.directory",
+        "Directory on each host in which candidates keep code; by default in their YARN working directory, which goes "
+        "with the application.",
+        "",
+        applies="never",
+    )
+    code_hdfs_directory: str = _key(
+        "code.hdfs.directory",
+        "Directory in the cluster's file system for `code.distributor=hdfs`; relative: below the user's home.",
+        "standfast",
         applies="never",
     )
     queue: str = _key(
@@ -568,10 +645,19 @@ class JobConfig:
         minimum=500,
         applies="never",
     )
+    zookeeper_acl: str = _key(
+        "zookeeper.acl",
+        "`open`: everybody who reaches ZooKeeper may read and change the cluster's nodes. `digest`: only who has the "
+        "Skein credentials of the submit; an open tree is closed by the next submit with it (docs/security.md).",
+        "open",
+        choices=("open", "digest"),
+        applies="never",
+    )
 
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    # Without their values in the representation: passwords are among them.
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Every other `kafka.*` key, prefix taken off: settings of each Kafka client."""
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Every `spark.*` key with its prefix: settings of the Spark session."""
 
     @property
@@ -708,8 +794,6 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
         )
     if not config.inputs or len(set(config.inputs)) != len(config.inputs):
         yield "task.inputs: give at least one topic, and none twice"
-    if config.job_name in (".", ".."):
-        yield f"job.name: {config.job_name!r} is a directory, not a name"
     if config.python and not config.python.startswith("/"):
         yield f"job.python: {config.python!r} is not an absolute path"
     if config.python and config.python_archive:
@@ -757,7 +841,14 @@ def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
 def kafka_settings(config: JobConfig, **ours: str | int | bool) -> dict[str, str | int | bool]:
     """Return librdkafka settings: the job's `kafka.*` keys, then ``ours`` (underscores for dots), which win."""
     return {
-        "bootstrap.servers": config.kafka_bootstrap,
-        **config.kafka,
+        **librdkafka_settings(config.kafka_bootstrap, config.kafka),
         **{name.replace("_", "."): value for name, value in ours.items()},
+    }
+
+
+def librdkafka_settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:
+    """Return settings for librdkafka, without those of ``further`` that are for Spark's reader alone."""
+    return {
+        "bootstrap.servers": bootstrap,
+        **{name: value for name, value in further.items() if name not in _JAVA_ONLY},
     }

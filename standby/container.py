@@ -15,18 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
+from standby.adapters.code_reader import CodeReader
 from standby.adapters.grpc import ControlStreams, load_credentials
 from standby.adapters.kazoo import (
-    ZooKeeperCode,
     ZooKeeperMembership,
     ZooKeeperPeers,
     ZooKeeperRecords,
     make_client,
 )
+from standby.adapters.kazoo_access import access_of
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.peer_server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import MetricsServer, of_process
+from standby.adapters.tls import client_context
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.config import JobConfig
 from standby.control import exits
@@ -147,8 +149,9 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
         *(liveness.port, server.port, peers.port, os.getpid()),
     )
     inbox = Inbox()
-    client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms)
-    code = JobCode(directory, ZooKeeperCode(client, cluster.name).read_code)
+    access = access_of(credentials.key, is_closed=cluster.zookeeper_acl == "digest")
+    client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms, access)
+    code = JobCode(directory, CodeReader(client, cluster.name, client_context(directory)).read_code)
     membership = ZooKeeperMembership(client, cluster.name, _record(identity, place, peers.port), inbox.post)
     kernel = make_kernel(
         Surroundings(

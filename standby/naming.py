@@ -6,12 +6,19 @@ differ only in a dot, dash or underscore never meet in one name.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from standby.model import TaskId
 
+#: What a job, a cluster or a bundle may be called; nothing that is a path's own directory or the one above.
+NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,120}\Z")
+
 #: Root of everything in ZooKeeper.
 ROOT: Final = "/standfast"
+
+#: Among the children of a bundle's znode, the one that is no candidate.
+CODE_PARTS: Final = "parts"
 
 
 def escape(part: str) -> str:
@@ -78,6 +85,11 @@ def controller_epoch_path(cluster: str) -> str:
     return f"{ROOT}/{cluster}/controller_epoch"
 
 
+def jobs_path(cluster: str) -> str:
+    """Return the znode below which the jobs are."""
+    return f"{ROOT}/{cluster}/jobs"
+
+
 def job_path(cluster: str, job: str) -> str:
     """Return the znode of a job: its definition and requested state."""
     return f"{ROOT}/{cluster}/jobs/{job}"
@@ -93,9 +105,14 @@ def excluded_path(cluster: str) -> str:
     return f"{ROOT}/{cluster}/excluded"
 
 
+def cells_path(cluster: str) -> str:
+    """Return the znode below which the cells are."""
+    return f"{ROOT}/{cluster}/cells"
+
+
 def cell_path(cluster: str, cell: int) -> str:
     """Return the znode of a cell: its YARN application."""
-    return f"{ROOT}/{cluster}/cells/{cell}"
+    return f"{cells_path(cluster)}/{cell}"
 
 
 def code_root_path(cluster: str) -> str:
@@ -104,15 +121,39 @@ def code_root_path(cluster: str) -> str:
 
 
 def code_path(cluster: str, digest: str) -> str:
-    """Return the znode of a bundle of code; its parts are the children ``0``, ``1``, … (`code_part_path`)."""
+    """Return the znode of a bundle of code.
+
+    Its data is empty, or the tombstone of a deleted bundle. Its children are the candidates that hold the bundle
+    (`code_holder_path`), and `code_parts_path`.
+    """
     return f"{code_root_path(cluster)}/{digest}"
+
+
+def code_holder_path(cluster: str, digest: str, candidate: str) -> str:
+    """Return the ephemeral znode of a candidate that holds a bundle."""
+    return f"{code_path(cluster, digest)}/{candidate}"
+
+
+def code_parts_path(cluster: str, digest: str) -> str:
+    """Return the znode below which a bundle lies that was left in ZooKeeper: ``0``, ``1``, …, ``complete``."""
+    return f"{code_path(cluster, digest)}/{CODE_PARTS}"
 
 
 def code_part_path(cluster: str, digest: str, number: int) -> str:
     """Return the znode of one part of a bundle of code."""
-    return f"{code_path(cluster, digest)}/{number}"
+    return f"{code_parts_path(cluster, digest)}/{number}"
 
 
 def code_complete_path(cluster: str, digest: str) -> str:
     """Return the znode that is written last: its data is the number of parts of the bundle."""
-    return f"{code_path(cluster, digest)}/complete"
+    return f"{code_parts_path(cluster, digest)}/complete"
+
+
+def requests_path(cluster: str) -> str:
+    """Return the znode below which queued changes and their results lie."""
+    return f"{ROOT}/{cluster}/requests"
+
+
+def request_path(cluster: str, request: str) -> str:
+    """Return the znode of a queued change."""
+    return f"{requests_path(cluster)}/{request}"

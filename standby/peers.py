@@ -13,6 +13,9 @@ from typing import Final
 #: First part of the path under which state is looked up (`standby.lookup`).
 STATE_ROUTE: Final = "state"
 
+#: First part of the path under which candidates give code (`standby.adapters.peer_code`).
+CODE_ROUTE: Final = "code"
+
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
@@ -22,6 +25,15 @@ class PeerAddress:
     host: str
     port: int
     """0: it does not, being of an older version."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A candidate that holds a bundle of code, and where it gives it."""
+
+    candidate: str
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True)

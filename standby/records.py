@@ -13,6 +13,7 @@ import msgspec
 
 from standby.errors import BadConfiguration
 from standby.model import TaskRecord
+from standby.peers import Holder
 
 #: Version of the bodies below.
 VERSION = 1
@@ -57,6 +58,13 @@ class _Task(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
+class _Holder(msgspec.Struct, frozen=True):
+    """``/code/<bundle>/<candidate>``: a candidate holds a bundle (ephemeral)."""
+
+    holder: Holder
+    version: int = VERSION
+
+
 _Body = TypeVar("_Body")
 
 
@@ -68,6 +76,16 @@ def encode(record: ControllerRecord | ContainerRecord) -> bytes:
 def encode_task(record: TaskRecord) -> bytes:
     """Return the data of a task record's znode."""
     return msgspec.json.encode(_Task(record))
+
+
+def encode_holder(holder: Holder) -> bytes:
+    """Return the data of a holder's znode."""
+    return msgspec.json.encode(_Holder(holder))
+
+
+def decode_holder(data: bytes, path: str) -> Holder:
+    """Return a candidate that holds a bundle; raises `BadConfiguration` as `decode_controller`."""
+    return _decode(data, path, _Holder).holder
 
 
 def decode_controller(data: bytes, path: str) -> ControllerRecord:

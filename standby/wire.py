@@ -99,6 +99,10 @@ class JobDefinition(msgspec.Struct, frozen=True):
     code: str = ""
     """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: the one that YARN brought."""
 
+    def __repr__(self) -> str:
+        # Without the configuration: Kafka's passwords are in it, and a representation comes into logs.
+        return f"JobDefinition({self.name!r}, {self.run!r}, revision={self.revision}, code={self.code!r})"
+
 
 class Assign(msgspec.Struct, tag="assign", frozen=True):
     """The whole wanted state of one container."""

@@ -14,7 +14,17 @@ from embedded.cluster import LocalCluster, end_abandoned
 from embedded.registry import names
 from embedded.terminal import Progress
 
-_SERVERS = ("tests/contracts/", "tests/integration/")
+_DEPLOYING = "tests/integration/"
+_SERVING = (
+    "tests/contracts/",
+    *(
+        f"tests/integration/test_{each}"
+        for each in (
+            *("code", "container", "discovery", "exactness", "kafka", "kernel"),
+            *("leadership", "spark", "visits", "zookeeper"),
+        )
+    ),
+)
 _NICENESS = 10
 _TAIL_LINES = 60
 _TAIL_FILES = 12
@@ -28,21 +38,26 @@ settings.load_profile("patient")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what keeps all tests on servers in one process, in their order, and has others run the rest meanwhile."""
+    """Return what has one process run all tests that deploy jobs, another those that need a broker or ZooKeeper alone.
+
+    Each keeps to its order and to its own cluster. Everything else comes after these, wherever there is time.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
-    class ServersTogether(LoadScopeScheduling):  # type: ignore[misc]
+    class ByServers(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            # The largest scope is begun first.
-            return _SERVERS[0] if nodeid.startswith(_SERVERS) else nodeid
+            # The largest scopes are begun first.
+            if nodeid.startswith(_SERVING):
+                return "serving"
+            return "deploying" if nodeid.startswith(_DEPLOYING) else nodeid
 
-    return ServersTogether(config, log)
+    return ByServers(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give way to the servers' tests where they run at the same time: what those wait for has deadlines."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(_SERVERS):
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_DEPLOYING, *_SERVING)):
         os.nice(max(0, _NICENESS - os.nice(0)))
 
 

@@ -11,12 +11,14 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
+from appmaster.attempts import attempt_of, grant_id
 from appmaster.planning import events as happened
 from appmaster.planning.events import Event
 from standby import wire
@@ -31,6 +33,10 @@ CALL: Final = f"/{SERVICE}/Call"
 
 #: How long a port that answers nothing at all is waited for, seconds.
 _PROBE_SECONDS: Final = 0.5
+
+#: So many calls are answered at once. Most take no time; those that need ZooKeeper wait for it while it is away, and
+#: must not keep the others, which do not.
+_CALLS: Final = 32
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -52,8 +58,11 @@ class ControlServer:
         epoch: Callable[[], int],
         certificate: bytes,
         key: bytes,
+        outdated: Callable[[int], None] = lambda seen: None,
     ) -> None:
+        """Take what is told when a container has obeyed a higher epoch than this leader's; it must not block."""
         self._post = post
+        self._outdated = outdated
         self._answer = answer
         self._now_ms = now_ms
         self._epoch = epoch
@@ -63,6 +72,7 @@ class ControlServer:
         self._streams: dict[str, _Stream] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_CALLS, thread_name_prefix="calls"))
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
 
@@ -93,6 +103,10 @@ class ControlServer:
                 stream.out.put_nowait(data)
 
         self._loop.call_soon_threadsafe(put)
+
+    def learn(self, container: str, host: str, port: int) -> None:
+        """Take note where a container listens that has no stream yet."""
+        self._loop.call_soon_threadsafe(self._addresses.setdefault, container, (host, port))
 
     def probe(self, container: str, incarnation: int) -> None:
         """Ask the container's own port; the answer comes as `PortProbed`."""
@@ -156,9 +170,14 @@ class ControlServer:
             reason = f"protocol {hello.protocol}; this leader speaks {wire.PROTOCOL}"
             yield wire.encode(wire.Exit(self._epoch(), reason))
             return
+        if not self._epoch():
+            # The record may name this candidate before it knows that itself: the answer to its election is on the
+            # way, or was lost. No epoch of a container says anything about a leader that there is not yet.
+            return
         if hello.controller_epoch > self._epoch():
             # It obeyed a newer leader than this one: nothing it could be told here would be obeyed.
             _log.warning("%s has obeyed epoch %d, newer than ours", hello.container, hello.controller_epoch)
+            self._outdated(hello.controller_epoch)
             return
         stream = _Stream(hello)
         former = self._streams.get(hello.container)
@@ -166,10 +185,11 @@ class ControlServer:
         self._addresses[hello.container] = (hello.host, hello.port)
         if former is not None:
             former.out.put_nowait(None)
+        attempt = attempt_of(hello.container)
         self._post(
             happened.ContainerRegistered(
                 hello.container,
-                hello.skein_id,
+                grant_id(attempt, hello.skein_id),
                 hello.incarnation,
                 hello.host,
                 hello.pid,
@@ -178,6 +198,8 @@ class ControlServer:
                 hello.leftovers,
                 self._now_ms(),
                 hello.revisions,
+                hello.cell,
+                attempt,
             )
         )
         reader = asyncio.ensure_future(self._read(stream, requests))

@@ -33,7 +33,7 @@ from appmaster.changelog import TopicShape
 from standby import naming
 from standby.adapters.kafka_input import offset_in
 from standby.config import kafka_settings, parse
-from standby.errors import Transient, Unavailable
+from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.model import TaskId
 from standby.wire import JobDefinition
 
@@ -125,8 +125,12 @@ class Topics:
     """What the command line needs of the brokers."""
 
     def __init__(self, settings: Settings) -> None:
+        """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
-        self._admin = AdminClient(_quiet(settings))
+        try:
+            self._admin = AdminClient(_quiet(settings))
+        except KafkaException as error:
+            raise BadConfiguration(f"kafka.*: {error.args[0].str()}") from error
 
     def partitions(self, timeout_seconds: float = 10.0) -> dict[str, int]:
         """Return every topic with its number of partitions; raises `Unavailable` when no broker answers."""

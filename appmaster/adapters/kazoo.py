@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -28,9 +30,11 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
+from kazoo.retry import KazooRetry
 
 from appmaster import records as bodies
-from appmaster.adapters import kazoo_code, kazoo_registered
+from appmaster.adapters import kazoo_acl, kazoo_cells, kazoo_code, kazoo_registered
+from appmaster.adapters.kazoo_reads import read_many
 from appmaster.planning.actions import Change
 from appmaster.planning.model import JobModel
 from appmaster.planning.view import Recorded
@@ -42,12 +46,17 @@ from appmaster.records import (
     ModelRecord,
     StatusRecord,
 )
+from appmaster.registered import Registration
 from standby import naming
 from standby import records as shared
-from standby.errors import Fenced, Transient, Unavailable
+from standby.adapters.kazoo_access import AS_IT_IS, Access
+from standby.errors import BadConfiguration, Fenced, StandfastError, Transient, Unavailable
 from standby.records import ContainerRecord, ControllerRecord
 
 _log = logging.getLogger(__name__)
+
+#: The longest pause between two tries to reach a server.
+_RECONNECT_SECONDS = 1.0
 
 _TRANSIENT = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
 
@@ -58,10 +67,17 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except _TRANSIENT as error:
         raise Transient(f"ZooKeeper did not answer while {what}: {type(error).__name__}") from error
+    except NoAuthError as error:
+        raise BadConfiguration(f"ZooKeeper refused {what}: nodes are closed to these credentials") from error
 
 
+@lru_cache(maxsize=256)
 def _watcher(watch: Callable[[], None] | None) -> Callable[[WatchedEvent], None] | None:
-    """Return ``watch`` as kazoo calls it: whoever watches reads again, whatever it was that happened."""
+    """Return ``watch`` as kazoo calls it: whoever watches reads again, whatever it was that happened.
+
+    Always the same for the same ``watch``: kazoo keeps each watcher until its event comes, and who asks every moment
+    would leave one more each time.
+    """
     return None if watch is None else lambda _: watch()
 
 
@@ -73,21 +89,39 @@ class Loaded:
     status: StatusRecord | None
     model: JobModel | None
     tasks: tuple[Recorded, ...]
+    """Empty when they were not asked for."""
 
 
 class ZooKeeper:
     """A session with the ensemble, for one cluster's tree. Thread-safe, as kazoo is."""
 
-    def __init__(self, hosts: str, cluster: str, session_ms: int = 6_000) -> None:
+    def __init__(self, hosts: str, cluster: str, session_ms: int = 6_000, access: Access = AS_IT_IS) -> None:
         self._hosts = hosts
         self._cluster = cluster
-        self._client = KazooClient(hosts=hosts, timeout=session_ms / 1000.0)
+        self._access = access
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=session_ms / 1000.0,
+            auth_data=access.proofs,
+            default_acl=access.acl,
+            # Servers that come back give each session its time anew. Kazoo's own back-off, of up to a minute, would
+            # miss that, and a leader would be deposed for nothing.
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS),
+        )
         self._epoch_version = -1
         #: The epoch under which this session leads; 0 while it does not.
         self.epoch = 0
 
+    @property
+    def client(self) -> Any:
+        """The kazoo client of this session, for adapters of their own; it is opened and closed here."""
+        return self._client
+
     def connect(self, timeout_seconds: float = 10.0) -> None:
-        """Open the session; raises `Unavailable` naming the servers when none answers in time."""
+        """Open the session; raises `Unavailable` naming the servers when none answers in time.
+
+        Raises `BadConfiguration` when the cluster's tree is closed to this session, or closed against its wish.
+        """
         try:
             self._client.start(timeout=timeout_seconds)
         except KazooTimeoutError as error:
@@ -96,6 +130,36 @@ class ZooKeeper:
                 f"no ZooKeeper server answers at {self._hosts} within {timeout_seconds:g} s; "
                 "check zookeeper.connect and that the servers run"
             ) from error
+        try:
+            with _translated("looking whose the cluster's tree is"):
+                kazoo_acl.enter(self._client, self._cluster, self._access)
+        except StandfastError:
+            self.close()
+            raise
+
+    def protect(self) -> int:
+        """Close the tree to others if this session is to; return how many nodes of an open one were closed.
+
+        Nothing of the cluster may run: what its processes create would stay open.
+        """
+        with _translated("closing the cluster's tree"):
+            return kazoo_acl.protect(self._client, self._cluster, self._access)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what this session creates is closed to others: as the tree was found, or is to be."""
+        return self._client.default_acl is not None
+
+    def prove(self, access: Access) -> None:
+        """Prove another secret besides: a part of the tree may have been given to its holders already."""
+        with _translated("proving who is there"):
+            for proof in access.proofs:
+                self._client.add_auth(*proof)
+
+    def hand_over(self, access: Access) -> int:
+        """Give a closed tree to the holders of another secret, proved before; return how many nodes it has."""
+        with _translated("giving the cluster's tree away"):
+            return kazoo_acl.hand_over(self._client, self._cluster, access.holders_only)
 
     def close(self) -> None:
         """End the session; its ephemeral nodes go at once."""
@@ -150,6 +214,11 @@ class ZooKeeper:
                 self._client.delete(path)
                 self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
 
+    def candidates(self) -> tuple[CandidateRecord, ...]:
+        """Return every candidate that is registered at this moment."""
+        with _translated("listing candidates"):
+            return kazoo_registered.candidates(self._client, self._cluster)
+
     def registered(self) -> tuple[tuple[CandidateRecord, ...], tuple[ContainerRecord, ...]]:
         """Return every candidate and every container that is registered at this moment."""
         with _translated("listing candidates and containers"):
@@ -157,6 +226,16 @@ class ZooKeeper:
                 kazoo_registered.candidates(self._client, self._cluster),
                 kazoo_registered.containers(self._client, self._cluster),
             )
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return every registered container with its incarnation."""
+        with _translated("listing containers"):
+            return kazoo_registered.registrations(self._client, self._cluster)
+
+    def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
+        """Return the ids of the registered containers; ``watch`` is called once when one comes or goes."""
+        with _translated("listing containers"):
+            return kazoo_registered.container_names(self._client, self._cluster, _watcher(watch))
 
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
         """Return who leads, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
@@ -181,11 +260,17 @@ class ZooKeeper:
         path = naming.controller_path(self._cluster)
         epoch_path = naming.controller_epoch_path(self._cluster)
         with _translated("standing for leader"):
-            data, stat = self._client.get(epoch_path)
+            try:
+                data, stat = self._client.get(epoch_path)
+            except NoNodeError as error:
+                raise Transient("the cluster has no tree (any more)") from error
             epoch = int(data) + 1
             transaction = self._client.transaction()
             if depose is not None:
-                present, present_stat = self._client.get(path)
+                try:
+                    present, present_stat = self._client.get(path)
+                except NoNodeError:
+                    return None  # its session has ended meanwhile: the place is empty
                 if shared.decode_controller(present, path) != depose:
                     return None
                 transaction.delete(path, version=present_stat.version)
@@ -198,6 +283,40 @@ class ZooKeeper:
         self._epoch_version = stat.version + 1
         self.epoch = epoch
         return epoch
+
+    def confirm_lead(self) -> None:
+        """Return if this session still holds the newest epoch; raises `Fenced` when it does not.
+
+        A transaction with nothing but the check: unlike a read it cannot be answered by a server that lags behind.
+        """
+        self._commit(self._transaction(), "confirming who leads")
+
+    def resign_lead(self) -> None:
+        """End this session's leadership at once, if it has it: nobody has to wait for the session's end."""
+        if self.epoch == 0:
+            return
+        transaction = self._transaction()
+        transaction.delete(naming.controller_path(self._cluster))
+        self.epoch = 0
+        self._commit(transaction, "resigning")
+
+    def raise_epoch(self, seen: int) -> None:
+        """Have the next leader's epoch be above ``seen``, and end this leadership, in one transaction.
+
+        For a root that is younger than the containers are: they obey no epoch below one that they have seen (design
+        4.13). Raises `Fenced` when another leads already, or this session does not, `Transient` when the outcome is
+        unknown.
+        """
+        if not self.epoch:
+            # It knows no version of the epoch, so the check would pass whoever leads.
+            raise Fenced("this session does not lead")
+        transaction = self._client.transaction()
+        path = naming.controller_epoch_path(self._cluster)
+        transaction.set_data(path, str(max(seen, self.epoch)).encode(), version=self._epoch_version)
+        transaction.delete(naming.controller_path(self._cluster))
+        if any(isinstance(each, Exception) for each in self._commit(transaction, "raising the epoch")):
+            raise Transient("the record of this leader is gone: nobody leads")
+        self.epoch = 0
 
     def _transaction(self) -> Any:
         """Return a transaction that fails unless this session still holds the newest epoch."""
@@ -213,7 +332,7 @@ class ZooKeeper:
         """
         with _translated(what):
             results: list[Any] = transaction.commit()
-        if isinstance(results[0], BadVersionError):
+        if isinstance(results[0], (BadVersionError, NoNodeError)):  # or the whole tree is gone
             raise Fenced(f"another leader has taken over; refused while {what}")
         return results
 
@@ -243,18 +362,12 @@ class ZooKeeper:
 
     def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
         """Return the present records of the tasks in ``changes``; those without one are left out."""
-        found = []
+        paths = [naming.task_path(self._cluster, each.record.task) for each in changes]
         with _translated("reading task records back"):
             # The read may be served by a server that lags behind the one that refused the write.
             self._client.sync(naming.cluster_path(self._cluster))
-            for each in changes:
-                path = naming.task_path(self._cluster, each.record.task)
-                try:
-                    data, stat = self._client.get(path)
-                except NoNodeError:
-                    continue
-                found.append(Recorded(shared.decode_task(data, path), stat.version))
-        return tuple(found)
+            found = read_many(self._client, paths)
+            return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
 
     def write_model(self, model: JobModel, stage: str) -> JobModel | None:
         """Write a job's model in place of its version ``znode``; return it with its new one.
@@ -318,22 +431,28 @@ class ZooKeeper:
                 return None
         return bodies.decode(data, path, StatusRecord)
 
-    def load(self, name: str) -> Loaded | None:
-        """Return everything recorded of a job, or None when there is no such job."""
-        job = self.job(name)
+    def load(
+        self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
+    ) -> Loaded | None:
+        """Return everything recorded of a job, or None when there is no such job.
+
+        ``watch`` is called once when the job's own record changes; the tasks' are read if ``has_tasks``.
+        """
+        job = self.job(name, watch)
         if job is None:
             return None
+        tasks = self._tasks(name) if has_tasks else ()
+        return Loaded(job, self.status(name), self.model(name), tasks)
+
+    def _tasks(self, name: str) -> tuple[Recorded, ...]:
         path = f"{naming.job_path(self._cluster, name)}/tasks"
-        found: list[Recorded] = []
         with _translated("loading task records"):
             try:
                 names = self._client.get_children(path)
             except NoNodeError:
-                names = []
-            for pending in [(each, self._client.get_async(f"{path}/{each}")) for each in names]:
-                data, stat = pending[1].get()
-                found.append(Recorded(shared.decode_task(data, f"{path}/{pending[0]}"), stat.version))
-        return Loaded(job, self.status(name), self.model(name), tuple(found))
+                return ()
+            found = read_many(self._client, [f"{path}/{each}" for each in names])
+            return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
 
     def model(self, job: str) -> JobModel | None:
         """Return a job's recorded model; None before the first one."""
@@ -393,11 +512,6 @@ class ZooKeeper:
         with _translated("listing the bundles of code"):
             return kazoo_code.list_code(self._client, self._cluster)
 
-    def delete_code(self, digest: str) -> None:
-        """Remove a bundle that no job needs any more."""
-        with _translated("removing a bundle of code"):
-            kazoo_code.delete_code(self._client, self._cluster, digest)
-
     def request(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
         """Change the requested state of a job; return False when there is no such job."""
         path = naming.job_path(self._cluster, job)
@@ -431,61 +545,32 @@ class ZooKeeper:
                     continue
                 return changed
 
-    def exclude(self, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
-        """Change which hosts are to be empty, whoever else changes it; return all of them."""
-        path = naming.excluded_path(self._cluster)
-        with _translated("changing which hosts are drained"):
-            self._client.ensure_path(naming.cluster_path(self._cluster))
-            while True:
-                try:
-                    data, stat = self._client.get(path)
-                except NoNodeError:
-                    hosts = change({})
-                    with suppress(NodeExistsError):
-                        self._client.create(path, bodies.encode(ExcludedRecord(hosts)))
-                        return hosts
-                    continue
-                hosts = change(dict(bodies.decode(data, path, ExcludedRecord).hosts))
-                with suppress(BadVersionError):
-                    self._client.set(path, bodies.encode(ExcludedRecord(hosts)), version=stat.version)
-                    return hosts
-
-    def cell(self, number: int) -> CellRecord | None:
-        """Return a cell's record, or None."""
-        path = naming.cell_path(self._cluster, number)
+    def cell(self, number: int, watch: Callable[[], None] | None = None) -> CellRecord | None:
+        """Return a cell's record, or None; ``watch`` is called once when that changes."""
         with _translated("reading a cell"):
-            try:
-                data, _ = self._client.get(path)
-            except NoNodeError:
-                return None
-        return bodies.decode(data, path, CellRecord)
+            return kazoo_cells.read(self._client, self._cluster, number, _watcher(watch))
+
+    def cells(self, watch: Callable[[], None] | None = None) -> dict[int, CellRecord]:
+        """Return every cell's record by its number; ``watch`` is called when one changes, comes or goes."""
+        with _translated("reading the cells"):
+            return kazoo_cells.read_all(self._client, self._cluster, _watcher(watch))
 
     def claim_cell(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
         """Create a cell's record, so that two submits never make one cell twice; False when taken.
 
         With ``replaces``, a record of an application that has ended gives way, if it is still that one.
         """
-        path = naming.cell_path(self._cluster, number)
         with _translated("claiming a cell"):
-            if replaces is None:
-                try:
-                    self._client.create(path, bodies.encode(record), makepath=True)
-                except NodeExistsError:
-                    return False
-                return True
-            try:
-                data, stat = self._client.get(path)
-                if bodies.decode(data, path, CellRecord) != replaces:
-                    return False
-                self._client.set(path, bodies.encode(record), version=stat.version)
-            except (BadVersionError, NoNodeError):
-                return False
-        return True
+            return kazoo_cells.claim(self._client, self._cluster, number, record, replaces)
+
+    def change_cell(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
+        """Change a cell's record as ``edit`` says; False when there is none, or ``edit`` returns None."""
+        with _translated("recording the cell"):
+            return kazoo_cells.change(self._client, self._cluster, number, edit)
 
     def put_cell(self, number: int, record: CellRecord) -> None:
         """Complete a cell's record that this process claimed."""
-        with _translated("recording the cell"):
-            self._client.set(naming.cell_path(self._cluster, number), bodies.encode(record))
+        self.change_cell(number, lambda _: record)
 
     def drop_cell(self, number: int) -> None:
         """Remove a cell's record."""

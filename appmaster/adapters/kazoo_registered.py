@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
 from appmaster import records as bodies
+from appmaster.adapters.kazoo_reads import read_many
 from appmaster.records import CandidateRecord
+from appmaster.registered import Registration
 from standby import naming
 from standby import records as shared
+from standby.errors import BadConfiguration
 from standby.records import ContainerRecord
+
+_log = logging.getLogger(__name__)
+
+_Body = TypeVar("_Body")
 
 
 def clusters(client: Any) -> tuple[str, ...]:
@@ -25,23 +33,43 @@ def clusters(client: Any) -> tuple[str, ...]:
 
 def candidates(client: Any, cluster: str) -> tuple[CandidateRecord, ...]:
     """Return every registered candidate."""
-    found = _children(client, f"{naming.cluster_path(cluster)}/candidates")
-    return tuple(bodies.decode(data, path, CandidateRecord) for path, data in found)
+    path = f"{naming.cluster_path(cluster)}/candidates"
+    return tuple(each for each, _ in _readable(client, path, partial(bodies.decode, kind=CandidateRecord)))
 
 
 def containers(client: Any, cluster: str) -> tuple[ContainerRecord, ...]:
     """Return every registered container."""
-    found = _children(client, f"{naming.cluster_path(cluster)}/containers")
-    return tuple(shared.decode_container(data, path) for path, data in found)
+    return tuple(each.record for each in registrations(client, cluster))
 
 
-def _children(client: Any, path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the children of a node with their data; one that goes meanwhile is left out."""
+def registrations(client: Any, cluster: str) -> tuple[Registration, ...]:
+    """Return every registered container with its incarnation."""
+    path = f"{naming.cluster_path(cluster)}/containers"
+    return tuple(
+        Registration(each, created) for each, created in _readable(client, path, shared.decode_container)
+    )
+
+
+def container_names(client: Any, cluster: str, watch: Callable[..., None] | None) -> frozenset[str]:
+    """Return the ids of the registered containers; ``watch`` is called once when one comes or goes."""
+    try:
+        return frozenset(client.get_children(f"{naming.cluster_path(cluster)}/containers", watch=watch))
+    except NoNodeError:
+        return frozenset()
+
+
+def _readable(client: Any, path: str, decode: Callable[[bytes, str], _Body]) -> Iterator[tuple[_Body, int]]:
+    """Yield the children of a node, decoded, and the transaction that created each.
+
+    One that goes meanwhile is left out, and so is one that cannot be read: every candidate reads all of them before
+    it leads, and none would for as long as that one is there.
+    """
     try:
         names = client.get_children(path)
     except NoNodeError:
         return
-    # All asked for at once: one by one, a thousand containers would take a second.
-    for child, pending in [(f"{path}/{each}", client.get_async(f"{path}/{each}")) for each in sorted(names)]:
-        with suppress(NoNodeError):
-            yield child, pending.get()[0]
+    for child, data, stat in read_many(client, [f"{path}/{each}" for each in sorted(names)]):
+        try:
+            yield decode(data, child), stat.czxid
+        except BadConfiguration as error:
+            _log.error("left out: %s", error)

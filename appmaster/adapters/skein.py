@@ -1,4 +1,4 @@
-"""The cell's Skein AM: asking for containers, giving them back, and what becomes of them.
+"""A cell's Skein AM: asking for containers, giving them back, and what becomes of them.
 
 One thread owns the connection: it carries out commands as they come and looks at the list of
 containers in between (Skein pushes nothing for containers). What it sees goes into the inbox.
@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import skein
 from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
+from appmaster.attempts import grant_id
+from appmaster.cells import SILENT_SECONDS
 from appmaster.planning import events as happened
 from appmaster.planning.events import Event
+from appmaster.reach import host_of, port_of, refuses
 from standby.errors import Unavailable
 
 _log = logging.getLogger(__name__)
@@ -32,59 +36,104 @@ ANYWHERE = "anywhere"
 _BUSY_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
 
+#: An AM that answers nothing within this is tried again, seconds.
+_CALL_SECONDS: Final = 1.5
+
 
 def service_name(index: int) -> str:
     """Return the name of the service that is bound to the ``index``-th host."""
     return f"host-{index}"
 
 
-@dataclass
-class _Command:
-    run: Callable[[], None]
+@dataclass(frozen=True, slots=True)
+class CellAddress:
+    """Where a cell's Skein AM is, and of which attempt."""
+
+    number: int
+    application: str
+    attempt: str
+    address: str
+    """``host:port``."""
+
+
+class _Client(skein.ApplicationClient):  # type: ignore[misc] # skein has no types
+    """Skein's client, of which every call ends: its own wait for ever while the AM stands still."""
+
+    def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+        return super()._call(method, request, timeout or _CALL_SECONDS)
 
 
 @dataclass
 class SkeinCell:
-    """The connection to one cell's Skein AM, from inside the application."""
+    """The connection to one cell's Skein AM, from wherever the leader is.
 
+    ``certificate`` and ``key`` are Skein's of this cluster; every application submitted with it has them.
+    """
+
+    cell: CellAddress
+    certificate: bytes
+    key: bytes
     post: Callable[[Event], None]
     now_ms: Callable[[], int]
-    is_broken: Callable[[str], None]
-    """Called when the AM does not answer any more: this process is about to end with it."""
+    is_lost: Callable[[str], None]
+    """Called once, on the connection's thread, when the AM is gone or does not answer any more."""
     #: Hosts that can be asked for by name; known after `connect`.
     hosts: tuple[str, ...] = ()
+    #: What was given back and the AM has not heard of.
+    owed: set[str] = field(default_factory=set)
     _client: Any = None
     _services: dict[str | None, str] = field(default_factory=dict)
-    _commands: queue.SimpleQueue[_Command | None] = field(default_factory=queue.SimpleQueue)
+    _commands: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
     _known: dict[str, str] = field(default_factory=dict)
+    _ids: dict[str, str] = field(default_factory=dict)
+    """`grant_id` → Skein's own."""
     _pending: set[str] = field(default_factory=set)
     _thread: threading.Thread | None = None
 
     def connect(self) -> None:
-        """Connect to the application this process runs in."""
+        """Connect; raises `Unavailable` when the AM does not answer."""
+        cell = self.cell
         try:
-            self._client = skein.ApplicationClient.from_current()
+            self._client = _Client(
+                cell.address,
+                cell.application,
+                security=skein.Security(cert_bytes=self.certificate, key_bytes=self.key),
+            )
             specification = self._client.get_specification()
         except SkeinError as error:
-            raise Unavailable(f"the Skein application master does not answer: {error}") from error
+            raise Unavailable(f"the Skein AM of cell {cell.number} at {cell.address}: {error}") from error
         for name, service in specification.services.items():
             self._services[service.nodes[0] if service.nodes else None] = name
         self.hosts = tuple(sorted(host for host in self._services if host is not None))
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
-        """Return the containers that live already: left by a candidate before this one."""
+        """Return the containers that live already: left by a leader before, or by an earlier connection.
+
+        Raises `Unavailable` when the AM does not answer.
+        """
         found = []
-        for each in self._client.get_containers(states=[ContainerState.RUNNING]):
-            self._known[each.id] = "RUNNING"
-            found.append(happened.ContainerExpected(each.yarn_container_id, each.id, self.now_ms()))
-        for each in self._client.get_containers(states=[ContainerState.REQUESTED, ContainerState.WAITING]):
-            # A request of a former candidate: nobody remembers what for.
-            self._client.kill_container(each.id)
+        cell = self.cell
+        try:
+            for each in self._client.get_containers(states=[ContainerState.RUNNING]):
+                self._known[each.id] = "RUNNING"
+                granted = self._granted(each.id)
+                found.append(
+                    happened.ContainerExpected(
+                        each.yarn_container_id, granted, self.now_ms(), cell.number, cell.attempt
+                    )
+                )
+            for each in self._client.get_containers(
+                states=[ContainerState.REQUESTED, ContainerState.WAITING]
+            ):
+                # A request of a former leader: nobody remembers what for.
+                self._client.kill_container(each.id)
+        except SkeinError as error:
+            raise Unavailable(f"the Skein AM of cell {cell.number} at {cell.address}: {error}") from error
         return tuple(found)
 
     def start(self) -> None:
         """Start the thread that talks to the AM."""
-        self._thread = threading.Thread(target=self._run, name="skein", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"skein-{self.cell.number}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,6 +141,11 @@ class SkeinCell:
         self._commands.put(None)
         if self._thread is not None:
             self._thread.join(timeout=5)
+
+    def close(self) -> None:
+        """Release the connection; after `stop`."""
+        if self._client is not None:
+            self._client.close()
 
     # ---- commands: return at once, the outcome comes as an event ----
 
@@ -101,11 +155,8 @@ class SkeinCell:
         def run() -> None:
             service = self._services.get(host)
             if service is None:
-                self.post(
-                    happened.RequestRefused(
-                        number, f"{host} has no service in this application", self.now_ms()
-                    )
-                )
+                reason = f"{host} has no service in cell {self.cell.number}"
+                self.post(happened.RequestRefused(number, reason, self.now_ms()))
                 return
             try:
                 container = self._client.add_container(service)
@@ -113,22 +164,34 @@ class SkeinCell:
                 self.post(happened.RequestRefused(number, str(error), self.now_ms()))
                 return
             self._pending.add(container.id)
-            self.post(happened.RequestPlaced(number, container.id))
+            self.post(happened.RequestPlaced(number, self._granted(container.id)))
 
-        self._commands.put(_Command(run))
+        self._commands.put(run)
 
-    def release(self, skein_id: str) -> None:
-        """Give a container, or a request, back."""
+    def release(self, granted: str) -> bool:
+        """Give a container, or a request, back; ``granted`` is its `grant_id`. Return False when it is another cell's.
+
+        Should the AM not hear of it, the container is in `owed` from then on.
+        """
+        skein_id = self._ids.get(granted)
+        if skein_id is None:
+            return False
 
         def run() -> None:
             self._pending.discard(skein_id)
             try:
                 self._client.kill_container(skein_id)
+            except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):
+                return
             except SkeinError as error:
                 # It ended by itself in the meantime, which is as good.
-                _log.info("releasing %s: %s", skein_id, error)
+                _log.info("releasing %s: %s", granted, error)
+            self.owed.discard(granted)
 
-        self._commands.put(_Command(run))
+        # From now on: the connection may be lost before the command has its turn.
+        self.owed.add(granted)
+        self._commands.put(run)
+        return True
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
         """End the whole application with its final status.
@@ -136,29 +199,43 @@ class SkeinCell:
         A failed job ends as KILLED with the reason in the diagnostics: after FAILED, Skein leaves the
         application registered and YARN starts the next attempt, which would only fail again.
         """
-        self._client.shutdown(status="SUCCEEDED" if succeeded else "KILLED", diagnostics=diagnostics)
+        try:
+            self._client.shutdown(status="SUCCEEDED" if succeeded else "KILLED", diagnostics=diagnostics)
+        except SkeinError as error:
+            _log.warning("cell %d could not be ended: %s", self.cell.number, error)
+
+    def _granted(self, skein_id: str) -> str:
+        granted = grant_id(self.cell.attempt, skein_id)
+        self._ids[granted] = skein_id
+        return granted
 
     # ---- the thread ----
 
     def _run(self) -> None:
-        failures = 0
+        answered = looked = time.monotonic()
         while True:
             try:
                 command = self._commands.get(timeout=_BUSY_SECONDS if self._pending else _IDLE_SECONDS)
                 if command is None:
                     return
-                command.run()
-                continue  # the rest of the commands first, then one look
+                command()
+                if time.monotonic() - looked < _IDLE_SECONDS:
+                    continue  # the rest of the commands first, then one look
             except queue.Empty:
                 pass
+            # Between commands, too: each waits for an AM that stands still, is refused, and is given anew. There would
+            # never be an end to them, and the AM would never be judged.
+            looked = time.monotonic()
             try:
                 self._look()
-                failures = 0
+                answered = time.monotonic()
             except SkeinError as error:
-                failures += 1
-                _log.warning("the Skein application master does not answer: %s", error)
-                if failures >= 10:
-                    self.is_broken(str(error))
+                _log.warning("the Skein AM of cell %d: %s", self.cell.number, error)
+                if refuses(host_of(self.cell.address), port_of(self.cell.address)):
+                    self.is_lost("its AM is dead: nobody listens at its port")
+                    return
+                if time.monotonic() - answered > SILENT_SECONDS:
+                    self.is_lost(f"its AM answers nothing: {error}")
                     return
 
     def _look(self) -> None:
@@ -169,13 +246,14 @@ class SkeinCell:
             if state == before:
                 continue
             self._known[each.id] = state
+            granted = self._granted(each.id)
             if state == "RUNNING":
                 self._pending.discard(each.id)
-                self.post(happened.ContainerGranted(each.id, self.now_ms()))
+                self.post(happened.ContainerGranted(granted, self.now_ms()))
             elif state in ("SUCCEEDED", "FAILED", "KILLED", "STOPPED"):
                 self._pending.discard(each.id)
                 message = each.exit_message or state.lower()
-                self.post(happened.ContainerCompleted(each.id, _first_line(message), self.now_ms()))
+                self.post(happened.ContainerCompleted(granted, _first_line(message), self.now_ms()))
 
 
 def _first_line(text: str) -> str:

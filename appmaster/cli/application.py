@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import xml.etree.ElementTree as ET
 import zipfile
@@ -23,6 +24,12 @@ HEARTBEAT_JAR: Final = "00-heartbeat.jar"
 #: YARN's name for the expiry from which the AM's heartbeat interval follows: half of it.
 _EXPIRY: Final = "yarn.am.liveness-monitor.expiry-interval-ms"
 
+#: The bound of an application's attempts, and YARN's default of it. YARN itself goes beyond it where a global bound
+#: (``am.global.max-attempts``) is higher; Skein does not, and takes the failure of a master in this attempt for the
+#: application's end.
+_MOST_ATTEMPTS: Final = "yarn.resourcemanager.am.max-attempts"
+_DEFAULT_ATTEMPTS: Final = 2
+
 #: A lean JVM for the Skein AM; the last flag lets its own web page work on JDK 17.
 AM_JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k "
@@ -39,15 +46,18 @@ def build(
     hadoop_conf: Path,
     environment: Mapping[str, str] = os.environ,
     racks: Mapping[str, str] | None = None,
+    cell: int = 1,
 ) -> Any:
-    """Return the `skein.ApplicationSpec` of cell 1 for ``config``.
+    """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
     ``code`` is the directory with the job's modules, ``jars`` Spark's connector, ``racks`` what YARN knows of its
     hosts; ``scratch`` must last until the application was submitted. Raises `BadConfiguration` for files that
     cannot be used.
     """
+    yarn_site = _yarn_site(hadoop_conf)
+    attempts = granted_attempts(yarn_site, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
-    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell=1, racks=racks)))
+    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell, racks, attempts)))
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),
@@ -83,12 +93,12 @@ def build(
         services[service_name(index)] = service(nodes=[host], relax_locality=False)
     master_files = {
         cluster_file.FILE: files[cluster_file.FILE],
-        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, hadoop_conf, config.am_heartbeat_ms)),
+        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, yarn_site, config.am_heartbeat_ms)),
     }
     if config.python_archive:
         master_files["environment"] = files["environment"]
     return skein.ApplicationSpec(
-        name=f"standfast-{config.cluster}-1",
+        name=f"standfast-{config.cluster}-{cell}",
         queue=config.queue,
         node_label=config.am_label,
         tags={"standfast"},
@@ -103,18 +113,23 @@ def build(
     )
 
 
-def heartbeat_jar(scratch: Path, hadoop_conf: Path, heartbeat_ms: int) -> Path:
+def granted_attempts(yarn_site: ET.Element, asked: int) -> int:
+    """Return how many attempts are made of an application that asks for so many.
+
+    ``yarn_site`` is the client's; what it does not say is as YARN has it by default.
+    """
+    values = {each.findtext("name"): each.findtext("value") or "" for each in yarn_site.iter("property")}
+    most = values.get(_MOST_ATTEMPTS, "").strip()
+    return min(asked, int(most) if most.isdecimal() else _DEFAULT_ATTEMPTS)
+
+
+def heartbeat_jar(scratch: Path, yarn_site: ET.Element, heartbeat_ms: int) -> Path:
     """Return a jar with the cluster's yarn-site.xml, but the AM's heartbeat every ``heartbeat_ms``.
 
     The interval follows ``min(5000, expiry / 2)`` as the AM itself reads the expiry; the cluster's own
     setting stays what it is.
     """
-    source = hadoop_conf / "yarn-site.xml"
-    try:
-        tree = ET.parse(source)  # noqa: S314 (the cluster's own configuration)
-    except (OSError, ET.ParseError) as error:
-        raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
-    root = tree.getroot()
+    root = copy.deepcopy(yarn_site)
     for each in [prop for prop in root.iter("property") if prop.findtext("name") == _EXPIRY]:
         root.remove(each)
     added = ET.SubElement(root, "property")
@@ -124,6 +139,14 @@ def heartbeat_jar(scratch: Path, hadoop_conf: Path, heartbeat_ms: int) -> Path:
     with zipfile.ZipFile(target, "w") as jar:
         jar.writestr("yarn-site.xml", ET.tostring(root))
     return target
+
+
+def _yarn_site(hadoop_conf: Path) -> ET.Element:
+    source = hadoop_conf / "yarn-site.xml"
+    try:
+        return ET.parse(source).getroot()  # noqa: S314 (the cluster's own configuration)
+    except (OSError, ET.ParseError) as error:
+        raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
 
 
 def _file(path: Path) -> Any:

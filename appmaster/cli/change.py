@@ -2,7 +2,8 @@
 
 `update` compares the job file with what runs. Keys that the leader alone acts on apply at once and start
 nothing anew. Any other change is a new revision: containers are started anew one by one, standbys first, and
-actives are handed over as planned. What cannot change on a running job is refused, all of it in one message.
+actives are handed over as planned. What cannot change on a running job is refused, all of it in one message. Where
+nothing has changed and the candidates lack the job's code, they are given it.
 
 `rollback` returns to the revision before the present one: as long as the present one has not been active anywhere,
 or when both name the same `task.stores.version`.
@@ -19,23 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from appmaster.adapters.kafka import Topics
-from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import rollout
-from appmaster.cli.code import forget_code
-from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.code import deliver
+from appmaster.cli.jobfile import load
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
-from appmaster.cli.stop import add_cluster_options
+from appmaster.cli.stop import add_cluster_options, open_client
 from appmaster.cli.submit import check_topics
 from appmaster.client import ClusterClient
 from appmaster.config import policy, spec
-from appmaster.planning.view import JobState
 from appmaster.records import JobRecord
+from appmaster.requests import Present
 from appmaster.revising import Update, asked_of, rollback, update
 from appmaster.snapshot import asked
-from standby.bundles import Bundle, pack
+from standby.bundles import pack
 from standby.config import kafka_settings, parse
-from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.errors import BadConfiguration, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
 
@@ -86,8 +86,7 @@ def _update(arguments: argparse.Namespace) -> int:
     job = load(arguments.job, arguments.settings)
     name = job.config.job_name
     with ClusterClient(job.config.cluster, job.config.zookeeper) as client:
-        zookeeper = client.zookeeper
-        record = _running(name, zookeeper)
+        record = _running(name, client).record
         job = job.keeping(asked_of(record))
         # The master resolves it too, and must not find it missing.
         spec(job.config, record.definition.tasks)
@@ -97,6 +96,9 @@ def _update(arguments: argparse.Namespace) -> int:
             bundle = pack(code)
             change = update(record, job.flat, bundle.digest)
             if change.is_nothing:
+                if not arguments.check and _is_lacked(name, client):
+                    deliver(bundle, job.config, client, progress.say)
+                    progress.say(f"the code of {name}, which candidates lacked, was brought once more")
                 progress.say(f"{name} is as {arguments.job} asks for already; nothing was changed")
                 return _print(arguments, record, change, status=None)
             for line in change.described():
@@ -108,7 +110,11 @@ def _update(arguments: argparse.Namespace) -> int:
         if arguments.check:
             progress.say("everything is in order; nothing was changed")
             return _print(arguments, record, change, status=None)
-        written = _write(zookeeper, job, bundle, change)
+        if change.is_new_revision:
+            # Before the definition that names it.
+            deliver(bundle, job.config, client, progress.say)
+        client.change("update", job=name, config=dict(job.flat), code=bundle.digest)
+        written = _running(name, client).record
         if change.is_new_revision:
             progress.say(f"{name} is revision {written.definition.revision} now; rolling it out")
         status = _wait(arguments, client, written, progress)
@@ -117,93 +123,48 @@ def _update(arguments: argparse.Namespace) -> int:
     return _print(arguments, written, change, status)
 
 
-def _write(zookeeper: ZooKeeper, job: JobFile, bundle: Bundle, change: Update) -> JobRecord:
-    """Return the job's record as it has been written; raises `BadConfiguration` when the job has gone."""
-    before = change.record
-    if change.is_new_revision:
-        # Before the definition that names it.
-        zookeeper.put_code(bundle.digest, bundle.data)
-
-    def changed(present: JobRecord) -> JobRecord:
-        nonlocal before
-        before = present
-        return update(present, job.flat, bundle.digest).record
-
-    written = zookeeper.update_job(job.config.job_name, changed)
-    if written is None:
-        raise BadConfiguration(f"{job.config.job_name} was deleted meanwhile")
-    forget_code(zookeeper, before, written)
-    return written
-
-
 def _rollback(arguments: argparse.Namespace) -> int:
     progress = Progress()
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    with ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper) as client:
-        zookeeper = client.zookeeper
-        record = _running(arguments.job, zookeeper)
-        bad = record.definition.revision
-        returned = rollback(record, _active_revisions(client, arguments.job))
-        old = record.former[0].revision
-        progress.say(f"returning from revision {bad} to revision {old}, as {returned.definition.revision}")
+    with open_client(arguments) as client:
+        present = _running(arguments.job, client, with_tasks=True)
+        bad = present.record.definition.revision
+        # The leader judges again when it makes the change: an active may have been handed over meanwhile.
+        returned = rollback(present.record, present.active_revisions)
+        old, new = present.record.former[0].revision, returned.definition.revision
+        progress.say(f"returning from revision {bad} to revision {old}, as {new}")
         if arguments.check:
-            return _print(arguments, record, None, status=None)
-        before = record
-
-        def changed(present: JobRecord) -> JobRecord:
-            nonlocal before
-            before = present
-            if present.definition.revision != bad:
-                raise StandfastError(
-                    f"{arguments.job} is revision {present.definition.revision} meanwhile, not {bad} any more"
-                )
-            # Once more, at the last moment: an active may have been handed over meanwhile.
-            return rollback(present, _active_revisions(client, arguments.job))
-
-        written = zookeeper.update_job(arguments.job, changed)
-        if written is None:
-            raise BadConfiguration(f"{arguments.job} was deleted meanwhile")
-        forget_code(zookeeper, before, written)
+            return _print(arguments, present.record, None, status=None)
+        client.change("rollback", job=arguments.job, revision=bad)
+        written = _running(arguments.job, client).record
         status = _wait(arguments, client, written, progress)
         if status is not None:
             progress.say(f"{arguments.job} runs as revision {old} did")
     return _print(arguments, written, None, status)
 
 
-def _active_revisions(client: ClusterClient, job: str) -> list[int]:
-    """Return the highest revision that an active of each task was given: as recorded, and as the leader sees it."""
-    loaded = client.zookeeper.load(job)
-    found = [each.record.revision for each in loaded.tasks] if loaded is not None else []
+def _is_lacked(name: str, client: ClusterClient) -> bool:
+    """Return whether a job's code is lacked where it is to be, as far as a candidate says so."""
     try:
-        status = client.status()
+        info = client.info()
     except Unavailable:
-        return found
-    runs = {each["container"]: each["revisions"].get(job, 0) for each in status["containers"]}
-    return found + [
-        runs.get(replica["container"], 0)
-        for task in status["tasks"]
-        if task["task"]["job"] == job
-        for replica in task["replicas"]
-        if replica["copy"] == task["active"]
-    ]
+        return False
+    return any(name in info.get(what, {}) for what in ("waiting", "quarantined"))
 
 
-def _running(name: str, zookeeper: ZooKeeper) -> JobRecord:
-    """Return the record of a job that runs; raises `BadConfiguration` when it does not."""
-    record = zookeeper.job(name)
-    if record is None:
+def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> Present:
+    """Return a job that runs; raises `BadConfiguration` when it does not."""
+    present = client.present(name, with_tasks=with_tasks)
+    if present is None:
         raise BadConfiguration(
             f"there is no job {name} in its cluster; `standfast submit` starts it (or is --cluster missing?)"
         )
-    if not record.is_wanted or zookeeper.cell(1) is None:
+    if not present.record.is_wanted:
         raise BadConfiguration(f"{name} does not run; `standfast submit` starts it as its file says")
-    status = zookeeper.status(name)
-    if status is not None and status.state == JobState.FAILED:
+    if not present.runs:
         raise BadConfiguration(
-            f"{name} has failed ({'; '.join(status.reasons)}); `standfast submit` starts it as its file says"
+            f"{name} has failed ({present.failure}); `standfast submit` starts it as its file says"
         )
-    return record
+    return present
 
 
 def _wait(
@@ -227,8 +188,9 @@ def _print(
 ) -> int:
     if arguments.json:
         changes = [
-            {"key": each.key, "before": each.before, "after": each.after, "applies": each.applies}
+            {"key": each.key, "before": before, "after": after, "applies": each.applies}
             for each in (change.differences if change is not None else ())
+            for before, after in (each.shown,)
         ]
         document: dict[str, Any] = {
             "job": record.definition.name,

@@ -1,30 +1,96 @@
-"""A job's modules on their way to ZooKeeper, and out of it."""
+"""A job's modules on their way to the candidates."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from appmaster.adapters import kazoo_code
+from appmaster.adapters.hadoop_code import HadoopCode, code_directory, find_shell
 from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.records import JobRecord
-from appmaster.revising import codes, dropped_code
-from standby.bundles import MOST_BYTES, Bundle, pack
+from appmaster.adapters.kazoo_directory import translated
+from appmaster.client import ClusterClient, skein_directory
+from standby.adapters.peer_code import PeerCode
+from standby.adapters.tls import client_context
+from standby.bundles import LEFT_BYTES, MOST_BYTES, Bundle, pack
+from standby.config import JobConfig
+from standby.errors import Transient, Unavailable
+from standby.peers import Holder
 
 
-def bundle_of(code: Path) -> Bundle | None:
-    """Return the job's modules as they go to ZooKeeper; None when they are too large for it.
+def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:
+    """Return the job's modules as they travel; None when they are too large before there is any candidate.
 
-    Containers then run what YARN ships with the application, and the code of the running job cannot change.
+    Containers then run what YARN ships with the application, and the code of the running job cannot change. A file
+    system of the cluster takes them all the same.
     """
-    size = sum(each.stat().st_size for each in code.rglob("*") if each.is_file())
-    return pack(code) if size < MOST_BYTES else None
+    most = MOST_BYTES if distributor == "hdfs" else LEFT_BYTES
+    if sum(each.stat().st_size for each in code.rglob("*") if each.is_file()) > most:
+        return None
+    # Packed they are somewhat larger.
+    bundle = pack(code)
+    return bundle if len(bundle.data) <= most else None
 
 
-def forget_code(zookeeper: ZooKeeper, before: JobRecord, after: JobRecord) -> None:
-    """Remove the bundles of revisions that nobody can return to any more, and that no other job uses."""
-    dropped = dropped_code(before, after)
-    if not dropped:
+def deliver(
+    bundle: Bundle, config: JobConfig, client: ClusterClient, progress: Callable[[str], None]
+) -> None:
+    """Bring a bundle to where the candidates find it; returns when one of them, or the file system, has it.
+
+    With ``code.distributor=hdfs`` into the cluster's file system; else by an upload to the leader or, when nobody
+    leads, to another candidate. A small one is left in ZooKeeper besides: it outlives the loss of all candidates at
+    once. Raises `BadConfiguration` for a larger one when no candidate takes it, `Unavailable`.
+    """
+    if config.code_distributor == "hdfs":
+        leave(bundle, config, client.zookeeper)
         return
-    others = (zookeeper.job(each) for each in zookeeper.jobs())
-    used = {code for record in others if record is not None for code in codes(record)}
-    for each in sorted(dropped - used):
-        zookeeper.delete_code(each)
+
+    def told(size: int) -> None:
+        progress(f"uploading the code: {size >> 10} of {len(bundle.data) >> 10} KiB")
+
+    context = client_context(skein_directory(), certificate="skein.crt", key="skein.pem")
+    for holder in _holders(client):
+        try:
+            PeerCode(context).upload(bundle.digest, bundle.data, holder, told)
+            if len(bundle.data) > LEFT_BYTES:
+                return
+            break
+        except Transient as error:
+            progress(str(error))
+    leave(bundle, config, client.zookeeper)
+
+
+def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
+    """Bring a bundle to where the first candidate of a new cluster finds it: the file system, or ZooKeeper.
+
+    Raises `BadConfiguration` when it is too large for ZooKeeper.
+    """
+    if config.code_distributor == "hdfs":
+        with translated("reviving a bundle"):
+            # First: with a tombstone from an earlier time the file might be removed again.
+            kazoo_code.revive_code(zookeeper.client, config.cluster, bundle.digest)
+        _publish(bundle, config)
+    else:
+        zookeeper.put_code(bundle.digest, bundle.data)
+
+
+def _publish(bundle: Bundle, config: JobConfig) -> None:
+    directory = code_directory(config.code_hdfs_directory, config.cluster)
+    with tempfile.NamedTemporaryFile(prefix="standfast-", suffix=".zip") as file:
+        file.write(bundle.data)
+        file.flush()
+        HadoopCode(find_shell(), directory).publish(bundle.digest, Path(file.name))
+
+
+def _holders(client: ClusterClient) -> list[Holder]:
+    """Return the candidates that take uploads, the leader first."""
+    try:
+        candidates = client.info()["candidates"]
+    except Unavailable:
+        return []
+    return [
+        Holder(each["candidate"], each["host"], each["peer_port"])
+        for each in sorted(candidates, key=lambda each: not each["is_leader"])
+        if each["peer_port"]
+    ]

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
-from appmaster.cli.stop import add_cluster_options, definition_of
+from appmaster.cli.stop import add_cluster_options, open_client, record_of
 from appmaster.client import ClusterClient
-from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.errors import StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.1
 
@@ -58,13 +58,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument("processor", metavar="PROCESSOR", type=int, help="number of the processor")
 
 
-def open_client(arguments: argparse.Namespace) -> ClusterClient:
+def known_client(arguments: argparse.Namespace) -> ClusterClient:
     """Return a client of the job's cluster; raises `BadConfiguration` when there is no such job."""
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    client = ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper)
+    client = open_client(arguments)
     try:
-        definition_of(arguments.job, client.zookeeper)
+        record_of(arguments.job, client)
     except BaseException:
         client.close()
         raise
@@ -80,7 +78,7 @@ def _failover(arguments: argparse.Namespace) -> int:
         asked["processor"] = arguments.processor
     else:
         asked["partition"] = arguments.task
-    with open_client(arguments) as client:
+    with known_client(arguments) as client:
         before = client.status()
         processors = _concerned(before, arguments)
         said = client.call("failover", **asked)["said"]
@@ -198,7 +196,7 @@ def describe(story: Mapping[str, Any]) -> str:
 
 
 def _unpark(arguments: argparse.Namespace) -> int:
-    with open_client(arguments) as client:
+    with known_client(arguments) as client:
         said = client.call("unpark", job=arguments.job, processor=arguments.processor)["said"]
     if arguments.json:
         print_json({"job": arguments.job, "said": said})

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
-from appmaster.client import ClusterClient
+from appmaster.cli.parsers import add_command, cluster_name
+from appmaster.client import ClusterClient, user_access
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.25
@@ -34,7 +34,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="a host, by YARN's name of it")
         parser.add_argument(
-            "--cluster", metavar="NAME", help="the cluster's name (default: the only one there is)"
+            "--cluster",
+            metavar="NAME",
+            type=cluster_name,
+            help="the cluster's name (default: the only one there is)",
         )
         parser.add_argument(
             "--zookeeper",
@@ -101,14 +104,10 @@ def cluster_of(arguments: argparse.Namespace) -> str:
     """Return the name of the cluster that is meant; raises `BadConfiguration` when that is not clear."""
     if not arguments.zookeeper:
         raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    with ZooKeeper(arguments.zookeeper, arguments.cluster or "") as zookeeper:
-        names = zookeeper.clusters()
     if arguments.cluster:
-        if arguments.cluster not in names:
-            raise BadConfiguration(
-                f"there is no cluster {arguments.cluster}; there is {', '.join(names) or 'none'}"
-            )
         return str(arguments.cluster)
+    with ZooKeeper(arguments.zookeeper, "", access=user_access()) as zookeeper:
+        names = zookeeper.clusters()
     if len(names) != 1:
         raise BadConfiguration(
             f"there are {len(names)} clusters ({', '.join(names)}); say which with --cluster"
@@ -126,11 +125,11 @@ def _drain(arguments: argparse.Namespace) -> int:
         try:
             status = client.status()
         except Unavailable as error:
-            client.zookeeper.exclude(lambda known: {**known, **dict.fromkeys(hosts, why)})
-            progress.say(f"recorded; nobody leads now to carry it out ({error})")
+            request = client.queue("exclude", hosts=hosts, reason=why)
+            progress.say(f"queued as {request}; nobody leads now to carry it out ({error})")
             return _print(arguments, hosts, (), {})
         _check_known(hosts, status)
-        client.zookeeper.exclude(lambda known: {**known, **dict.fromkeys(hosts, why)})
+        client.change("exclude", hosts=hosts, reason=why)
         master = status["leader"]["host"]
         if master in hosts:
             progress.say(f"the application master itself runs on {master}, and stays there")
@@ -205,15 +204,11 @@ def _why(client: ClusterClient, each: Staying) -> list[str]:
 
 def _admit(arguments: argparse.Namespace) -> int:
     hosts = tuple(dict.fromkeys(arguments.hosts))
-    known: set[str] = set()
-
-    def change(present: dict[str, str]) -> dict[str, str]:
-        known.update(set(hosts) & set(present))
-        return {host: why for host, why in present.items() if host not in hosts}
-
-    cluster = cluster_of(arguments)
-    with ZooKeeper(arguments.zookeeper, cluster) as zookeeper:
-        left = zookeeper.exclude(change)
+    with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
+        excluded = client.info()["excluded"]
+        client.change("admit", hosts=hosts)
+    known = {each for each in hosts if each in excluded}
+    left = {host: why for host, why in excluded.items() if host not in hosts}
     if arguments.json:
         print_json({"admitted": sorted(known), "excluded": left})
         return 0

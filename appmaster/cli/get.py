@@ -22,16 +22,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from appmaster.adapters.lookups import StateClient
-from appmaster.cli.command import open_client
 from appmaster.cli.output import print_json
 from appmaster.cli.parsers import add_command
-from appmaster.cli.stop import add_cluster_options, definition_of
+from appmaster.cli.stop import add_cluster_options, open_client, record_of
 from appmaster.client import skein_directory
 from appmaster.partitioners import PARTITIONERS
 from appmaster.search import Answer, Search, WantedKey
 from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.model import Role
+from standby.peers import PeerAddress
 from standby.state.expiring import data_key, split_value
 from standby.state.serdes import INT, TEXT, Key, tuple_of
 
@@ -87,7 +87,7 @@ def _get(arguments: argparse.Namespace) -> int:
     if arguments.max_lag_ms is not None and not arguments.standby:
         raise BadConfiguration("--max-lag-ms goes with --standby: an active is never behind")
     with open_client(arguments) as client:
-        definition = definition_of(arguments.job, client.zookeeper)
+        definition = record_of(arguments.job, client).definition
         stores = parse(definition.config).stores
         if arguments.store not in stores:
             raise BadConfiguration(
@@ -109,9 +109,14 @@ def _get(arguments: argparse.Namespace) -> int:
             arguments.max_lag_ms,
         )
         state = StateClient(skein_directory())
-        search = Search(wanted, client.status, lambda: client.zookeeper.registered()[1], state.look_up)
+        search = Search(wanted, client.status, lambda: _addresses(client.info()), state.look_up)
         _go(search, time.monotonic() + arguments.timeout)
     return _show(search.answers(), arguments)
+
+
+def _addresses(info: Mapping[str, Any]) -> list[PeerAddress]:
+    """Return where containers answer, by the cluster's info: no command has a session with ZooKeeper for it."""
+    return [PeerAddress(each["container"], each["host"], each["peer_port"]) for each in info["containers"]]
 
 
 def _go(search: Search, deadline: float) -> None:

@@ -34,8 +34,13 @@ class JobFile:
     def keeping(self, present: Mapping[str, str]) -> JobFile:
         """Return the job with what was assumed as the running job has it."""
         known = {key: present[key] for key in self.assumed if key in present}
-        flat = {**{key: value for key, value in self.flat.items() if key not in self.assumed}, **known}
+        flat = {**self.given, **known}
         return JobFile(self.path, flat, parse(flat))
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """What the file, the command line or the environment give."""
+        return {key: value for key, value in self.flat.items() if key not in self.assumed}
 
     @property
     def directory(self) -> Path:

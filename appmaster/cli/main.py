@@ -17,7 +17,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import embedded.cli
-from appmaster.cli import change, command, drain, get, observe, placement, stop, submit
+from appmaster.cli import (
+    candidates,
+    cells,
+    change,
+    command,
+    drain,
+    get,
+    observe,
+    placement,
+    rekey,
+    stop,
+    submit,
+)
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -32,7 +44,10 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     placement.add_commands,
     command.add_commands,
     drain.add_commands,
+    cells.add_commands,
+    candidates.add_commands,
     stop.add_commands,
+    rekey.add_commands,
     embedded.cli.add_commands,
 )
 

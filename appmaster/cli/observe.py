@@ -15,7 +15,7 @@ from appmaster.adapters.kafka import read_events
 from appmaster.cli import logs
 from appmaster.cli.output import print_json, print_table
 from appmaster.cli.parsers import add_command
-from appmaster.cli.stop import add_cluster_options, definition_of, open_zookeeper
+from appmaster.cli.stop import add_cluster_options, open_client, record_of
 from appmaster.client import ClusterClient
 from standby import naming
 from standby.config import kafka_settings, parse
@@ -45,32 +45,32 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the leader's status, or what is recorded when nobody leads; raises as the client does."""
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    cluster = arguments.cluster or arguments.job
-    with ClusterClient(cluster, arguments.zookeeper) as client:
-        definition = definition_of(arguments.job, client.zookeeper)
+    """Return the leader's status, or what is recorded when nobody leads; the job is always among its jobs."""
+    with open_client(arguments) as client:
+        record = record_of(arguments.job, client)
+        mine = {"name": arguments.job, "run": record.definition.run}
         try:
             status = client.status()
         except Unavailable as error:
-            recorded = client.zookeeper.status(arguments.job)
-            return {
-                "cluster": cluster,
-                "leader": None,
-                "jobs": [
-                    {
-                        "name": arguments.job,
-                        "run": definition.run,
-                        "status": recorded.state if recorded is not None else "submitted",
-                        "reasons": [*(recorded.reasons if recorded is not None else ()), str(error)],
-                    }
-                ],
-                "tasks": [],
-                "containers": [],
-                "requests": [],
-            }
+            state, reasons = _recorded(arguments.job, client)
+            mine |= {"status": state or "submitted", "reasons": [*reasons, str(error)]}
+            nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
+            return {"cluster": client.cluster, "leader": None, "jobs": [mine], **nothing}
+    if all(each["name"] != arguments.job for each in status["jobs"]):
+        why = status.get("unreadable", {}).get(arguments.job)
+        said = f"the leader cannot lead it: {why}" if why else "the leader has not loaded it yet"
+        status["jobs"].append({**mine, "status": "unreadable" if why else "submitted", "reasons": [said]})
     return status
+
+
+def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str]]:
+    """Return a job's status and its reasons as the last leader left them."""
+    try:
+        found = next((each for each in client.info()["jobs"] if each["job"] == job), None)
+    except Unavailable:
+        recorded = client.zookeeper.status(job)
+        return (recorded.state, list(recorded.reasons)) if recorded is not None else ("", [])
+    return (found["status"], found["reasons"]) if found is not None else ("", [])
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -88,12 +88,13 @@ def _status(arguments: argparse.Namespace) -> int:
             print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
         if status["tasks"]:
             print()
-            tasks_table(status)
+            tasks_table(status, arguments.job)
     return 0 if job["status"] == "deployed" and status["leader"] is not None else 1
 
 
-def tasks_table(status: dict[str, Any]) -> None:
-    """Print who does what where."""
+def tasks_table(status: dict[str, Any], job: str) -> None:
+    """Print who does what where, of a job's tasks."""
+    tasks = tasks_of(status, job)
     rows = [
         (
             f"{task['task']['job']}/{task['task']['stage']}.{task['task']['partition']}",
@@ -107,23 +108,28 @@ def tasks_table(status: dict[str, Any]) -> None:
             each["container"],
             "yes" if each["warm"] else "no",
         )
-        for task in status["tasks"]
+        for task in tasks
         for each in task["replicas"]
     ]
     headings = ("TASK", "EPOCH", "COPY", "ROLE", "PHASE", "IN SYNC", "LAG", "HOST", "CONTAINER", "WARM")
     print_table(headings, rows)
-    details = (each["detail"] for task in status["tasks"] for each in task["replicas"])
+    details = (each["detail"] for task in tasks for each in task["replicas"])
     for row, detail in zip(rows, details, strict=True):
         if detail:
             print(f"{row[0]}#{row[2]}: {detail}")
 
 
+def tasks_of(status: dict[str, Any], job: str) -> list[dict[str, Any]]:
+    """Return the tasks of a job in the leader's status."""
+    return [each for each in status["tasks"] if each["task"]["job"] == job]
+
+
 def _tasks(arguments: argparse.Namespace) -> int:
     status = _snapshot(arguments)
     if arguments.json:
-        print_json(status["tasks"])
+        print_json(tasks_of(status, arguments.job))
     else:
-        tasks_table(status)
+        tasks_table(status, arguments.job)
     return 0
 
 
@@ -151,8 +157,8 @@ def _containers(arguments: argparse.Namespace) -> int:
 
 
 def _events(arguments: argparse.Namespace) -> int:
-    with open_zookeeper(arguments) as zookeeper:
-        config = parse(definition_of(arguments.job, zookeeper).config)
+    with open_client(arguments) as client:
+        config = parse(record_of(arguments.job, client).definition.config)
     topic = naming.event_topic(arguments.cluster or arguments.job)
     for entry in read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False):
         if arguments.kind and entry["kind"] not in arguments.kind:
@@ -175,14 +181,18 @@ def describe(entry: dict[str, Any]) -> str:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    with open_zookeeper(arguments) as zookeeper:
-        definition_of(arguments.job, zookeeper)
-        cell = zookeeper.cell(1)
-    if cell is None or not cell.application:
+    with open_client(arguments) as client:
+        record_of(arguments.job, client)
+        try:
+            known = [each["application"] for each in client.info()["cells"]]
+        except Unavailable:
+            known = [each.application for each in client.zookeeper.cells().values()]
+    applications = [each for each in known if each]
+    if not applications:
         raise BadConfiguration(
             f"{arguments.job} has no application now; its YARN logs go with the application"
         )
-    found = logs.collect(cell.application, arguments.container, arguments.lines)
+    found = [log for each in applications for log in logs.collect(each, arguments.container, arguments.lines)]
     if arguments.json:
         print_json([each.as_json() for each in found])
         return 0 if found else 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from standby import naming
+
 #: Mounts commands on these.
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
@@ -26,3 +28,12 @@ def add_command(
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def cluster_name(text: str) -> str:
+    """Return ``text``, the value of an option; argparse tells of one that no cluster can have."""
+    if not naming.NAME.match(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no name of a cluster: it must match {naming.NAME.pattern}"
+        )
+    return text

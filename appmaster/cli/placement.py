@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from appmaster.adapters.kazoo import Loaded
-from appmaster.cli.command import open_client
+from appmaster.cli.command import known_client
 from appmaster.cli.output import print_json, print_table
 from appmaster.cli.parsers import add_command
-from appmaster.cli.stop import add_cluster_options, definition_of, open_zookeeper
+from appmaster.cli.stop import add_cluster_options, open_zookeeper
 from standby.errors import BadConfiguration
 from standby.model import TaskRecord
 
@@ -38,10 +38,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _model(arguments: argparse.Namespace) -> int:
     with open_zookeeper(arguments) as zookeeper:
-        definition_of(arguments.job, zookeeper)
         loaded = zookeeper.load(arguments.job)
     if loaded is None:
-        raise BadConfiguration(f"{arguments.job} was deleted at this moment")
+        raise BadConfiguration(f"there is no job {arguments.job} in its cluster; is --cluster missing?")
     document = as_document(loaded)
     if arguments.json:
         print_json(document)
@@ -134,7 +133,7 @@ def _placed(parked: str, replica: Mapping[str, Any] | None) -> str:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    with open_client(arguments) as client:
+    with known_client(arguments) as client:
         answer = client.call("explain", job=arguments.job, partition=arguments.task)
     if arguments.json:
         print_json(answer)

@@ -4,6 +4,8 @@
 are stopped, and only then is it killed; state, offsets and run stay, and the next submit goes on from
 them. `delete` does that, then removes changelog, group, local state and records.
 
+Other jobs of the cluster go on; with its last job the cluster ends.
+
 Exit status: 0 done; 1 it did not end in time; 2 no such job; 3 a server cannot be used.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from appmaster.adapters import kafka
@@ -19,11 +22,15 @@ from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import yarn
 from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.parsers import add_command, cluster_name
+from appmaster.client import ClusterClient, StillQueued, user_access
+from appmaster.planning.view import JobState
+from appmaster.records import JobRecord
 from standby import naming
 from standby.config import kafka_settings, parse
-from standby.errors import BadConfiguration, StandfastError
-from standby.wire import JobDefinition
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.2
 
 #: How long an orderly end may take before YARN is told to end the application, seconds.
 _ORDERLY_SECONDS: Final = 60.0
@@ -40,9 +47,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         add_cluster_options(parser)
 
 
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job's") -> None:
     """Add the options that say which cluster is meant, and ``--json``."""
-    parser.add_argument("--cluster", metavar="NAME", help="the cluster's name (default: the job's)")
+    parser.add_argument(
+        "--cluster", metavar="NAME", type=cluster_name, help=f"the cluster's name (default: {default})"
+    )
     parser.add_argument(
         "--zookeeper",
         metavar="HOSTS",
@@ -56,32 +65,32 @@ def open_zookeeper(arguments: argparse.Namespace) -> ZooKeeper:
     """Return an unopened session for the cluster that the arguments name; raises `BadConfiguration`."""
     if not arguments.zookeeper:
         raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    return ZooKeeper(arguments.zookeeper, arguments.cluster or arguments.job)
+    return ZooKeeper(arguments.zookeeper, arguments.cluster or arguments.job, access=user_access())
 
 
-def definition_of(job: str, zookeeper: ZooKeeper) -> JobDefinition:
-    """Return the job's definition; raises `BadConfiguration` when there is no such job."""
-    record = zookeeper.job(job)
+def open_client(arguments: argparse.Namespace) -> ClusterClient:
+    """Return a client of the cluster that the arguments name; raises `BadConfiguration`."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    return ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper)
+
+
+def record_of(job: str, client: ClusterClient) -> JobRecord:
+    """Return the job's record; raises `BadConfiguration` when there is no such job."""
+    record = client.job(job)
     if record is None:
         raise BadConfiguration(
             f"there is no job {job} in its cluster; is the name right, or --cluster missing?"
         )
-    return record.definition
+    return record
 
 
 def _kill(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
-    with open_zookeeper(arguments) as zookeeper:
-        definition_of(arguments.job, zookeeper)
-        with yarn.skein_client() as client:
-            undeploy(
-                arguments.job,
-                arguments.cluster or arguments.job,
-                zookeeper,
-                client,
-                purge=False,
-                progress=progress,
-            )
+    with open_client(arguments) as client:
+        record_of(arguments.job, client)
+        with yarn.skein_client() as driver:
+            undeploy(arguments.job, client, driver, purge=False, progress=progress)
     if arguments.json:
         print_json({"job": arguments.job, "status": "killed"})
     else:
@@ -92,17 +101,20 @@ def _kill(arguments: argparse.Namespace) -> int:
 def _delete(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
     cluster = arguments.cluster or arguments.job
-    with open_zookeeper(arguments) as zookeeper:
-        definition = definition_of(arguments.job, zookeeper)
-        with yarn.skein_client() as client:
-            undeploy(arguments.job, cluster, zookeeper, client, purge=True, progress=progress)
+    with open_client(arguments) as client:
+        definition = record_of(arguments.job, client).definition
+        with yarn.skein_client() as driver:
+            goes_on = undeploy(arguments.job, client, driver, purge=True, progress=progress)
         topics = Topics(kafka_settings(parse(definition.config)))
         progress.say("removing changelog and offsets")
         topics.delete([definition.changelog])
         topics.delete_group(definition.group)
-        zookeeper.delete_job(arguments.job)
-        if not zookeeper.jobs():
-            topics.delete([naming.event_topic(cluster)])
+        if goes_on:
+            client.change("delete", job=arguments.job)
+        else:
+            client.zookeeper.delete_job(arguments.job)
+            if not client.zookeeper.jobs():
+                topics.delete([naming.event_topic(cluster)])
     if arguments.json:
         print_json({"job": arguments.job, "status": "deleted"})
     else:
@@ -110,32 +122,80 @@ def _delete(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def undeploy(
-    job: str, cluster: str, zookeeper: ZooKeeper, client: Any, *, purge: bool, progress: Progress
-) -> None:
-    """End a job: through its leader while the application runs, else by fencing what may be left of it.
+def undeploy(job: str, client: ClusterClient, driver: Any, *, purge: bool, progress: Progress) -> bool:
+    """End a job, and its cluster when it was the last one; return whether the cluster goes on.
 
-    Raises `StandfastError` when the application had to be ended by force and still runs.
+    Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
+    when it does not end in time.
     """
-    definition = definition_of(job, zookeeper)
-    cell = zookeeper.cell(1)
-    application = cell.application if cell is not None else ""
-    zookeeper.request(job, is_wanted=False, purge=purge)
-    if yarn.is_running(client, application):
-        progress.say(f"undeploying {job}")
-        deadline = time.monotonic() + _ORDERLY_SECONDS
-        while yarn.is_running(client, application) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        if yarn.is_running(client, application):
-            progress.say(f"it does not end by itself; telling YARN to end {application}")
-            client.kill_application(application)
-            _await_end(client, application)
-            kafka.fence_job(cluster, definition)
-    else:
-        # No leader is left to do it: whatever still runs of it must not commit any more.
-        progress.say(f"{application or 'its application'} does not run; fencing its tasks")
-        kafka.fence_job(cluster, definition)
-    zookeeper.drop_cell(1)
+    deadline = time.monotonic() + _ORDERLY_SECONDS
+    is_queued = False
+    while not is_queued:
+        try:
+            client.change("undeploy", max(0.0, deadline - time.monotonic()), job=job, purge=purge)
+            is_queued = True
+        except Unavailable:
+            if not yarn.running(client.zookeeper, driver):
+                # No leader is left to do it: whatever still runs of it must not commit any more.
+                progress.say("no application of it runs; fencing its tasks")
+                _withdraw(job, client, purge=purge)
+                return False
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        except StillQueued:
+            break
+    progress.say(f"undeploying {job}")
+    while time.monotonic() < deadline:
+        try:
+            jobs = {each["job"]: each for each in client.info()["jobs"]}
+        except StandfastError:
+            # The candidates have ended with their cluster, or one is about to come back.
+            if not yarn.running(client.zookeeper, driver):
+                _drop_cells(client.zookeeper)
+                return False
+        else:
+            mine = jobs.get(job, {"status": "", "is_wanted": True})
+            is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
+            if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
+                return True
+        time.sleep(_POLL_SECONDS)
+    _end_by_force(job, client, driver, purge=purge, progress=progress)
+    return False
+
+
+def _runs(job: Mapping[str, Any]) -> bool:
+    """Return whether a job in the cluster's info keeps the cluster alive."""
+    return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
+
+
+def _end_by_force(job: str, client: ClusterClient, driver: Any, *, purge: bool, progress: Progress) -> None:
+    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there."""
+    zookeeper = client.zookeeper
+    others = [each for each in zookeeper.jobs() if each != job]
+    if any((record := zookeeper.job(each)) is not None and record.is_wanted for each in others):
+        raise StandfastError(
+            f"{job} has not ended within {_ORDERLY_SECONDS:g} s; the leader goes on ending it: see `standfast status`"
+        )
+    running = yarn.running(zookeeper, driver)
+    progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
+    for each in running:
+        driver.kill_application(each)
+    for each in running:
+        _await_end(driver, each)
+    _withdraw(job, client, purge=purge)
+
+
+def _withdraw(job: str, client: ClusterClient, *, purge: bool) -> None:
+    """Record and fence what no leader is there for."""
+    client.zookeeper.request(job, is_wanted=False, purge=purge)
+    kafka.fence_job(client.cluster, record_of(job, client).definition)
+    _drop_cells(client.zookeeper)
+
+
+def _drop_cells(zookeeper: ZooKeeper) -> None:
+    for number in zookeeper.cells():
+        zookeeper.drop_cell(number)
 
 
 def _await_end(client: Any, application: str) -> None:

@@ -1,5 +1,8 @@
 """``standfast submit``: check everything, then submit, then wait until every replica is in place.
 
+The cluster is the one that `cluster.name` names, by default of the job's own name. When it runs already with other
+jobs in it, the job is submitted into it through its candidates; else the cluster is started with it.
+
 Exit status: 0 deployed; 1 the application ended or did not deploy in time; 2 the job, a key, a value or
 a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
 """
@@ -7,37 +10,30 @@ a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on be
 from __future__ import annotations
 
 import argparse
-import getpass
-import tempfile
-import time
 import uuid
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from appmaster import changelog, growth
-from appmaster.adapters.kafka import Topics, now_ms
+from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.cli import application, yarn
-from appmaster.cli.code import bundle_of, forget_code
+from appmaster.cli import starting, yarn
+from appmaster.cli.code import bundle_of
 from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.observe import tasks_table
 from appmaster.cli.output import Progress, print_json
-from appmaster.cli.stop import undeploy
-from appmaster.client import ClusterClient
-from appmaster.records import CellRecord, JobRecord
+from appmaster.client import ClusterClient, user_access
+from appmaster.joining import check_joins
+from appmaster.records import JobRecord
 from appmaster.revising import asked_of, refuse_another_run
-from embedded import jars
 from standby import naming
-from standby.bundles import Bundle
+from standby.bundles import pack
 from standby.config import kafka_settings
-from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.errors import BadConfiguration, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
 from standby.wire import JobDefinition
-
-_POLL_SECONDS: Final = 0.25
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -94,20 +90,30 @@ def _submit(arguments: argparse.Namespace) -> int:
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
         tasks = check_topics(job, topics)
+        # ZooKeeper is asked in their name.
+        end = yarn.credentials_end()
+        if end:
+            progress.say(end)
+        # A job that does not say takes the tree as it is.
+        is_given = "zookeeper.acl" in job.flat
+        access = user_access(is_closed=config.zookeeper_acl == "digest" if is_given else None)
         with (
-            ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms) as zookeeper,
-            yarn.skein_client() as client,
+            ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
+            yarn.skein_client() as driver,
+            ClusterClient(config.cluster, config.zookeeper) as client,
         ):
             progress.say("checking YARN")
-            hosts, racks = check_yarn(job, client)
-            running = _running(zookeeper, client)
-            if running and not arguments.update:
+            topology = check_yarn(job, driver)
+            cluster = starting.look(config, zookeeper, driver)
+            if cluster.has_job and not arguments.update:
                 raise BadConfiguration(
-                    f"{config.job_name} runs already as {running}; stop it with `standfast kill {config.job_name}`, "
-                    "or submit with --update"
+                    f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
+                    f"`standfast kill {config.job_name}`, or submit with --update"
                 )
-            present = zookeeper.job(config.job_name) if zookeeper.exists() else None
-            bundle = bundle_of(code)
+            if cluster.has_others:
+                check_joins(config.cluster, cluster.settings, job.given)
+            bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
+            present = cluster.present.record if cluster.present is not None else None
             definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
             progress.say("checking the job's transform")
             transform.result()
@@ -115,67 +121,26 @@ def _submit(arguments: argparse.Namespace) -> int:
             if arguments.check:
                 progress.say("everything is in order; nothing was submitted")
                 return 0
-            if running:
-                progress.say(f"updating: stopping {running}")
-                undeploy(config.job_name, config.cluster, zookeeper, client, purge=False, progress=progress)
+            starting.make_way(config.job_name, cluster, client, driver, progress)
             make_topics(job, topics, definition, present)
-            application_id = start(job, definition, code, bundle, (hosts, racks), zookeeper, client, progress)
-            progress.say(f"submitted as {application_id}")
+            started: tuple[str, ...] = ()
+            if cluster.has_others and bundle is not None:
+                started = starting.join(config, definition, bundle, client, driver, progress)
+            if not started:
+                started = starting.start(
+                    config, definition, code, bundle, topology, zookeeper, driver, progress
+                )
+            progress.say(f"submitted as {', '.join(started)}")
             if arguments.wait == "none":
                 return 0
-            status = wait_deployed(job, client, application_id, arguments, progress)
+            status = starting.wait_deployed(definition, client, driver, started, arguments, progress)
     seconds = progress.seconds
     if arguments.json:
-        print_json({"application": application_id, "seconds": round(seconds, 3), **status})
+        print_json({"applications": list(started), "seconds": round(seconds, 3), **status})
     else:
         progress.say(f"{config.job_name} is deployed")
-        tasks_table(status)
+        tasks_table(status, config.job_name)
     return 0
-
-
-def start(
-    job: JobFile,
-    definition: JobDefinition,
-    code: Path,
-    bundle: Bundle | None,
-    topology: tuple[Sequence[str], Mapping[str, str]],
-    zookeeper: ZooKeeper,
-    client: Any,
-    progress: Progress,
-) -> str:
-    """Return the id of the YARN application that has been submitted for the job, recorded as its cell.
-
-    ``topology`` is the hosts that get a service of their own, and every host's rack. The cell's record is
-    claimed before, so that two submits never make one cell twice.
-    """
-    config = job.config
-    zookeeper.prepare()
-    former = zookeeper.cell(1)
-    claim = CellRecord("", now_ms(), getpass.getuser())
-    if not zookeeper.claim_cell(1, claim, replaces=former):
-        raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
-    try:
-        if bundle is not None:
-            # Before the definition that names it: hosts that come late and later revisions fetch the same.
-            zookeeper.put_code(bundle.digest, bundle.data)
-        former_record = zookeeper.job(definition.name)
-        record = JobRecord(definition)
-        zookeeper.put_job(record)
-        if former_record is not None:
-            forget_code(zookeeper, former_record, record)
-        progress.say("submitting to YARN")
-        with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-            connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
-            hosts, racks = topology
-            spec = application.build(
-                config, hosts, code, connector, Path(scratch), yarn.hadoop_conf(), racks=racks
-            )
-            application_id: str = client.submit(spec)
-    except BaseException:
-        zookeeper.drop_cell(1)
-        raise
-    zookeeper.put_cell(1, CellRecord(application_id, claim.submitted_ms, claim.submitter))
-    return application_id
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:
@@ -229,11 +194,6 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 
-def _running(zookeeper: ZooKeeper, client: Any) -> str:
-    cell = zookeeper.cell(1)
-    return cell.application if cell is not None and yarn.is_running(client, cell.application) else ""
-
-
 def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
     """Return the job's definition: of its present run when it has one, else of a new run.
 
@@ -285,63 +245,4 @@ def make_topics(job: JobFile, topics: Topics, definition: JobDefinition, present
     # A week of events, in one partition: its order is the cluster's history.
     topics.create(
         naming.event_topic(config.cluster), 1, config.changelog_replication, {"retention.ms": "604800000"}
-    )
-
-
-def wait_deployed(
-    job: JobFile, client: Any, application_id: str, arguments: argparse.Namespace, progress: Progress
-) -> dict[str, Any]:
-    """Return the leader's status once the job is deployed (and warm, if asked for).
-
-    Raises `StandfastError` with the reasons when the application ends, or the time is over.
-    """
-    deadline = time.monotonic() + arguments.timeout
-    looked = 0.0
-    reasons: Sequence[str] = ()
-    with ClusterClient(job.config.cluster, job.config.zookeeper) as cluster:
-        while time.monotonic() < deadline:
-            if time.monotonic() - looked > 2.0:
-                looked = time.monotonic()
-                if not yarn.is_running(client, application_id):
-                    report = client.application_report(application_id)
-                    raise StandfastError(
-                        f"{application_id} ended: {report.diagnostics or report.final_status}; "
-                        f"see `standfast logs {job.config.job_name}`"
-                    )
-            try:
-                status = cluster.status()
-            except Unavailable:
-                progress.say("waiting for the application master")
-                time.sleep(_POLL_SECONDS)
-                continue
-            mine = next((each for each in status["jobs"] if each["name"] == job.config.job_name), None)
-            if mine is not None and mine["status"] == "failed":
-                raise StandfastError(f"{job.config.job_name} failed: {'; '.join(mine['reasons'])}")
-            if mine is not None:
-                reasons = mine["reasons"]
-                cold = [each["container"] for each in status["containers"] if not each["warm"]]
-                if mine["status"] == "deployed" and (arguments.wait == "deployed" or not cold):
-                    if not cold:
-                        progress.say("all containers are warm")
-                    else:
-                        progress.say(
-                            f"{len(cold)} of {len(status['containers'])} containers are not warm yet"
-                        )
-                    return status
-                progress.say(_describe(mine, status, cold))
-            time.sleep(_POLL_SECONDS)
-    raise StandfastError(
-        f"{job.config.job_name} is not deployed after {arguments.timeout:g} s ({'; '.join(reasons)}); "
-        f"it goes on trying: see `standfast status {job.config.job_name}`"
-    )
-
-
-def _describe(mine: dict[str, Any], status: dict[str, Any], cold: list[str]) -> str:
-    registered = len(status["containers"])
-    wanted = mine["processors"] * mine["copies"]
-    placed = [each for task in status["tasks"] for each in task["replicas"]]
-    ready = sum(each["phase"] in ("active", "tailing") for each in placed)
-    return (
-        f"{registered} of {wanted} containers registered, {ready} of {len(placed)} replicas restored, "
-        f"{registered - len(cold)} containers warm"
     )

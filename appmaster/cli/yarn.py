@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from appmaster.adapters.credentials import told_of_end
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.client import skein_directory
+from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
+
+#: How long a submit waits to learn where a master runs; a full cluster may take longer, and then it is not known.
+_MASTER_SECONDS: Final = 20.0
 
 
 def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
@@ -44,7 +52,7 @@ def skein_client() -> Iterator[Any]:
     with tempfile.NamedTemporaryFile(prefix="standfast-skein-", suffix=".log") as log:
         try:
             client = skein.Client(
-                security=_credentials(),
+                security=credentials(),
                 java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
                 log=log.name,
             )
@@ -58,7 +66,17 @@ def skein_client() -> Iterator[Any]:
             client.close()
 
 
-def _credentials() -> Any:
+def credentials_end() -> str:
+    """Return what is to be said of the end of this user's Skein credentials, made at the first use.
+
+    Raises `BadConfiguration` when they have ended.
+    """
+    credentials()
+    directory = skein_directory()
+    return told_of_end((directory / "skein.crt").read_bytes(), directory)
+
+
+def credentials() -> Any:
     """Return this user's Skein credentials, made at the first use: everything of a cluster trusts them."""
     import skein
 
@@ -75,14 +93,44 @@ def _tail(path: str) -> str:
     return "\n".join(f"  {each}" for each in lines[-8:])
 
 
+def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
+    """Return the applications of a cluster's cells that have not ended."""
+    applications = (each.application for each in zookeeper.cells().values())
+    return tuple(each for each in applications if is_running(client, each))
+
+
 def is_running(client: Any, application: str) -> bool:
     """Return whether YARN has the application and it has not ended."""
+    return state(client, application) not in ("UNKNOWN", "FINISHED", "FAILED", "KILLED")
+
+
+def state(client: Any, application: str) -> str:
+    """Return YARN's state of an application; UNKNOWN when it has none of that id."""
     from skein.exceptions import SkeinError
 
     if not application:
-        return False
+        return "UNKNOWN"
     try:
-        state = str(client.application_report(application).state)
+        return str(client.application_report(application).state)
     except SkeinError:
-        return False
-    return state not in ("FINISHED", "FAILED", "KILLED")
+        return "UNKNOWN"
+
+
+def master_host(client: Any, application: str) -> str:
+    """Return the host of an application's master, once it runs; empty when it does not in time."""
+    deadline = time.monotonic() + _MASTER_SECONDS
+    while time.monotonic() < deadline:
+        report = client.application_report(application)
+        if str(report.state) == "RUNNING" and report.host not in (None, "", "N/A"):
+            return str(report.host)
+        if str(report.state) in ("FINISHED", "FAILED", "KILLED"):
+            break
+        time.sleep(0.1)
+    return ""
+
+
+def topology(config: JobConfig, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the hosts that get a service of their own, and the rack of every host."""
+    nodes = client.get_nodes(states=["RUNNING"])
+    hosts = config.hosts or tuple(sorted(each.host for each in nodes))
+    return hosts, {each.host: str(each.rack_name or "") for each in nodes}

@@ -62,6 +62,8 @@ class Kind(str, enum.Enum):
     """A move is given up."""
     DROP = "drop"
     """A copy is given up as planned: fewer are wanted, its host is drained, or its container is started anew."""
+    RAISE = "raise"
+    """Epochs rise above what containers have seen of them: ZooKeeper's state is older than they are."""
     CLAIMED = "claimed"
     IN_SYNC = "in-sync"
     FAILURES = "failures"
@@ -237,6 +239,8 @@ class RequestContainer:
     host: str | None
     kind: RequestKind
     reason: str
+    cell: int = 1
+    """The cell that is asked."""
 
 
 Action = (

@@ -6,12 +6,12 @@ changes nothing: late news is normal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from appmaster.planning import cells, heard
 from appmaster.planning import events as happened
-from appmaster.planning import heard
 from appmaster.planning.changes import (
     put,
     unsettle,
@@ -21,13 +21,17 @@ from appmaster.planning.changes import (
     without,
 )
 from appmaster.planning.events import Event
-from appmaster.planning.model import JobModel, is_right
+from appmaster.planning.model import JobModel, is_right, job_of
 from appmaster.planning.started import start
 from appmaster.planning.view import (
     ClusterView,
     Job,
+    JobState,
     News,
 )
+from standby.model import ProcessorId, TaskId
+
+V = TypeVar("V")
 
 #: After the leader stood still: until what waits in its sockets has surely been read.
 LISTEN_MS: Final = 500
@@ -43,26 +47,45 @@ def _elected(view: ClusterView, event: happened.Elected) -> ClusterView:
 
 
 def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
+    if event.stalled_ms > 0:
+        view = _excused(view, event.now_ms, event.stalled_ms)
     over = [each for each, ending in view.ending.items() if event.now_ms >= ending.until_ms]
     for each in over:
         view = unsettle(view, view.processors_in(each))
         view = replace(view, ending=without(view.ending, each))
-    if event.stalled_ms <= 0:
-        return replace(view, now_ms=event.now_ms)
-    # Nobody could be heard while the leader stood still: every silence is shortened by that time.
-    containers = {
-        each.id: replace(
-            each, heard_ms=each.heard_ms + event.stalled_ms, since_ms=each.since_ms + event.stalled_ms
-        )
-        for each in view.containers.values()
-    }
-    doubt = view.self_doubt_until_ms + (event.stalled_ms if view.self_doubt_until_ms else 0)
+    return replace(view, now_ms=event.now_ms)
+
+
+def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
+    """Return the view with every wait shortened by the time for which the leader itself stood still (design 4.9).
+
+    Nobody could be heard meanwhile, and nothing was passed on. No wait begins later than now, or who was heard as the
+    leader woke could be silent for as long as it had slept, and who is expected by a new leader for as long as that
+    one had been a follower.
+    """
+
+    def later(at_ms: int) -> int:
+        return min(now_ms, at_ms + stalled_ms)
+
     return replace(
         view,
-        now_ms=event.now_ms,
-        containers=containers,
-        self_doubt_until_ms=doubt,
-        listening_until_ms=event.now_ms + LISTEN_MS,
+        containers={
+            each.id: replace(each, heard_ms=later(each.heard_ms), since_ms=later(each.since_ms))
+            for each in view.containers.values()
+        },
+        requests={
+            number: replace(each, since_ms=later(each.since_ms)) for number, each in view.requests.items()
+        },
+        handovers={
+            processor: replace(each, since_ms=later(each.since_ms))
+            for processor, each in view.handovers.items()
+        },
+        ending={
+            container: replace(each, until_ms=each.until_ms + stalled_ms)
+            for container, each in view.ending.items()
+        },
+        self_doubt_until_ms=view.self_doubt_until_ms + (stalled_ms if view.self_doubt_until_ms else 0),
+        listening_until_ms=now_ms + LISTEN_MS,
     )
 
 
@@ -80,10 +103,13 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             event.is_wanted,
             event.purge,
             notes=event.notes,
+            withheld=event.withheld,
             was_deployed=event.was_deployed,
             failure=event.failure,
         )
     else:
+        if _is_new_chance(known, event):
+            view, known = _begun_anew(view, known)
         is_newer = recorded.znode >= known.model.znode
         job = replace(
             known,
@@ -97,8 +123,61 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             is_wanted=event.is_wanted,
             purge=event.purge,
             notes=event.notes,
+            withheld=event.withheld,
         )
     return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
+
+
+def _is_new_chance(known: Job, event: happened.JobLoaded) -> bool:
+    """Return whether a job that had ended, or was given up, has been submitted or deployed again."""
+    if known.is_led or not event.is_wanted:
+        return False
+    return not known.is_wanted or (event.run, event.revision) != (known.run, known.revision)
+
+
+def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
+    """Return the view, and the job in it, without what is left of the job's last deployment."""
+    attempts = {place: each for place, each in view.attempts.items() if job_of(place) != job.name}
+    fresh = replace(
+        job,
+        state=JobState.DEPLOYING,
+        reasons=(),
+        was_deployed=False,
+        is_fencing=False,
+        is_fenced=False,
+        failure="",
+    )
+    return replace(view, attempts=attempts), fresh
+
+
+def _job_forgotten(view: ClusterView, event: happened.JobForgotten) -> ClusterView:
+    job = view.jobs.get(event.name)
+    if job is None:
+        return view
+    view, _ = _begun_anew(view, job)
+    return replace(
+        view,
+        jobs=without(view.jobs, event.name),
+        records={task: each for task, each in view.records.items() if task.job != event.name},
+        writing={task: each for task, each in view.writing.items() if task.job != event.name},
+        assigned={each: held for each, held in _assigned_to_others(view, event.name) if held},
+        crashes={task: each for task, each in view.crashes.items() if task.job != event.name},
+        unsettled=frozenset(each for each in view.unsettled if each.job != event.name),
+        in_sync_ms=_of_others(view.in_sync_ms, event.name),
+        no_displacing=_of_others(view.no_displacing, event.name),
+        lost_actives=_of_others(view.lost_actives, event.name),
+        failovers=_of_others(view.failovers, event.name),
+        handovers=_of_others(view.handovers, event.name),
+    )
+
+
+def _assigned_to_others(view: ClusterView, job: str) -> Iterator[tuple[str, dict[TaskId, int]]]:
+    for container, held in view.assigned.items():
+        yield container, {task: copy for task, copy in held.items() if task.job != job}
+
+
+def _of_others(known: Mapping[ProcessorId, V], job: str) -> dict[ProcessorId, V]:
+    return {processor: each for processor, each in known.items() if processor.job != job}
 
 
 def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterView:
@@ -160,7 +239,8 @@ def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> Clust
 
 
 def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
-    return replace(view, hosts={each.name: each for each in sorted(event.hosts, key=lambda host: host.name)})
+    by_name = {each.name: each for each in sorted(event.hosts, key=lambda host: host.name)}
+    return cells.with_offers(replace(view, hosts=by_name))
 
 
 def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> ClusterView:
@@ -177,14 +257,23 @@ def _commanded(view: ClusterView, event: happened.Commanded) -> ClusterView:
     return replace(view, commands=(*view.commands, event.command))
 
 
+def _command_withdrawn(view: ClusterView, event: happened.CommandWithdrawn) -> ClusterView:
+    return replace(view, commands=tuple(each for each in view.commands if each.number != event.number))
+
+
 def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView:
-    job = view.jobs[event.job]
+    job = view.jobs.get(event.job)
+    if job is None or not job.is_fencing:
+        return view  # of a deployment before the present one
     view = replace(view, jobs=put(view.jobs, event.job, replace(job, is_fencing=False, is_fenced=True)))
     return with_news(view, News("tasks_fenced", job=event.job))
 
 
 def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> ClusterView:
-    job = replace(view.jobs[event.job], is_fencing=False)
+    known = view.jobs.get(event.job)
+    if known is None or not known.is_fencing:
+        return view
+    job = replace(known, is_fencing=False)
     view = replace(view, jobs=put(view.jobs, event.job, job))
     return with_news(view, News("fencing_failed", job=event.job, reason=event.reason))
 
@@ -197,6 +286,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.Elected: _elected,
     happened.Ticked: _ticked,
     happened.JobLoaded: _job_loaded,
+    happened.JobForgotten: _job_forgotten,
     happened.ModelWritten: _model_written,
     happened.ModelRefused: _model_refused,
     happened.RecordsLoaded: _records_loaded,
@@ -205,7 +295,12 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.HostsKnown: _hosts_known,
     happened.HostsExcluded: _hosts_excluded,
     happened.Commanded: _commanded,
+    happened.CommandWithdrawn: _command_withdrawn,
+    happened.CellFound: cells.cell_found,
+    happened.CellAwaited: cells.cell_awaited,
+    happened.CellLost: cells.cell_lost,
     happened.ContainerExpected: heard.container_expected,
+    happened.ContainerUnregistered: heard.container_unregistered,
     happened.RequestPlaced: heard.request_placed,
     happened.RequestRefused: heard.request_refused,
     happened.ContainerGranted: heard.container_granted,

@@ -103,6 +103,23 @@ STAGES: Final[tuple[Stage, ...]] = (
         is_last=True,
     ),
     Stage(
+        "behind",
+        situations.is_behind,
+        (
+            Rule(
+                "raise epochs",
+                situations.always,
+                "a container has seen a higher epoch of a task than is recorded: ZooKeeper's state was lost, or is "
+                "that of an earlier day",
+                _alone(upkeep.raise_epochs),
+                (Kind.RAISE,),
+                deadline="",
+                comes="the epoch is above all that was seen; everything else is judged after that",
+                otherwise="",
+            ),
+        ),
+    ),
+    Stage(
         "active lost",
         failover.is_lost,
         (
@@ -276,7 +293,8 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "prepare",
                 situations.always,
-                "the active should be another copy (asked for, drain, upgrade, model), and one can take over",
+                "the active should be another copy (asked for, drain, upgrade, model, the processor's other tasks), "
+                "and one can take over",
                 _together(planned.prepare),
                 (PrepareHandover,),
                 deadline="prepare_timeout_ms",

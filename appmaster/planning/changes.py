@@ -17,7 +17,7 @@ from appmaster.planning.view import (
     Presence,
     Recorded,
 )
-from standby.model import InputFailures, Phase, ProcessorId, ReplicaId, TaskId, TaskRecord
+from standby.model import InputFailures, Phase, ProcessorId, ReplicaId, ReplicaStatus, TaskId, TaskRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -81,7 +81,8 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         processor = view.processor_of(task)
         if processor is not None:
             touched.add(processor)
-    view = replace(view, records=records)
+    ahead = {task: epoch for task, epoch in view.ahead.items() if epoch > _epoch(records.get(task))}
+    view = replace(view, records=records, ahead=ahead if len(ahead) < len(view.ahead) else view.ahead)
     if edited:
         assigned = {**view.assigned, **edited}
         view = replace(view, assigned={each: held for each, held in assigned.items() if held})
@@ -89,6 +90,20 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         # Somebody else shares a container with what has changed there: its home may be another one now.
         touched.update(*(view.processors_in(each) for each in edited))
     return unsettle(view, touched)
+
+
+def _epoch(recorded: Recorded | None) -> int:
+    return recorded.record.epoch if recorded is not None else 0
+
+
+def with_inventory(view: ClusterView, replicas: Iterable[ReplicaStatus]) -> ClusterView:
+    """Return the view with the epochs that a container has seen, where they are above the records'."""
+    ahead = {
+        each.replica.task: each.epoch
+        for each in replicas
+        if each.epoch > max(_epoch(view.records.get(each.replica.task)), view.ahead.get(each.replica.task, 0))
+    }
+    return replace(view, ahead={**view.ahead, **ahead}) if ahead else view
 
 
 def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterView:
@@ -144,7 +159,7 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
     for task in actives:
         processor = view.processor_of(task)
         if processor is not None:
-            missed = LostActive(container.id, word, at_ms)
+            missed = LostActive(container.id, word, at_ms, container.cell)
             view = replace(view, lost_actives=put(view.lost_actives, processor, missed))
     if word in _DEATHS:
         view = _crashed(view, container, actives, reason)

@@ -32,7 +32,7 @@ def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
             yield Answer(command.number, f"no container {command.container} is known", is_refused=True)
             return
         asked = sorted(turn.view.processors_in(command.container))
-    begun: list[str] = []
+    found: dict[ProcessorId, tuple[Cohort, ...]] = {}
     refused: list[str] = []
     for processor in asked:
         job = turn.view.jobs.get(processor.job)
@@ -41,7 +41,10 @@ def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
             continue
         cohorts = turn.cohorts(job, processor)
         if cohorts is None:
-            return  # its records are being written: the next turn answers
+            return  # its records are being written: the next turn answers, and nothing is begun before
+        found[processor] = cohorts
+    begun: list[str] = []
+    for processor, cohorts in found.items():
         if command.processor is None and not _is_active_in(turn, cohorts, command.container):
             continue
         action, why = _begin(turn, cohorts, command.copy)

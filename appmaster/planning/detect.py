@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.actions import Action, DeclareLost, DoubtSelf, ProbePort
-from appmaster.planning.view import HOLDING, ClusterView, Container, Policy, Presence
+from appmaster.planning.view import HOLDING, PROBED, ClusterView, Container, Policy, Presence
 from standby.model import Phase
 
 #: The leader does not doubt itself again sooner: silence that stays is the others'.
@@ -20,6 +20,9 @@ DOUBT_AGAIN_MS: Final = 60_000
 
 #: How soon a port that still accepted is asked again.
 PROBE_AGAIN_MS: Final = 50
+
+#: The same for containers that a new leader expects: there may be a thousand, and most are about to come.
+PROBE_EXPECTED_AGAIN_MS: Final = 250
 
 
 def policy_of(view: ClusterView, container: Container) -> Policy:
@@ -65,16 +68,24 @@ def losses(view: ClusterView) -> Iterator[Action]:
             yield DeclareLost(
                 each.id, "no-stream: its port accepts, but it did not come back", may_return=True
             )
-        elif each.presence is Presence.EXPECTED and waited > max(
-            policy.takeover_grace_ms, policy.heartbeat_timeout_ms
-        ):
+        elif each.presence is Presence.EXPECTED and waited > _patience(view, each, policy):
             yield DeclareLost(
-                each.id, "never-came: YARN lists it, but it did not find the new leader", may_return=True
+                each.id, "never-came: it was there before, but did not find the new leader", may_return=True
             )
         elif each.presence is Presence.LIVE and each.has_ended:
             reason = _given_up(view, each)
             if reason:
                 yield DeclareLost(each.id, reason, may_return=True)
+
+
+def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
+    """Return for how long a new leader waits for a container that it expects, milliseconds.
+
+    One that never registered, and that no record names, is being launched as a rule: YARN lists it from its grant on.
+    """
+    grace = max(policy.takeover_grace_ms, policy.heartbeat_timeout_ms)
+    is_starting = not container.incarnation and container.id not in view.assigned
+    return max(grace, policy.launch_timeout_ms) if is_starting else grace
 
 
 def _given_up(view: ClusterView, container: Container) -> str:
@@ -97,10 +108,16 @@ def _given_up(view: ClusterView, container: Container) -> str:
 
 
 def probes(view: ClusterView) -> Iterator[Action]:
-    """Yield a look at the port of every container whose stream broke, again and again until it is settled."""
+    """Yield a look at the port of every container that has no stream, again and again until it is settled.
+
+    Those that a new leader expects are asked when it knows their registration: the one whose process died with the
+    leader before is not waited for.
+    """
     for each in view.containers.values():
-        is_due = not each.is_probing and view.now_ms - each.probed_ms >= PROBE_AGAIN_MS
-        if each.presence is Presence.BROKEN and is_due:
+        if each.presence not in PROBED or not each.incarnation or each.is_probing:
+            continue
+        pause = PROBE_AGAIN_MS if each.presence is Presence.BROKEN else PROBE_EXPECTED_AGAIN_MS
+        if not each.probed_ms or view.now_ms - each.probed_ms >= pause:
             yield ProbePort(each.id, each.incarnation)
     for container, ending in view.ending.items():
         if view.now_ms < ending.until_ms and view.now_ms - ending.probed_ms >= PROBE_AGAIN_MS:

@@ -54,6 +54,14 @@ class JobLoaded:
     failure: str = ""
     """Why a leader before this one gave it up; empty when none did."""
     notes: tuple[str, ...] = ()
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """A job that had ended was deleted, with its records."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +127,65 @@ class Commanded:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandWithdrawn:
+    """Who asked for something waits no longer, and has been told that nobody decided about it."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerExpected:
-    """A new leader found this container alive in YARN's list."""
+    """A new leader found this container in its cell's list or, while its cell's AM is silent, registered."""
 
     container: str
     skein_id: str
+    at_ms: int
+    cell: int = 1
+    attempt: str = ""
+    host: str = ""
+    """As it registered in ZooKeeper; empty: it has not, or this leader has not read it."""
+    incarnation: int = 0
+    """Likewise: with it, its port can be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUnregistered:
+    """A container's registration in ZooKeeper is gone: its session has ended."""
+
+    container: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellFound:
+    """A cell's Skein AM answers: it can be asked for containers, on these hosts by name."""
+
+    cell: int
+    attempt: str
+    hosts: tuple[str, ...]
+    at_ms: int
+    master: str = ""
+    """The host of the Skein AM; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellAwaited:
+    """A new leader leads on although this cell's Skein AM has not answered; `CellFound` or `CellLost` follows."""
+
+    cell: int
+    attempt: str
+    at_ms: int
+    master: str = ""
+    """As of `CellFound`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellLost:
+    """A cell's Skein AM is gone, or cannot be reached; ``attempt`` is the one that it was of."""
+
+    cell: int
+    attempt: str
+    reason: str
     at_ms: int
 
 
@@ -175,6 +237,8 @@ class ContainerRegistered:
     leftovers: tuple[Leftover, ...]
     at_ms: int
     revisions: Mapping[str, int] = field(default_factory=dict)
+    cell: int = 1
+    attempt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +310,7 @@ Event = (
     Elected
     | Ticked
     | JobLoaded
+    | JobForgotten
     | ModelWritten
     | ModelRefused
     | RecordsLoaded
@@ -254,7 +319,12 @@ Event = (
     | HostsKnown
     | HostsExcluded
     | Commanded
+    | CommandWithdrawn
+    | CellFound
+    | CellAwaited
+    | CellLost
     | ContainerExpected
+    | ContainerUnregistered
     | RequestPlaced
     | RequestRefused
     | ContainerGranted

@@ -121,9 +121,12 @@ def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tupl
         status = container.statuses.get(ReplicaId(each.record.task, copy))
         records = status.lag_records if status is not None else None
         lag += records if records is not None else 1 << 40
-    # A host that is to be empty is the last resort.
-    drained = int(container.host in turn.view.excluded)
-    return (drained if in_sync else 2, load, lag, 0 if container.is_warm else 1, copy)
+    # A host that is to be empty, or a cell that is doomed or may be, is the last resort.
+    leaves = int(bool(turn.view.must_leave(container)) or not turn.view.is_of_cell_that_answers(container))
+    # A cell falls as one: what was lost may be the first of all its containers that is missed.
+    lost = turn.view.lost_actives.get(cohort.processor)
+    is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
+    return (leaves if in_sync else 2, int(is_beside), load, lag, 0 if container.is_warm else 1, copy)
 
 
 # ---- policy restart ----
@@ -240,7 +243,9 @@ def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
     found = [
         each
         for each in turn.free(cohort.job)
-        if each.host == host and each.id not in cohort.record.placed.values()
+        if each.host == host
+        and each.id not in cohort.record.placed.values()
+        and not turn.view.is_doomed(each)
     ]
     slot = SlotId(cohort.processor, cohort.record.active or 0)
     return min(found, key=lambda each: (each.place != slot, each.id), default=None)

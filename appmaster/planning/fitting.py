@@ -10,18 +10,30 @@ from standby.model import SlotId
 from standby.replica.lifecycle import ENDED
 
 
-def free_for(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId) -> Container | None:
-    """Return a free container for a slot that passes the same-host check, the one asked for it first."""
+def free_for(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, but_cell: int = 0) -> Container | None:
+    """Return a free container for a slot that passes the same-host check, the one asked for it first.
+
+    Of several, one in a cell with fewer of the other copies, then one on no other master's host. ``but_cell``: a copy
+    that could well stay is to leave that cell, so only a container that was asked for it will do. Another's would be
+    the other's again once the copy has been closed for it.
+    """
     job = cohorts[0].job
-    siblings = {each.host.name for each in turn.siblings(cohorts, slot)}
+    others = turn.siblings(cohorts, slot)
+    siblings = {each.host.name for each in others}
+    cells = [each.host.cell for each in others]
 
     def fits(each: Container) -> bool:
-        return each.host not in siblings and each.host not in turn.view.excluded and is_current(job, each)
+        is_elsewhere = each.host not in siblings and each.cell != but_cell
+        return is_elsewhere and not turn.view.must_leave(each) and is_current(job, each)
 
     own = [each for each in turn.free_at(job, slot) if fits(each)]
     # One that was asked for another slot which still waits for it stays free for that one.
-    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if fits(each))
-    return min(own or idle, key=lambda each: each.id, default=None)
+    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if not but_cell and fits(each))
+    return min(
+        own or idle,
+        key=lambda each: (cells.count(each.cell), turn.view.other_master(each.host, each.cell) != 0, each.id),
+        default=None,
+    )
 
 
 def _is_idle(turn: Turn, container: Container) -> bool:
@@ -53,10 +65,8 @@ def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bo
 
 
 def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether no other copy is on a container's host, and the host is not to be empty."""
-    return (
-        container.host not in turn.hosts_of_copies(cohort, copy) and container.host not in turn.view.excluded
-    )
+    """Return whether no other copy is on a container's host, and nothing has to leave it."""
+    return container.host not in turn.hosts_of_copies(cohort, copy) and not turn.view.must_leave(container)
 
 
 def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
@@ -69,7 +79,7 @@ def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
         # given back.
         if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
             continue
-        if not other.incarnation:
+        if not other.has_said_hello:
             return False  # nobody knows what it has open before this leader has heard it, or given it back
         for each in other.statuses.values():
             if each.replica.task in cohort.tasks and each.phase not in ENDED:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from appmaster.planning import events as happened
+from appmaster.planning.cells import is_of_silent_cell
 from appmaster.planning.changes import (
     avoid,
     failed_attempt,
@@ -19,13 +20,14 @@ from appmaster.planning.changes import (
     put,
     unsettle,
     unsettle_job,
+    with_inventory,
     with_known_hosts,
     with_news,
     without,
 )
 from appmaster.planning.model import job_of
 from appmaster.planning.tell import followed_failovers, reported_phases, stopped_standby
-from appmaster.planning.view import ClusterView, Container, News, Presence, RequestState
+from appmaster.planning.view import PROBED, ClusterView, Container, News, Presence, RequestState
 from standby.model import Phase, ReplicaStatus, SlotId
 
 
@@ -34,11 +36,33 @@ def container_expected(view: ClusterView, event: happened.ContainerExpected) -> 
     if event.container in view.containers:
         return view
     container = Container(
-        event.container, event.skein_id, Presence.EXPECTED, event.at_ms, heard_ms=event.at_ms
+        event.container,
+        event.skein_id,
+        Presence.EXPECTED,
+        event.at_ms,
+        event.cell,
+        event.attempt,
+        host=event.host,
+        incarnation=event.incarnation,
+        heard_ms=event.at_ms,
     )
     view = replace(view, containers=put(view.containers, event.container, container))
     view = with_known_hosts(view, (event.container,))
     return unsettle(view, view.processors_in(event.container))
+
+
+def container_unregistered(view: ClusterView, event: happened.ContainerUnregistered) -> ClusterView:
+    """Return the view after a container's session with ZooKeeper ended.
+
+    A vanished registration counts only when there is no live stream (design 4.9): of a container that is still
+    expected, it is the first that this leader hears. Its host is silent, as a rule, as its session was all its time.
+    """
+    known = view.containers.get(event.container)
+    if known is None or known.presence is not Presence.EXPECTED:
+        return view
+    return lost(
+        view, known, "unregistered: its session ended, and it did not find the new leader", event.at_ms
+    )
 
 
 def request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:
@@ -121,7 +145,9 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is not None and event.incarnation < known.incarnation:
         return view
     place = known.place if known is not None else None
-    presence = Presence.ORPHAN if known is None else Presence.LIVE
+    # One that this leader has lost is given back, whether its cell's AM has heard of that or not.
+    is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
+    presence = Presence.LIVE if is_known else Presence.ORPHAN
     requests = view.requests
     for request in view.requests.values():
         if request.skein_id == event.skein_id:
@@ -137,6 +163,8 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         event.skein_id,
         presence,
         event.at_ms,
+        event.cell,
+        event.attempt,
         host=event.host,
         incarnation=event.incarnation,
         pid=event.pid,
@@ -151,6 +179,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         is_warm=known.is_warm if known is not None else False,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
+    view = with_inventory(view, event.replicas)
     if presence is Presence.LIVE:
         view = _not_missed(view, event.container)
     view = unsettle(view, view.processors_in(event.container))
@@ -312,7 +341,7 @@ def port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
         view = replace(view, ending=without(view.ending, event.container))
         return unsettle(view, view.processors_in(event.container))
     known = view.containers.get(event.container)
-    if known is None or known.incarnation != event.incarnation or known.presence is not Presence.BROKEN:
+    if known is None or known.incarnation != event.incarnation or known.presence not in PROBED:
         return view
     if event.accepts:
         # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its

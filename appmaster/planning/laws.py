@@ -107,6 +107,15 @@ def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
         yield f"new_active_new_epoch: {new.task} at epoch {old.epoch}"
     if old.claimed and not new.claimed:
         yield f"claims_stay: {new.task}"
+    yield from _nothing_new_in_a_doomed_cell(view, old, new)
+
+
+def _nothing_new_in_a_doomed_cell(view: ClusterView, old: TaskRecord, new: TaskRecord) -> Iterator[str]:
+    """Nothing is placed in a container whose cell's AM is gone (design 4.11); what is there may stay or go."""
+    for container in places(new).keys() - places(old).keys():
+        known = view.containers.get(container)
+        if known is not None and view.is_doomed(known):
+            yield f"nothing_new_in_a_doomed_cell: {new.task} goes to {container} in cell {known.cell}"
 
 
 def _lawful_order(view: ClusterView, container: str, order: Wanted, told: dict[TaskId, str]) -> Iterator[str]:

@@ -14,11 +14,14 @@ from appmaster.planning.view import Container, Job, Presence
 _IN_VAIN = 2
 
 
-def choose_mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> Container | None:
+def choose_mixed(
+    turn: Turn, cohort: Cohort, copy: int, *, activates: bool, leaves: str = ""
+) -> Container | None:
     """Return the container of a mixed job that an empty copy goes to: the least loaded that may take it.
 
     While containers are missing the others take no more than their share, for those to come; an active waits
-    for nobody once the job has begun.
+    for nobody once the job has begun. A copy that ``leaves`` a host goes to another if it can: it is filled there while
+    the old one serves.
     """
     job = cohort.job
     live = mixed_containers(turn, job)
@@ -47,11 +50,23 @@ def choose_mixed(turn: Turn, cohort: Cohort, copy: int, *, activates: bool) -> C
             roomy = fitting
     held = {each.host for each in cohort.record.history}
     last = cohort.record.hosts.get(copy)
+    others = [
+        holder
+        for each in cohort.record.placed
+        if each != copy and (holder := turn.holder(cohort, each)) is not None
+    ]
+    cells = [each.cell for each in others]
 
     def rank(each: Container) -> tuple[object, ...]:
         actives, all_copies = load(each)
         return (
+            each.host == leaves,
             actives if activates else 0,
+            cells.count(each.cell),
+            sum(
+                turn.view.falls_with(each, other.host) or turn.view.falls_with(other, each.host)
+                for other in others
+            ),
             all_copies,
             each.host != last,
             each.host not in held,
@@ -70,7 +85,7 @@ def mixed_containers(turn: Turn, job: Job) -> list[Container]:
         if each.presence is Presence.LIVE
         and may_take(turn, job, each)
         and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
-        and each.host not in turn.view.excluded
+        and not turn.view.must_leave(each)
     ]
 
 

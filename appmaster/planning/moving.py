@@ -14,6 +14,7 @@ from appmaster.planning.failover import is_in_sync
 from appmaster.planning.fitting import free_for, is_clear
 from appmaster.planning.mixed import choose_mixed, is_overloaded
 from appmaster.planning.placing import dropping
+from appmaster.planning.spreading import spread_now, together
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.upgrade import next_container
 from appmaster.planning.view import Container, Presence
@@ -24,6 +25,9 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the end of moving a copy: given up, or done. Actives arrive by a planned hand-over."""
     record = cohort.record
     for copy, container in sorted(record.moving.items()):
+        known = turn.view.containers.get(container)
+        if known is not None and known.presence is Presence.SUSPECT:
+            continue  # it may come back, and has the copy open: where it is a new leader may not even know
         target = turn.view.holder(container)
         if target is None or not _is_worth(turn, cohort, copy, target):
             return turn.decide(
@@ -89,24 +93,52 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
 def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> str:
     """Return why a copy should be in another container than it is; empty when it should not."""
     is_alone = _is_alone(cohort, copy)
+    leaves = turn.view.must_leave(holder)
     if cohort.job.model.is_mixed:
-        if holder.host in turn.view.excluded and (copy != cohort.record.active or is_alone):
-            return f"{holder.host} is to be empty"
+        if leaves and (copy != cohort.record.active or is_alone):
+            return leaves
         if is_alone and holder.id == next_container(turn, cohort.job):
             return f"revision {cohort.job.revision} is to run"
         if (copy != cohort.record.active or is_alone) and is_overloaded(turn, cohort, copy, holder):
             return f"{holder.id} holds more than its share"
         return ""
     slot = SlotId(cohort.processor, copy)
-    if turn.view.home(holder.id) != slot or (
-        len(cohorts) > 1 and (home := turn.home(cohorts, slot)) is not None and home.id != holder.id
-    ):
+    home = turn.home(cohorts, slot) if len(cohorts) > 1 else holder
+    if turn.home_of(holder.id) != slot or (home is not None and home.id != holder.id):
         return f"its tasks belong to {cohort.processor}"
-    if holder.host in turn.view.excluded and (copy != cohort.record.active or is_alone):
-        return f"{holder.host} is to be empty"
+    if home is None:
+        return f"copy {copy} of {cohort.processor} has no host of its own"
+    if leaves and (copy != cohort.record.active or is_alone):
+        return leaves
     if is_alone and not is_current(cohort.job, holder):
         return f"revision {cohort.job.revision} is to run"
-    return ""
+    cell = leaves_cell(turn, cohorts, cohort, copy, holder)
+    return f"every copy of its tasks is in cell {cell}" if cell else ""
+
+
+def kept_apart(
+    turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: SlotId, holder: Container
+) -> tuple[Cohort, ...]:
+    """Return the cohorts whose copies a container for a cohort's move is to be apart from."""
+    return cohorts if _is_crowded_out(turn, cohorts, slot, holder) else (cohort,)
+
+
+def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holder: Container) -> bool:
+    """Return whether a slot has containers, of which ``holder`` is one, but all on hosts of other copies' homes.
+
+    So it may be when tasks have come together: their processor needs a container on one more host.
+    """
+    return len(cohorts) > 1 and turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
+
+
+def leaves_cell(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> int:
+    """Return the cell that a copy is to leave for no other reason than the others; 0 when it is to leave none.
+
+    Not while its processor's tasks are in several arrangements: their home draws them back.
+    """
+    if len(cohorts) > 1 or turn.view.must_leave(holder) or cohort.processor not in spread_now(turn):
+        return 0
+    return together(turn, cohort, copy)
 
 
 def _is_alone(cohort: Cohort, copy: int) -> bool:
@@ -169,7 +201,7 @@ def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Writ
 
 def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
     """Return whether a move under way still leads somewhere."""
-    return target.host not in turn.view.excluded and copy in cohort.copies
+    return not turn.view.must_leave(target) and copy in cohort.copies
 
 
 def _target(
@@ -179,15 +211,17 @@ def _target(
     if not move_reason(turn, cohorts, cohort, copy, holder):
         return None
     if cohort.job.model.is_mixed:
-        found = choose_mixed(turn, cohort, copy, activates=False)
-        fits = found is not None and (found.host != holder.host or _is_alone(cohort, copy))
-        return found if fits else None
+        found = choose_mixed(turn, cohort, copy, activates=False, leaves=holder.host)
+        # Where nothing else will do, what ends with its cell is closed and opened again on its own host.
+        may_stay = _is_alone(cohort, copy) or turn.view.is_doomed(holder)
+        return found if found is not None and (found.host != holder.host or may_stay) else None
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None and home.id != holder.id:
-        is_ready = home.presence is Presence.LIVE and home.host not in turn.view.excluded
+        is_ready = home.presence is Presence.LIVE and not turn.view.must_leave(home)
         return home if is_ready and home.id not in turn.taken and not home.binding else None
-    return free_for(turn, (cohort,), slot)
+    among = kept_apart(turn, cohorts, cohort, slot, holder)
+    return free_for(turn, among, slot, but_cell=leaves_cell(turn, cohorts, cohort, copy, holder))
 
 
 def hand_over(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.failover import poison, reservation
 from appmaster.planning.model import BerthId, Place, job_of
-from appmaster.planning.moving import move_reason
+from appmaster.planning.moving import kept_apart, leaves_cell, move_reason
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import extra_containers
 from appmaster.planning.view import (
+    Container,
     Job,
     Presence,
 )
@@ -32,6 +33,8 @@ class Need:
     only_host: bool = False
     """Policy ``restart``: its own host is asked for, and no other yet."""
     preferred: str | None = None
+    but_cell: int = 0
+    """No container of that cell will do; 0: any cell's."""
     siblings: tuple[Sibling, ...] = ()
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
 
@@ -40,7 +43,7 @@ def needs(turn: Turn) -> dict[Place, Need]:
     """Return every place that lacks a container, actives' first."""
     found: list[Need] = []
     for job, processor in turn.unsettled():
-        if not job.is_led or job.model.processors[processor].parked:
+        if not job.is_led or job.withheld or job.model.processors[processor].parked:
             continue
         if job.model.is_mixed:
             continue
@@ -49,7 +52,7 @@ def needs(turn: Turn) -> dict[Place, Need]:
             found += _of_processor(turn, job, processor, cohorts)
     # Containers that came or went show in the processors they serve; an empty one serves none.
     for job in turn.view.jobs.values():
-        if job.model.is_mixed and job.is_led:
+        if job.model.is_mixed and job.is_led and not job.withheld:
             found += _berths(turn, job)
     found.sort(key=lambda need: not need.is_active)
     return {each.place: each for each in found}
@@ -97,7 +100,8 @@ def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: Sl
         return None
     if home is not None and home.id != holder.id:
         return None
-    return _need(turn, (cohort,), cohort, slot, is_active=False, only_host=False)
+    among = kept_apart(turn, cohorts, cohort, slot, holder)
+    return _need(turn, among, cohort, slot, is_active=False, only_host=False)
 
 
 def _need(
@@ -116,7 +120,7 @@ def _need(
         # It is to go elsewhere, if there is an elsewhere.
         taken = {holder.host, *(each.host.name for each in siblings)}
         if any(host not in taken and host not in turn.view.excluded for host in turn.view.hosts):
-            siblings = (*siblings, Sibling(str(slot), turn.host(holder.host)))
+            siblings = (*siblings, Sibling(str(slot), turn.host(holder.host, holder.cell)))
     affine = cohort.job.policy.host_affinity
     return Need(
         slot,
@@ -124,6 +128,7 @@ def _need(
         is_active=is_active,
         only_host=only_host,
         preferred=record.hosts.get(slot.copy) if affine and holder is None else None,
+        but_cell=leaves_cell(turn, cohorts, cohort, slot.copy, holder) if holder is not None else 0,
         siblings=siblings,
         histories={
             each.record.task: each.record.history
@@ -149,16 +154,22 @@ def _held(turn: Turn, record: TaskRecord, copy: int) -> tuple[Held, ...]:
     return (Held(last, turn.view.wall(turn.view.now_ms), position), *others)
 
 
-def _berths(turn: Turn, job: Job) -> Iterator[Need]:
-    """Yield a need for every container that a mixed job lacks."""
+def counted(turn: Turn, job: Job) -> list[Container]:
+    """Return the containers of a mixed job that count as those that it asks for: who is to go is made up for before."""
     view = turn.view
-    held = [
+    return [
         each
         for each in turn.of_job(job)
         if each.presence not in (Presence.LEAVING, Presence.ORPHAN)
-        and not (each.presence is Presence.LIVE and each.host in view.excluded)
+        and not (each.presence is Presence.LIVE and view.must_leave(each))
         and not (each.presence is Presence.LIVE and not is_current(job, each) and view.is_free(each))
     ]
+
+
+def _berths(turn: Turn, job: Job) -> Iterator[Need]:
+    """Yield a need for every container that a mixed job lacks."""
+    view = turn.view
+    held = counted(turn, job)
     asked = [each.place for each in view.requests.values() if job_of(each.place) == job.name]
     missing = job.model.containers + extra_containers(turn, job) - len(held) - len(asked)
     if missing <= 0 and not asked:

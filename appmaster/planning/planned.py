@@ -1,16 +1,19 @@
 """Planned changes of active: prepared while the active goes on, then decided (never a failure). Pure.
 
 Reasons: somebody asked, the active's host is to be empty, its container runs an older revision, its copy or its
-container is not where the model wants it, mixed containers are out of balance.
+container is not where the model wants it, its processor's other tasks are active elsewhere, mixed containers are out of
+balance.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.failover import fitness, is_in_sync
+from appmaster.planning.fitting import free_for
 from appmaster.planning.mixed import mixed_containers
 from appmaster.planning.moving import hand_over
 from appmaster.planning.turn import Cohort, Turn, is_current
@@ -78,7 +81,10 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
                 return _prepared(turn, processor, record.active, filled, "moved: the new copy is in sync")
             continue
         reason = _reason(turn, cohort, holder) or _next_door(turn, cohorts, cohort, holder)
-        target = best_standby(turn, cohort, reason) if reason else None
+        main = _gathering(turn, cohorts, cohort) if not reason else None
+        if main is not None:
+            reason = f"gather: the other tasks of {processor} are active in copy {main}"
+        target = best_standby(turn, cohort, reason, main) if reason else None
         if target is not None:
             return _prepared(turn, processor, *target, reason)
     return None
@@ -97,6 +103,8 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> str:
         return "model: the active's copy is not in the job model any more"
     if holder.host in turn.view.excluded:
         return f"drained: {holder.host} is to be empty"
+    if turn.view.is_doomed(holder):
+        return f"doomed: the AM of cell {holder.cell} is gone"
     # Its processor's standbys are started anew before.
     if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
         return ""
@@ -111,12 +119,37 @@ def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: 
     It cannot be filled there beside itself: a standby takes over, and it goes there as one.
     """
     active = cohort.record.active
-    if active is None or len(cohort.copies) == 1 or len(cohorts) == 1:
+    if active is None or len(cohort.copies) == 1 or cohort.job.model.is_mixed:
         return ""
-    home = turn.home(cohorts, SlotId(cohort.processor, active))
+    slot = SlotId(cohort.processor, active)
+    home = turn.home(cohorts, slot)
+    if home is None and turn.home_of(holder.id) != slot:
+        home = free_for(turn, (cohort,), slot)
     if home is None or home.id == holder.id or home.host != holder.host:
         return ""
     return f"regroup: its tasks belong in {home.id} on the same host"
+
+
+def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:
+    """Return the copy that is active for more of the processor's tasks, once all else of them is alike; else None.
+
+    A change of the model brings tasks together that had other actives. Their copies could neither be spread over
+    cells nor be left alone for as long as they differ.
+    """
+    records = [each.record for each in cohorts]
+    if len(records) == 1 or any(
+        each.placed != records[0].placed or each.moving or each.displaced is not None for each in records
+    ):
+        return None
+    counts: Counter[int] = Counter()
+    for each in cohorts:
+        if each.record.active is not None:
+            counts[each.record.active] += len(each.recorded)
+    main = max(cohort.copies, key=lambda copy: (counts[copy], -copy))
+    holder = turn.holder(cohort, main)
+    if main == cohort.record.active or holder is None or turn.view.must_leave(holder):
+        return None
+    return main
 
 
 def best_standby(
@@ -133,13 +166,13 @@ def best_standby(
         and is_in_sync(cohort, each)
         and turn.is_tailing(cohort, each, holder)
         and not turn.is_superseded(cohort.job, holder)
-        and (copy is not None or (holder.host not in turn.view.excluded and each in cohort.copies))
+        and (copy is not None or (not turn.view.must_leave(holder) and each in cohort.copies))
     ]
     if reason.startswith("upgrade") and not cohort.job.model.is_mixed:
         # Or one that has actives of the processor besides: all in one, the other can be started anew.
         found = [each for each in found if is_current(cohort.job, each[1]) or _has_active(turn, each[1])]
     if reason.startswith("regroup"):
-        found = [each for each in found if turn.view.home(each[1].id) == SlotId(cohort.processor, each[0])]
+        found = [each for each in found if turn.home_of(each[1].id) == SlotId(cohort.processor, each[0])]
     return min(
         found,
         key=lambda each: (not is_current(cohort.job, each[1]), *fitness(turn, cohort, *each)),

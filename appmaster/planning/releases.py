@@ -13,7 +13,7 @@ from appmaster.planning.actions import (
 from appmaster.planning.detect import policy_of
 from appmaster.planning.failover import has_stopped
 from appmaster.planning.model import BerthId, Place, job_of
-from appmaster.planning.needs import Need
+from appmaster.planning.needs import Need, counted
 from appmaster.planning.orders import is_told
 from appmaster.planning.turn import Turn, is_current
 from appmaster.planning.upgrade import crowding, extra_containers
@@ -118,12 +118,16 @@ def _does_not_fit(
     job = view.job_of(container)
     if job is not None and not job.is_led:
         return None  # it leaves by the order that follows the fence
-    if job is None and any(not each.is_led for each in view.jobs.values()):
-        return None
+    if job is None and any(not each.is_led and not each.is_over for each in view.jobs.values()):
+        return None  # it may be one of theirs
+    if job is None and len(view.jobs) == 1 and not any(each.is_led for each in view.jobs.values()):
+        return None  # it can only be that one's
     if job is not None and not is_current(job, container):
         return Outcome.REPLACED, f"it runs revision {container.revisions.get(job.name)}"
     if container.host in view.excluded:
         return Outcome.EXCLUDED, f"excluded: {container.host} is to be empty"
+    if view.is_doomed(container):
+        return Outcome.REPLACED, f"doomed: the AM of cell {container.cell} is gone"
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
         return None  # a decision is being written: judge when that is done
     if job is not None and job.model.is_mixed:
@@ -136,7 +140,7 @@ def _does_not_fit(
 
 def _surplus_of_mixed(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
     crowded = crowding(turn, job)
-    if len(turn.of_job(job)) > job.model.containers + extra_containers(turn, job):
+    if len(counted(turn, job)) > job.model.containers + extra_containers(turn, job):
         return Outcome.SURPLUS, "surplus: the job has containers enough"
     if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"
@@ -154,7 +158,9 @@ def _unwanted(
         if need.is_reservation:
             if container.host == need.preferred:
                 return None
-        elif all(container.host != each.host.name for each in need.siblings):
+        elif container.cell != need.but_cell and all(
+            container.host != each.host.name for each in need.siblings
+        ):
             return None
     labels = (each.label for need in mine for each in need.siblings if each.host.name == container.host)
     sharing = next(labels, "")

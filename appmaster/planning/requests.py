@@ -7,6 +7,7 @@ and more than the job allows within its window fail it or park the processor.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -40,7 +41,10 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
     waiting = {each.place for each in view.containers.values() if view.is_free(each) or each.binding}
     number = view.decisions + turn.decided
     asked_on: dict[str, tuple[int, int]] = _loads(turn) if needed else {}
+    cells = _cell_loads(turn) if needed else {}
     asked: dict[ProcessorId, list[Sibling]] = {}
+    if view.cells and not cells:
+        return  # nobody is there to be asked
     for place, need in needed.items():
         if need.is_met or place in busy or (place in waiting and not need.is_reservation):
             continue
@@ -57,16 +61,17 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
         if isinstance(place, SlotId) and place.processor in asked:
             # Asked for in this turn: the view knows of it only in the next.
             need = replace(need, siblings=(*need.siblings, *asked[place.processor]))  # noqa: PLW2901
-        host, kind, reason = _where(turn, need, attempts, asked_on)
+        host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
         if need.only_host and host is None:
             continue
         number += 1
         if isinstance(place, SlotId) and host is not None:
-            asked.setdefault(place.processor, []).append(Sibling(str(place), turn.host(host)))
+            asked.setdefault(place.processor, []).append(Sibling(str(place), turn.host(host, cell)))
         if host is not None:
             every, same = asked_on.get(host, (0, 0))
             asked_on[host] = (every + 1, same + need.is_active)
-        yield RequestContainer(number, place, host, kind, reason)
+        cells[cell] = cells.get(cell, 0) + 1
+        yield RequestContainer(number, place, host, kind, reason, cell)
 
 
 def _loads(turn: Turn) -> dict[str, tuple[int, int]]:
@@ -81,6 +86,19 @@ def _loads(turn: Turn) -> dict[str, tuple[int, int]]:
         if request.host is not None:
             every, actives = loads.get(request.host, (0, 0))
             loads[request.host] = (every + 1, actives)
+    return loads
+
+
+def _cell_loads(turn: Turn) -> dict[int, int]:
+    """Return each cell that can be asked → its containers, and those it was asked for."""
+    if not turn.view.cells:
+        return {1: 0}
+    loads = {number: 0 for number, each in turn.view.cells.items() if each.is_up}
+    held = [each.cell for each in turn.view.containers.values() if each.presence is not Presence.LEAVING]
+    asked = [each.cell for each in turn.view.requests.values()]
+    for each in itertools.chain(held, asked):
+        if each in loads:
+            loads[each] += 1
     return loads
 
 
@@ -118,8 +136,10 @@ def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
     return len(recent) > job.policy.retry_count
 
 
-def question(turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]]) -> Question:
-    """Return what the rules of placement are asked about a need."""
+def question(
+    turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]], cells: Mapping[int, int]
+) -> Question:
+    """Return what the rules of placement are asked about a need; ``loads`` by host, ``cells`` by cell."""
     view = turn.view
     return Question(
         siblings=need.siblings,
@@ -128,31 +148,52 @@ def question(turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]]) -> Qu
         excluded=view.excluded,
         avoided={host: why for host, (until, why) in view.avoided.items() if until > view.now_ms},
         loads=loads,
+        cells=cells,
+        # A mixed job's containers are spread over the hosts, and each copy finds one (`appmaster.planning.mixed`).
+        shuns_masters=not isinstance(need.place, BerthId),
         spread=need.job.policy.spread,
     )
 
 
 def _where(
-    turn: Turn, need: Need, attempts: Attempts, loads: Mapping[str, tuple[int, int]]
-) -> tuple[str | None, RequestKind, str]:
-    """Return the host to ask for, or None for any, with the kind of request, and why."""
+    turn: Turn,
+    need: Need,
+    attempts: Attempts,
+    loads: Mapping[str, tuple[int, int]],
+    cells: Mapping[int, int],
+) -> tuple[str | None, int, RequestKind, str]:
+    """Return the host to ask for, or None for any, the cell to ask, the kind of request, and why."""
     view = turn.view
+    cell = _cell_for(need, cells)
     if need.is_reservation:
-        return need.preferred, RequestKind.RESERVATION, "the standby there makes way for it"
+        return need.preferred, cell, RequestKind.RESERVATION, "the standby there makes way for it"
     if need.only_host:
         if need.preferred in view.hosts and need.preferred not in view.excluded:
-            return need.preferred, RequestKind.PREFERRED, "it was there when it was lost"
-        return None, RequestKind.PREFERRED, "its own host cannot be asked for"
+            return need.preferred, cell, RequestKind.PREFERRED, "it was there when it was lost"
+        return None, cell, RequestKind.PREFERRED, "its own host cannot be asked for"
     if attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
         # In turn with named ones: hosts that came after submit have no name to ask for.
-        return None, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
-    asked = question(turn, need, loads)
-    found = best(asked, tuple(view.hosts.values()))
+        return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
+    asked = question(turn, need, loads, cells)
+    offers = view.offers
+    if need.but_cell:
+        offers = tuple(each for each in offers if each.cell != need.but_cell)
+    found = best(asked, offers)
     if found is not None:
         has_state = any(each.host == found.host for held in need.histories.values() for each in held)
         is_preferred = found.host == need.preferred or has_state
         kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
-        return found.host, kind, "; ".join(found.reasons) or "the best of those that are allowed"
-    if not view.hosts:
-        return None, RequestKind.ANY, "no host is known by name"
-    return None, RequestKind.ANY, "any host: no named one will do"
+        reason = "; ".join(found.reasons) or "the best of those that are allowed"
+        return found.host, found.cell, kind, reason
+    if not offers:
+        return None, cell, RequestKind.ANY, "no host is known by name"
+    return None, cell, RequestKind.ANY, "any host: no named one will do"
+
+
+def _cell_for(need: Need, cells: Mapping[int, int]) -> int:
+    """Return the cell to ask where no host decides it: the one that holds fewest of the other copies."""
+    shared = {each: 0 for each in cells if each != need.but_cell} or dict.fromkeys(cells, 0)
+    for sibling in need.siblings:
+        if sibling.host.cell in shared:
+            shared[sibling.host.cell] += 1
+    return min(shared, key=lambda each: (shared[each], cells[each], each))

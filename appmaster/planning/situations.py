@@ -20,6 +20,12 @@ def is_parked(turn: Turn, cohort: Cohort) -> bool:
     return bool(cohort.job.model.processors[cohort.processor].parked)
 
 
+def is_behind(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether a container has seen a higher epoch of a task than its record has."""
+    ahead = turn.view.ahead
+    return bool(ahead) and any(ahead.get(each.record.task, 0) > each.record.epoch for each in cohort.recorded)
+
+
 def is_ending(turn: Turn, cohort: Cohort) -> bool:
     """Return whether the job is not wanted any more, or was given up."""
     return not cohort.job.is_led

@@ -334,7 +334,15 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
 
 
 def _request_container(view: ClusterView, action: todo.RequestContainer, at_ms: int) -> ClusterView:
-    request = Request(action.number, action.place, action.host, action.kind, RequestState.ASKING, at_ms)
+    request = Request(
+        action.number,
+        action.place,
+        action.host,
+        action.kind,
+        RequestState.ASKING,
+        at_ms,
+        cell=action.cell,
+    )
     view = replace(
         view,
         requests=put(view.requests, action.number, request),
@@ -348,7 +356,7 @@ def _request_container(view: ClusterView, action: todo.RequestContainer, at_ms: 
             copy=action.place.copy if isinstance(action.place, SlotId) else None,
             host=action.host,
             reason=action.reason,
-            data={"place": str(action.place), "kind": action.kind.value},
+            data={"place": str(action.place), "kind": action.kind.value, "cell": action.cell},
         ),
     )
 

@@ -26,7 +26,7 @@ def statuses(turn: Turn) -> Iterator[Action]:
 
 def _status(turn: Turn, job: Job) -> tuple[JobState, tuple[str, ...]]:
     view = turn.view
-    if job.failure:
+    if job.failure and job.is_wanted:
         return JobState.FAILED, (job.failure,)
     if not job.is_wanted:
         left = any(
@@ -44,11 +44,12 @@ def _status(turn: Turn, job: Job) -> tuple[JobState, tuple[str, ...]]:
         return JobState.DEPLOYING, ("its job model is being made",)
     missing = [f"{processor}: parked: {why}" for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
+    notes = (job.withheld, *job.notes) if job.withheld else job.notes
     if len(missing) > _MOST_REASONS:
         missing = [*missing[:_MOST_REASONS], f"and {len(missing) - _MOST_REASONS} more"]
     if not missing:
-        return JobState.DEPLOYED, job.notes
-    return (JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING), (*missing, *job.notes)
+        return JobState.DEPLOYED, notes
+    return (JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING), (*missing, *notes)
 
 
 def _failure(turn: Turn, job: Job) -> str:
@@ -114,6 +115,8 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     kept = view.containers.get(cohort.record.placed.get(slot.copy, ""))
     if kept is not None:
         return f"its container on {kept.host} is {kept.presence.value}"
+    if cohort.job.withheld:
+        return "not asked for while its code cannot be had"
     attempts = view.attempts.get(slot)
     if attempts is not None and attempts.last:
         return f"asked for again soon; {_without_figures(attempts.last)}"

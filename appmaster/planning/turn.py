@@ -96,9 +96,12 @@ class Turn:
         #: Jobs of which that cannot be said while a decision is being written.
         self.undecided: set[str] = set()
         self.preparing = len(view.handovers)
+        #: See `appmaster.planning.spreading`; None: not looked at yet.
+        self.spread_now: frozenset[ProcessorId] | None = None
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None
         self._homes: dict[ProcessorId, dict[int, Container]] = {}
+        self._home_of: dict[str, SlotId | None] = {}
         self._free: list[Container] | None = None
         self._by_host: dict[str, list[Container]] | None = None
         self._by_job: dict[str, list[Container]] | None = None
@@ -179,6 +182,12 @@ class Turn:
             )
         return 0 < self._highest_active[job.name] < revision < job.revision
 
+    def home_of(self, container: str) -> SlotId | None:
+        """Return the slot that a container is the home of (`ClusterView.home`), worked out once a turn."""
+        if container not in self._home_of:
+            self._home_of[container] = self.view.home(container)
+        return self._home_of[container]
+
     def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
         """Return the container that a slot's tasks belong in; None when there is none yet."""
         if slot.processor not in self._homes:
@@ -195,7 +204,7 @@ class Turn:
         for cohort in cohorts:
             for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
                 holder = self.view.holder(container)
-                if holder is not None and self.view.home(container) == SlotId(cohort.processor, copy):
+                if holder is not None and self.home_of(container) == SlotId(cohort.processor, copy):
                     found[container] = (copy, holder)
         ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1]))
         by_copy: dict[int, list[Container]] = {}
@@ -219,34 +228,41 @@ class Turn:
 
         A container that YARN ended, or that was told to leave, holds nobody up.
         """
-        found: dict[str, str] = {}
+        return {host: label for host, (label, _) in self._copies_on(cohort, but).items()}
+
+    def _copies_on(self, cohort: Cohort, but: int) -> dict[str, tuple[str, int]]:
+        """Return host → copy there and the cell that it is in, as `hosts_of_copies`."""
+        found: dict[str, tuple[str, int]] = {}
         for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
             known = self.view.containers.get(container)
             if copy != but and known is not None and known.host:
-                found[known.host] = f"{cohort.processor}#{copy}"
+                found[known.host] = f"{cohort.processor}#{copy}", known.cell
         active = cohort.record.active
         if cohort.record.displaced is not None and active is not None and active != but:
             # It is about to start where the standby makes way for it.
-            found[cohort.record.hosts.get(active, "")] = f"{cohort.processor}#{active}"
+            where = cohort.record.hosts.get(active, "")
+            cell = next((each.cell for each in self.on_host(where)), 1)
+            found[where] = f"{cohort.processor}#{active}", cell
         return found
 
     def siblings(self, cohorts: Sequence[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
         """Return where the other copies of a slot's tasks are, or are about to be (the same-host check)."""
-        found: dict[str, str] = {}
+        found: dict[str, tuple[str, int]] = {}
         for cohort in cohorts:
             displaced = cohort.record.displaced
             gone = f"{cohort.processor}#{displaced}" if displaced is not None else None
-            others = self.hosts_of_copies(cohort, slot.copy)
-            found.update({host: label for host, label in others.items() if label != gone})
+            others = self._copies_on(cohort, slot.copy)
+            found.update({host: each for host, each in others.items() if each[0] != gone})
         for copy in cohorts[0].copies:
             request = self.request_at(SlotId(slot.processor, copy)) if copy != slot.copy else None
             if request is not None and request.host is not None and request.state is not RequestState.ASKING:
-                found.setdefault(request.host, str(request.place))
-        return tuple(Sibling(label, self.host(host)) for host, label in found.items())
+                found.setdefault(request.host, (str(request.place), request.cell))
+        return tuple(Sibling(label, self.host(host, cell)) for host, (label, cell) in found.items())
 
-    def host(self, name: str) -> HostInfo:
-        """Return what is known of a host; a container may come from one that nobody knew by name."""
-        return self.view.hosts.get(name) or HostInfo(name)
+    def host(self, name: str, cell: int = 1) -> HostInfo:
+        """Return what is known of a host, for one cell; a container may come from one that nobody knew by name."""
+        known = self.view.hosts.get(name) or HostInfo(name)
+        return known if known.cell == cell else replace(known, cell=cell)
 
     def on_host(self, host: str) -> Sequence[Container]:
         """Return every container on a host."""

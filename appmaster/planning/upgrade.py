@@ -52,12 +52,16 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
     """Return whether a container will stay, so that copies may be placed in it.
 
     One of an older revision will, until its turn comes; while a decision is being written nobody knows whose turn
-    it is, and what is placed there would be taken away again.
+    it is, and what is placed there would be taken away again. So would what one of two mixed containers on a host
+    gave up, if the other took it: whose it was cannot be told from its host.
     """
     extra = too_many(turn, job)
-    if container.id == next_container(turn, job) or (extra is not None and container.id == extra.id):
+    restarting = next_container(turn, job)
+    if container.id == restarting or (extra is not None and container.id == extra.id):
         return False
-    return is_current(job, container) or job.name not in turn.undecided
+    if is_current(job, container):
+        return True
+    return job.name not in turn.undecided and not (job.model.is_mixed and restarting is not None)
 
 
 def in_the_way(turn: Turn, job: Job) -> Container | None:
@@ -72,7 +76,7 @@ def too_many(turn: Turn, job: Job) -> Container | None:
     The job is to have fewer, or two share a host where the copies of a task could not be kept apart and another
     was asked for besides. Nothing is placed in it any more; it is emptied when the rest is whole.
     """
-    serving = [each for each in _serving(turn, job) if each.host not in turn.view.excluded]
+    serving = _serving(turn, job)
     if not job.model.is_mixed or len(serving) <= job.model.containers:
         return None
     on_host: dict[str, int] = {}
@@ -109,8 +113,8 @@ def extra_containers(turn: Turn, job: Job) -> int:
     without standbys has to be filled elsewhere before its container is started anew.
     """
     if crowding(turn, job) and spare_hosts(turn, job):
-        # One more than there are: none of them can be given up before it is there.
-        return 1 + max(0, len(_serving(turn, job)) - job.model.containers)
+        # One more than there are, for none of them can be given up before it is there; what is missing comes anyhow.
+        return max(0, 1 + len(_serving(turn, job)) - job.model.containers)
     return int(job.model.copies == 1 and bool(outdated(turn, job)))
 
 
@@ -121,7 +125,10 @@ def spare_hosts(turn: Turn, job: Job) -> list[str]:
 
 
 def _serving(turn: Turn, job: Job) -> list[Container]:
-    return [each for each in turn.of_job(job) if each.presence is Presence.LIVE]
+    """Return the live containers of a job that are to stay: a doomed one holds no host for it."""
+    return [
+        each for each in turn.of_job(job) if each.presence is Presence.LIVE and not turn.view.must_leave(each)
+    ]
 
 
 def _first(turn: Turn, container: Container) -> object:

@@ -14,6 +14,22 @@ from appmaster.planning.turn import Cohort, Turn
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
+def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the write that lifts epochs above what a container has seen, and changes nothing else (design 4.13).
+
+    Offsets may have been committed under that epoch: whoever is active of the task needs a higher one.
+    """
+    ahead = turn.view.ahead
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        seen = ahead.get(record.task, 0)
+        return replace(record, epoch=seen + 1) if seen > record.epoch else record
+
+    highest = max(ahead.get(task, 0) for task in cohort.tasks)
+    reason = f"a container has seen epoch {highest}: what is recorded is older than what runs"
+    return turn.decide(cohort, Kind.RAISE, reason, edit)
+
+
 def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the write of what has changed, if it is due."""
     if cohort.record.active is None:

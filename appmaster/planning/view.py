@@ -122,6 +122,8 @@ class Job:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What people should know although nothing is missing: an input that grew, for one."""
+    withheld: str = ""
+    """Why its code could not be loaded now: no container is asked for, what runs goes on. Empty: it could be."""
     was_deployed: bool = False
     is_model_right: bool = False
     """Whether the model is what the configuration asks for: looked at when one of the two changes."""
@@ -139,12 +141,17 @@ class Job:
         """Whether its tasks are to run: it is wanted, and was not given up."""
         return self.is_wanted and not self.failure
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was given up, and its writers have been fenced."""
+        return not self.is_led and self.is_fenced
+
 
 class Presence(str, enum.Enum):
     """How sure the leader is that a container lives."""
 
     EXPECTED = "expected"
-    """Listed by YARN when this leader took over, not heard of yet."""
+    """Listed by YARN, or registered in ZooKeeper, when this leader took over, and not heard of yet."""
     LIVE = "live"
     BROKEN = "broken"
     """Its stream broke; its port is being asked."""
@@ -159,6 +166,9 @@ class Presence(str, enum.Enum):
 #: Presences whose container may hold roles.
 HOLDING = frozenset({Presence.EXPECTED, Presence.LIVE, Presence.BROKEN})
 
+#: Presences whose container has no stream, and may be dead: its port tells.
+PROBED = frozenset({Presence.EXPECTED, Presence.BROKEN})
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -169,6 +179,9 @@ class Container:
     presence: Presence
     since_ms: int
     """When it entered its presence."""
+    cell: int = 1
+    attempt: str = ""
+    """The attempt of its cell that started it (`Cell.attempt`): it ends with that one."""
     host: str = ""
     incarnation: int = 0
     pid: int = 0
@@ -199,6 +212,11 @@ class Container:
     """When its port was asked last."""
     reason: str = ""
     """Why it is suspected, or leaving."""
+
+    @property
+    def has_said_hello(self) -> bool:
+        """Whether this leader has its inventory, which its pid comes with; its incarnation may be as it registered."""
+        return self.pid > 0
 
 
 class RequestKind(str, enum.Enum):
@@ -234,6 +252,41 @@ class Request:
     state: RequestState
     since_ms: int
     skein_id: str = ""
+    cell: int = 1
+    """The cell that was asked."""
+
+
+class CellState(str, enum.Enum):
+    """What the leader knows of a cell's Skein AM."""
+
+    UP = "up"
+    """It answers."""
+    AWAITED = "awaited"
+    """It has not answered this new leader yet, and nothing says that it is gone: it is asked for nothing, and what it
+    runs is left where it is."""
+    LOST = "lost"
+    """It is gone, or silent for too long: the cell is doomed (design 4.11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as far as containers can be had from it: its Skein AM."""
+
+    number: int
+    attempt: str
+    """YARN's id of the present attempt of its application, which its containers' ids begin with."""
+    hosts: tuple[str, ...]
+    """Hosts that it can be asked for by name."""
+    state: CellState
+    since_ms: int
+    reason: str = ""
+    master: str = ""
+    """The host of its Skein AM, whose loss takes the cell; empty: not known, or gone."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be asked for containers."""
+        return self.state is CellState.UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +318,8 @@ class LostActive:
     reason: str
     """First word of why."""
     at_ms: int
+    cell: int = 0
+    """Of that container; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +422,10 @@ class ClusterView:
     requests: Mapping[int, Request] = field(default_factory=dict)
     hosts: Mapping[str, HostInfo] = field(default_factory=dict)
     """Hosts that can be asked for by name."""
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+    """The cells that were ever seen; empty: there is one, and its AM is no concern of the planner's."""
+    offers: tuple[HostInfo, ...] = ()
+    """Every host once for each cell that can be asked for it at present."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Hosts that are to be empty (`standfast drain`), and why."""
     avoided: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -382,6 +441,9 @@ class ClusterView:
     the process goes a heartbeat or two later."""
     crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)
     """Deaths of processes at a task's committed offset, to be recorded with the task's next decision."""
+    ahead: Mapping[TaskId, int] = field(default_factory=dict)
+    """Tasks of which a container has seen a higher epoch than their record has, and which: ZooKeeper's state was lost,
+    or is that of an earlier day (design 4.13)."""
     no_displacing: Mapping[ProcessorId, int] = field(default_factory=dict)
     """Policy ``restart``: a standby was stopped in vain; none makes way again before then."""
     in_sync_ms: Mapping[ProcessorId, int] = field(default_factory=dict)
@@ -426,6 +488,39 @@ class ClusterView:
         """Return the container of that id if it may hold roles."""
         found = self.containers.get(container) if container is not None else None
         return found if found is not None and found.presence in HOLDING else None
+
+    def is_doomed(self, container: Container) -> bool:
+        """Return whether a container will end with its cell, whose AM is gone (design 4.11)."""
+        cell = self.cells.get(container.cell)
+        if cell is None:
+            return False
+        return cell.state is CellState.LOST or cell.attempt != container.attempt
+
+    def other_master(self, host: str, cell: int) -> int:
+        """Return another cell whose master is on a host, so that both are lost with it; 0: none.
+
+        With a host that has both masters everything of both is lost anyway.
+        """
+        found = [number for number, each in self.cells.items() if each.master == host]
+        return min(found) if found and cell not in found else 0
+
+    def falls_with(self, container: Container, host: str) -> bool:
+        """Return whether a host has the master of a container's cell, and takes the container along."""
+        cell = self.cells.get(container.cell)
+        return cell is not None and cell.master == host
+
+    def is_of_cell_that_answers(self, container: Container) -> bool:
+        """Return whether a container's cell is known to live; so are all when the planner is told of no cells."""
+        cell = self.cells.get(container.cell)
+        return cell is None or (cell.is_up and cell.attempt == container.attempt)
+
+    def must_leave(self, container: Container) -> str:
+        """Return why nothing is to stay in a container, or be placed there; empty: it may."""
+        if container.host in self.excluded:
+            return f"{container.host} is to be empty"
+        if self.is_doomed(container):
+            return f"cell {container.cell} is doomed"
+        return ""
 
     def is_free(self, container: Container) -> bool:
         """Return whether a container lives and nothing is, or is about to be, placed there."""

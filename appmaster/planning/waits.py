@@ -43,7 +43,8 @@ WAITS: Final[tuple[Wait, ...]] = (
         "the containers that YARN listed when this leader took over",
         "takeover_grace_ms",
         "each goes on as the records say",
-        "those that did not come are lost",
+        "those that did not come are lost; one that has neither registered nor anything to do is being launched, "
+        "and has the time for that",
         ("container_registered", "container_lost"),
     ),
     Wait(

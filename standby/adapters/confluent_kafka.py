@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka_changelog import KafkaChangelog
-from standby.adapters.kafka_input import InputReader, offset_in
+from standby.adapters.kafka_input import EARLIEST, LATEST, InputReader, list_offsets, offset_in
 from standby.adapters.kafka_writer import KafkaWriter
 from standby.adapters.lasting import RECONNECT_MS, Lasting, lasting_admin
 from standby.config import JobConfig, kafka_settings
@@ -30,9 +30,6 @@ from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.wire import JobDefinition
-
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 #: What no repetition mends; everything else a broker says may be different in a moment.
 _HOPELESS: Final = frozenset(
@@ -102,7 +99,7 @@ class KafkaBroker:
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         places = [(self._definition.changelog, each) for each in partitions]
-        found, _ = self._offsets(places, level, (_LATEST,), timeout_seconds)
+        found, _ = self._offsets(places, level, (LATEST,), timeout_seconds)
         return {partition: offset for (_, partition), (offset,) in found.items()}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
@@ -114,7 +111,7 @@ class KafkaBroker:
     ) -> Mapping[int, int]:
         """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
-        ends, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (_LATEST,), timeout_seconds)
+        ends, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
         told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
         if partitions and not told:
             raise Transient(
@@ -185,7 +182,7 @@ class KafkaBroker:
         self, places: Collection[InputPartition], level: IsolationLevel
     ) -> tuple[tuple[int, int], ...]:
         """Return the first offset and the end of each place, all of them in one round trip."""
-        found, failure = self._offsets(places, level, (_EARLIEST, _LATEST))
+        found, failure = self._offsets(places, level, (EARLIEST, LATEST))
         if failure is not None:
             raise failure
         return tuple((first, end) for first, end in (found[each] for each in places))
@@ -198,32 +195,16 @@ class KafkaBroker:
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
         """Return what each place has for ``specs``, and why some are not among them; raises when none is."""
-        found: dict[InputPartition, tuple[int, ...]] = {}
-        failure: StandfastError | None = None
         if not places:
-            return found, failure
+            return {}, None
+        kind = "end" if len(specs) == 1 else "bounds"
+
+        def offset_of(answer: concurrent.futures.Future[Any], place: InputPartition) -> int:
+            what = f"reading the {kind} of {place[0]}-{place[1]}"
+            return offset_in(_answer(answer, what, timeout_seconds), what)
+
         with self._admin.use() as admin:
-            # All are asked before an answer is waited for.
-            asked = [
-                admin.list_offsets(
-                    {TopicPartition(*each): spec for each in places},
-                    isolation_level=level,
-                    request_timeout=timeout_seconds,
-                )
-                for spec in specs
-            ]
-            for each in places:
-                what = f"reading the {'end' if len(specs) == 1 else 'bounds'} of {each[0]}-{each[1]}"
-                try:
-                    found[each] = tuple(
-                        offset_in(_answer(futures[TopicPartition(*each)], what, timeout_seconds), what)
-                        for futures in asked
-                    )
-                except StandfastError as error:
-                    failure = error
-            if failure is not None and not found:
-                raise failure
-        return found, failure
+            return list_offsets(admin, places, level, specs, timeout_seconds, offset_of)
 
 
 def _committed(found: TopicPartition) -> Committed | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.lasting import RECONNECT_MS, lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
@@ -19,10 +19,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 Settings = Mapping[str, "str | int | bool"]
 
-_Futures = Mapping[TopicPartition, "concurrent.futures.Future[Any]"]
+_Future = concurrent.futures.Future[Any]
 
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def offset_in(answer: Any, what: str) -> int:
@@ -34,6 +34,39 @@ def offset_in(answer: Any, what: str) -> int:
     if offset < 0:
         raise Transient(f"{what}: no answer in time")
     return offset
+
+
+def list_offsets(
+    client: AdminClient,
+    places: Collection[InputPartition],
+    level: IsolationLevel,
+    specs: Sequence[OffsetSpec],
+    timeout_seconds: float,
+    offset_of: Callable[[_Future, InputPartition], int],
+) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
+    """Return what each place has for ``specs``, and why some are not among them; raises when none is.
+
+    ``offset_of`` waits for an answer and returns the offset in it, or raises a `StandfastError`.
+    """
+    # All are asked before an answer is waited for.
+    answers = [
+        client.list_offsets(
+            {TopicPartition(*each): spec for each in places},
+            isolation_level=level,
+            request_timeout=timeout_seconds,
+        )
+        for spec in specs
+    ]
+    found: dict[InputPartition, tuple[int, ...]] = {}
+    failure: StandfastError | None = None
+    for each in places:
+        try:
+            found[each] = tuple(offset_of(futures[TopicPartition(*each)], each) for futures in answers)
+        except StandfastError as error:
+            failure = error
+    if failure is not None and not found:
+        raise failure
+    return found, failure
 
 
 class InputBounds:
@@ -49,7 +82,7 @@ class InputBounds:
         One that nobody answers for in time, as one without a leader or that the brokers do not know, is left out;
         raises `Transient` when that would leave none.
         """
-        found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, _EARLIEST, _LATEST)
+        found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, EARLIEST, LATEST)
         return {each: (first, end) for each, (first, end) in found.items()}
 
     def check(self, positions: Mapping[InputPartition, int]) -> dict[InputPartition, tuple[int, int]]:
@@ -71,7 +104,7 @@ class InputBounds:
             what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
-            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, _LATEST)[partition]
+            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, LATEST)[partition]
             if position > high:
                 raise CorruptState(f"{what} is past the end, {high}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
@@ -80,44 +113,29 @@ class InputBounds:
     def _list(
         self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: OffsetSpec
     ) -> dict[InputPartition, tuple[int, ...]]:
-        """Return what each partition has for ``specs``; all are asked before an answer is waited for.
+        """Return what each partition has for ``specs``; one that lacks an answer is left out.
 
-        A partition that lacks an answer is left out; raises `Transient` when each does.
+        Raises `Transient` when each does.
         """
-        asked = [TopicPartition(*each) for each in partitions]
-        found: dict[InputPartition, tuple[int, ...]] = {}
-        failure: Transient | None = None
         try:
             with self._client.use() as client:
-                answers = [
-                    client.list_offsets(
-                        dict.fromkeys(asked, spec),
-                        isolation_level=isolation,
-                        request_timeout=self._timeout_seconds,
-                    )
-                    for spec in specs
-                ]
-                for each in partitions:
-                    try:
-                        found[each] = tuple(self._answer(futures, each) for futures in answers)
-                    except Transient as error:
-                        failure = error
-                if failure is not None and not found:
-                    raise failure
+                found, _ = list_offsets(
+                    client, partitions, isolation, specs, self._timeout_seconds, self._offset
+                )
         except KafkaException as error:
-            topics = ", ".join(sorted({each.topic for each in asked}))
+            topics = ", ".join(sorted({topic for topic, _ in partitions}))
             raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error
         return found
 
-    def _answer(self, futures: _Futures, partition: InputPartition) -> int:
+    def _offset(self, answer: _Future, partition: InputPartition) -> int:
         what = f"the bounds of input {partition[0]}[{partition[1]}] cannot be read"
         try:
-            answer = futures[TopicPartition(*partition)].result(self._timeout_seconds + 1)
+            offset = answer.result(self._timeout_seconds + 1)
         except KafkaException as error:
             raise Transient(f"{what}: {error.args[0].str()}") from error
         except concurrent.futures.TimeoutError as error:
             raise Transient(f"{what}: no answer") from error
-        return offset_in(answer, what)
+        return offset_in(offset, what)
 
 
 class InputReader:

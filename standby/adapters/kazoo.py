@@ -18,6 +18,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from standby import bundles
+from standby.adapters.kazoo_access import AS_IT_IS, Access
 from standby.control.events import (
     Event,
     Leader,
@@ -53,11 +54,13 @@ _STATES: Final[Mapping[str, Event]] = {
 }
 
 
-def make_client(connect: str, session_timeout_ms: int) -> KazooClient:
+def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS) -> KazooClient:
     """Return a client that is not started and that never gives up reconnecting."""
     return KazooClient(
         hosts=connect,
         timeout=session_timeout_ms / 1000,
+        auth_data=access.proofs,
+        default_acl=access.acl,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
     )
 

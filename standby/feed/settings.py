@@ -22,6 +22,8 @@ _SESSION: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
+    # Its driver listens, on loopback: other users of the host are kept out by a secret that Spark makes itself.
+    "spark.authenticate": "true",
     # The same timestamps as the plain feed, on every host.
     "spark.sql.session.timeZone": "UTC",
     # A batch is wanted for new input only.

@@ -23,6 +23,7 @@ from standby.kernel.snapshots import Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
 from standby.model import InputFailures, Phase, ReplicaStatus, Role
+from standby.replica.failing import doubled_seconds
 from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ _log: Final = logging.getLogger(__name__)
 #: Lost claims in a row, without a single commit between, after which the replica stops by itself.
 _FENCES: Final = 5
 
-#: Before another try to become active, at most.
+#: Before another try to become active, after the first and at most.
+_FIRST_RETRY_SECONDS: Final = 0.05
 _RETRY_SECONDS: Final = 2.0
 
 #: A disk that does not take a flush is not asked again, and not complained of, at each look.
@@ -342,8 +344,7 @@ class HeldReplica:
 
     def _take_over(self, run: Run) -> None:
         tries, self._tries = self._tries, self._tries + 1
-        # Bounded before it is raised to: a broker may be away for as many tries as no float can hold.
-        if tries and run.pause(min(0.025 * 2.0 ** min(tries, 7), _RETRY_SECONDS)):
+        if tries and run.pause(doubled_seconds(tries, _FIRST_RETRY_SECONDS, _RETRY_SECONDS)):
             return
         self._replay(run)
         self._have_writer(run)

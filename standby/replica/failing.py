@@ -274,10 +274,16 @@ def suspect_after(failures: InputFailures | None, committed: int, end: int) -> S
 
 
 def back_off_seconds(tries: int) -> float:
-    """Return how long to wait after so many failures in a row."""
+    """Return how long to wait after so many failures in a row of user code or of a feed."""
+    return doubled_seconds(tries, _FIRST_BACK_OFF_SECONDS, _LONGEST_BACK_OFF_SECONDS)
+
+
+def doubled_seconds(tries: int, first_seconds: float, longest_seconds: float) -> float:
+    """Return a wait that doubles with each of so many failures in a row, up to the longest; 0 after none."""
     if not tries:
         return 0.0
-    return min(_FIRST_BACK_OFF_SECONDS * 2.0 ** min(tries - 1, 16), _LONGEST_BACK_OFF_SECONDS)
+    # Bounded before it is raised to: there may be as many tries as no float can hold.
+    return min(first_seconds * 2.0 ** min(tries - 1, 16), longest_seconds)
 
 
 #: A record's headers, in order; a name may come twice, and a value may be missing.

@@ -7,7 +7,7 @@ moment to die, a silent host closes no socket. Virtual time only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,9 @@ class Process:
     wanted: tuple[Wanted, ...] = ()
     ready_ms: int = 0
     revisions: dict[str, int] = field(default_factory=dict)
+    cell: int = 1
+    attempt: str = ""
+    """The attempt of its cell that started it."""
 
 
 def in_time(process: Process, wanted: Wanted) -> Phase:
@@ -61,13 +64,21 @@ class FakeCluster:
     hosts: tuple[str, ...] = ("h1", "h2", "h3")
     capacity: int = 8
     policy: Policy = field(default_factory=Policy)
+    cells: tuple[int, ...] = ()
+    """None: the planner is told of no cells."""
+    masters: Mapping[int, str] = field(default_factory=dict)
+    """Cell → the host of its master, as far as the planner is told of it."""
 
     def __post_init__(self) -> None:
         self.now_ms = 1_000
         self.up = set(self.hosts)
         self.frozen: set[str] = set()
         self.processes: dict[str, Process] = {}
-        self.waiting: dict[str, tuple[int, str | None]] = {}
+        self.waiting: dict[str, tuple[int, str | None, int]] = {}
+        #: Cell → the attempt of it whose Skein AM answers; one that is away has none.
+        self.attempts = {each: f"{each}.1" for each in self.cells}
+        #: Cell → its latest attempt, as its record has it.
+        self.latest = dict(self.attempts)
         self.model: JobModel | None = None
         self.revision = 1
         self.is_wanted = True
@@ -98,17 +109,69 @@ class FakeCluster:
 
     # ---- the leader ----
 
-    def elect(self, epoch: int = 1) -> None:
-        """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say."""
+    def elect(self, epoch: int = 1, *, silent: tuple[int, ...] = ()) -> None:
+        """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say.
+
+        Of the cells whose AM does not answer, ``silent`` are those whose port does not refuse either.
+        """
         self.view = ClusterView()
         self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
         self.load()
         self.tell(happened.HostsKnown(tuple(HostInfo(each) for each in self.hosts)))
         self.tell(happened.HostsExcluded(dict(self.excluded)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
+        for cell in self.cells:
+            if cell in silent:
+                self.tell(
+                    happened.CellAwaited(cell, self.latest[cell], self.now_ms, self.masters.get(cell, ""))
+                )
+            else:
+                self._tell_cell(cell)
         for process in self.processes.values():
             process.is_connected = False
-            self.tell(happened.ContainerExpected(process.container, process.skein_id, self.now_ms))
+            if not self.cells or self.latest[process.cell] == process.attempt:
+                self.expect(process)
+
+    def expect(self, process: Process) -> None:
+        """Tell a new leader of a container that is listed, or registered where its cell's AM is silent."""
+        self.tell(
+            happened.ContainerExpected(
+                process.container,
+                process.skein_id,
+                self.now_ms,
+                process.cell,
+                process.attempt,
+                process.host if self.cells else "",
+                process.incarnation if self.cells else 0,
+            )
+        )
+
+    def _tell_cell(self, cell: int) -> None:
+        attempt = self.attempts.get(cell)
+        if attempt is not None:
+            self.tell(happened.CellFound(cell, attempt, self.hosts, self.now_ms, self.masters.get(cell, "")))
+        else:
+            self.tell(happened.CellLost(cell, self.latest[cell], "its AM refuses", self.now_ms))
+
+    def lose_cell(self, cell: int, *, runs_on: bool = False) -> None:
+        """Lose a cell's Skein AM; its containers end with it, or run on until YARN ends them."""
+        attempt = self.attempts.pop(cell)
+        self.waiting = {skein_id: each for skein_id, each in self.waiting.items() if each[2] != cell}
+        if not runs_on:
+            self.end_attempt(attempt)
+        self.tell(happened.CellLost(cell, attempt, "its AM refuses", self.now_ms))
+
+    def end_attempt(self, attempt: str) -> None:
+        """Have YARN end what is left of an attempt; there is no AM that would tell of it."""
+        for process in [each for each in self.processes.values() if each.attempt == attempt]:
+            self.kill(process.skein_id)
+            self.later.pop()
+
+    def return_cell(self, cell: int) -> None:
+        """Have YARN start the next attempt of a cell, which knows nothing of the one before."""
+        self.serial += 1
+        self.attempts[cell] = self.latest[cell] = f"{cell}.{self.serial}"
+        self._tell_cell(cell)
 
     def load(self, **changes: int) -> None:
         """Tell the leader what is asked of the job; ``changes`` are of tasks, containers, standbys, revision."""
@@ -167,7 +230,7 @@ class FakeCluster:
         elif isinstance(action, todo.RequestContainer):
             self.serial += 1
             skein_id = f"s_{self.serial}"
-            self.waiting[skein_id] = (self.now_ms + 100, action.host)
+            self.waiting[skein_id] = (self.now_ms + 100, action.host, action.cell)
             self.tell(happened.RequestPlaced(action.number, skein_id))
         elif isinstance(action, todo.CancelRequest):
             self.waiting.pop(action.skein_id, None)
@@ -273,7 +336,7 @@ class FakeCluster:
         """Grant what waits, where there is room."""
         if self.grants_nothing:
             return
-        for skein_id, (due, wanted_host) in list(self.waiting.items()):
+        for skein_id, (due, wanted_host, cell) in list(self.waiting.items()):
             usable = [
                 each
                 for each in sorted(self.up)
@@ -294,7 +357,13 @@ class FakeCluster:
                 continue
             self.serial += 1
             self.processes[skein_id] = Process(
-                skein_id, f"c{self.serial}", host, self.serial, 1000 + self.serial
+                skein_id,
+                f"c{self.serial}",
+                host,
+                self.serial,
+                1000 + self.serial,
+                cell=cell,
+                attempt=self.attempts.get(cell, ""),
             )
 
     def live(self) -> None:
@@ -316,6 +385,8 @@ class FakeCluster:
                         (),
                         self.now_ms,
                         process.revisions,
+                        process.cell,
+                        process.attempt,
                     )
                 )
             if not process.is_scripted:

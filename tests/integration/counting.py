@@ -49,6 +49,8 @@ class CountingJob(RunningJob):
     ) -> None:
         """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
         super().__init__(cluster, name)
+        self.cluster_name = settings.get("cluster.name", name)
+        self.cells = int(settings.get("appmaster.cells", 2))
         self.topic = topic
         self.inputs = (topic, *also)
         self.partitions = partitions
@@ -78,7 +80,8 @@ class CountingJob(RunningJob):
         topics = [NewTopic(each, partitions, 1) for each in (*self.inputs, f"{topic}-out", f"{topic}-dead")]
         for future in client.create_topics(topics, operation_timeout=30).values():
             future.result()
-        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(name))
+        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(self.cluster_name))
+        self._is_watched = False
         self._client: ClusterClient | None = None
 
     @property
@@ -86,12 +89,14 @@ class CountingJob(RunningJob):
         """The cluster's event log."""
         return self._log
 
-    def submit(self) -> subprocess.Popen[str]:
+    def submit(self, *more: str) -> subprocess.Popen[str]:
         """Begin to submit; returns the command, which ends when every replica is deployed."""
-        self._log.start()
-        self._open.callback(self._log.stop)
+        if not self._is_watched:
+            self._is_watched = True
+            self._log.start()
+            self._open.callback(self._log.stop)
         return subprocess.Popen(
-            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file)],
+            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), *more],
             cwd=ROOT,
             env=self.cluster.environment(),
             stdout=subprocess.PIPE,
@@ -102,7 +107,7 @@ class CountingJob(RunningJob):
     def close(self) -> None:
         """Delete the job, wherever it is, and look no more."""
         try:
-            self.standfast("delete", self.name)
+            self.standfast("delete", self.name, "--cluster", self.cluster_name)
         finally:
             self._open.close()
 
@@ -111,7 +116,7 @@ class CountingJob(RunningJob):
         """Who asks the leader."""
         if self._client is None:
             skein = Path(self.cluster.environment()["SKEIN_CONFIG"])
-            client = ClusterClient(self.name, self.cluster.zookeeper_connect, skein)
+            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, skein)
             self._client = self._open.enter_context(client)
         return self._client
 
@@ -146,11 +151,14 @@ class CountingJob(RunningJob):
         """Return every committed record of the topic of dead letters."""
         return list(read_committed(self.cluster.kafka_bootstrap, f"{self.topic}-dead"))
 
-    def assert_exact(self, partitions: Iterable[int] | None = None) -> None:
-        """Fail unless, once their input is committed as processed, outputs and state of tasks are exact."""
+    def assert_exact(self, partitions: Iterable[int] | None = None, run: str | None = None) -> None:
+        """Fail unless, once their input is committed as processed, outputs and state of tasks are exact.
+
+        ``run`` is the run id, where no leader can be asked for it.
+        """
         tasks = set(range(self.partitions) if partitions is None else partitions)
-        self._wait_until_processed(tasks)
-        run, bootstrap = self.run_id, self.cluster.kafka_bootstrap
+        run, bootstrap = run or self.run_id, self.cluster.kafka_bootstrap
+        self._wait_until_processed(tasks, run)
         counts: Counter[bytes] = Counter()
         owed: dict[bytes, list[bytes]] = {}
         for task in tasks:
@@ -163,13 +171,13 @@ class CountingJob(RunningJob):
             if record.key not in others:
                 seen.setdefault(record.key, []).append(record.value or b"")
         assert seen == owed
-        changelog = naming.changelog_topic(self.name, self.name, "main", run)
+        changelog = naming.changelog_topic(self.cluster_name, self.name, "main", run)
         state = {split(each.key)[1]: each.value for each in read_committed(bootstrap, changelog)}
         found = {key: value for key, value in state.items() if key not in others and value is not None}
         assert found == {key: b"%d" % count for key, count in counts.items()}
 
-    def _wait_until_processed(self, tasks: set[int]) -> None:
-        group = naming.consumer_group(self.name, self.name, "main", self.run_id)
+    def _wait_until_processed(self, tasks: set[int], run: str) -> None:
+        group = naming.consumer_group(self.cluster_name, self.name, "main", run)
         consumer = Consumer({"bootstrap.servers": self.cluster.kafka_bootstrap, "group.id": group})
         deadline = time.monotonic() + PATIENCE_SECONDS
         asked = [TopicPartition(topic, task) for topic in self.inputs for task in sorted(tasks)]
@@ -200,6 +208,15 @@ def submitted(*jobs: CountingJob) -> Iterator[None]:
         # All are waited for before any is judged: none may be left behind.
         said = [command.communicate(timeout=180)[0] for command in commands]
         assert all(command.returncode == 0 for command in commands), "\n".join(said)
+        for job in jobs:
+            # A master that came to the other's host is asked for again, and its cell late: the copies, in one cell
+            # until then, are spread over both.
+            job.wait(
+                lambda status, job=job: (
+                    status.settled and sum(each.is_up for each in status.cells) == job.cells
+                ),  # type: ignore[misc]
+                "all cells, and copies where they are to stay",
+            )
         yield
 
 

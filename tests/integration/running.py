@@ -131,11 +131,11 @@ class RunningJob(ABC):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             known = {each.container for each in self.status.containers}
-            application = next(iter(known)).rsplit("_", 1)[0]
+            attempts = {each.rsplit("_", 1)[0] for each in known}
             running = {
                 each.container_id
                 for each in self.cluster.container_processes()
-                if each.container_id.startswith(application)
+                if each.container_id.rsplit("_", 1)[0] in attempts
             }
             others = {each for each in running - known if not each.endswith("_000001")}
             if not others and known <= running:

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from embedded.ensemble import Ensemble
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
@@ -93,7 +94,7 @@ class Process:
 class Stage:
     """ZooKeeper, and a directory for one container."""
 
-    def __init__(self, zookeeper: LoneZooKeeper, directory: Path, name: str) -> None:
+    def __init__(self, zookeeper: LoneZooKeeper | Ensemble, directory: Path, name: str) -> None:
         self.zookeeper = zookeeper
         self.directory = directory
         self.name = name

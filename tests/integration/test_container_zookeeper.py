@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
+from appmaster import records
 from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kazoo_code import bury_code, tombstone
 from standby import bundles
 from standby.adapters.kazoo import (
     ZooKeeperCode,
@@ -33,7 +35,14 @@ from standby.control.events import (
 )
 from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.model import TaskId, TaskRecord
-from standby.naming import code_complete_path, code_part_path, container_path, controller_path, task_path
+from standby.naming import (
+    code_complete_path,
+    code_part_path,
+    code_path,
+    container_path,
+    controller_path,
+    task_path,
+)
 from standby.peers import PeerAddress
 from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
@@ -241,7 +250,12 @@ def master(zookeeper: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
         yield master
 
 
-@pytest.mark.parametrize("size", [0, 1, bundles.CHUNK_BYTES, bundles.MOST_BYTES])
+def delete(client: Any, cluster: str, digest: str) -> None:
+    """Put a tombstone on a bundle."""
+    client.set(code_path(cluster, digest), records.encode(tombstone()))
+
+
+@pytest.mark.parametrize("size", [0, 1, bundles.CHUNK_BYTES, bundles.LEFT_BYTES])
 def test_a_bundle_of_code_comes_back_as_it_was_written(
     master: ZooKeeper, client: Any, name: str, size: int
 ) -> None:
@@ -258,9 +272,16 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
     assert sum(sizes) == size
     assert all(0 < each <= 512 << 10 for each in sizes)
     master.put_code(digest, data)
-    master.delete_code(digest)
-    master.delete_code(digest)
+    delete(client, name, digest)
     assert master.codes() == ()
+    # Deleted is not gone at once: who is just starting with it still gets it.
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+    version = client.get(code_path(name, digest))[1].version
+    master.put_code(digest, data)
+    assert master.codes() == (digest,)
+    assert not bury_code(client, name, digest, version), "somebody wrote it again meanwhile"
+    delete(client, name, digest)
+    assert bury_code(client, name, digest, client.get(code_path(name, digest))[1].version)
     with pytest.raises(BadConfiguration, match=f"{digest} is not in ZooKeeper"):
         ZooKeeperCode(client, name).read_code(digest)
 
@@ -284,6 +305,9 @@ def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
     digest = bundles.digest_of(b"right")
     with pytest.raises(CorruptState, match=digest):
         master.put_code(digest, b"wrong")
+    large = bytes(bundles.LEFT_BYTES + 1)
+    with pytest.raises(BadConfiguration, match=r"code\.distributor=hdfs"):
+        master.put_code(bundles.digest_of(large), large)
     assert master.codes() == ()
     client.create(code_part_path(name, digest, 0), b"wrong", makepath=True)
     client.create(code_complete_path(name, digest), b"1")

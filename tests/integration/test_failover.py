@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from demo.events import Event
-from demo.scenario import now_ms
+from demo.scenario import JOB, STAGE, now_ms
 from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
+from standby.model import TaskId
+from standby.naming import state_path
 from tests.integration.flights_job import FlightsJob, deployed
 
 
@@ -50,6 +54,15 @@ def restored_from(job: FlightsJob, container: str) -> dict[str, str]:
     return dict(re.findall(r"flights/main\.(\d+): state from (\w+) at offset", "".join(logs)))
 
 
+def forget_left_over_state(job: FlightsJob) -> None:
+    """Remove what replicas left on hosts that they have gone from: a new one there would begin with it."""
+    for task in job.status.tasks:
+        here = {each.host for each in task.replicas}
+        for host in set(job.cluster.hosts) - here:
+            path = state_path(JOB, host, TaskId(JOB, STAGE, task.partition), job.run_id)
+            shutil.rmtree(job.cluster.directory / "state" / path, ignore_errors=True)
+
+
 def epochs(job: FlightsJob) -> dict[int, int]:
     return {each.partition: each.epoch for each in job.status.tasks}
 
@@ -58,7 +71,8 @@ def test_every_copy_is_on_a_host_of_its_own_and_the_input_is_counted_exactly(job
     status = job.status
     assert shared_hosts(status) == ()
     assert [len(each.replicas) for each in status.tasks] == [2, 2, 2, 2]
-    assert len({each.host for each in status.containers}) == 3, "four containers spread over all hosts"
+    hosts = Counter(each.host for each in status.containers)
+    assert max(hosts.values()) <= 2, "four containers spread over the hosts"
     with job.flow(rows=4_000, rate=2_000):
         pass
 
@@ -108,6 +122,7 @@ def test_killed_standby_is_created_again_and_no_active_is_touched(job: FlightsJo
 def test_silent_host_is_noticed_by_its_silence_and_replaced_elsewhere(job: FlightsJob) -> None:
     begun = now_ms()
     before = {each.container for each in job.status.containers}
+    forget_left_over_state(job)
     with job.flow(rows=15_000):
         failover, host = job.scenario.lose_host()
         assert failover.is_restored

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from appmaster.adapters.kazoo import ZooKeeper, as_recorded
 from appmaster.planning.actions import Change
 from appmaster.records import CellRecord, JobRecord, StatusRecord
+from appmaster.supervisor import MADE_WAY
 from embedded.cluster import LocalCluster
-from standby.errors import Fenced, Unavailable
+from standby import naming, records
+from standby.cluster import ClusterConfig
+from standby.errors import Fenced, Transient, Unavailable
 from standby.model import TaskId, TaskRecord
-from standby.records import ControllerRecord
+from standby.records import ContainerRecord, ControllerRecord
 from standby.wire import JobDefinition
+from tests.fakes.candidate_process import CandidateProcess
+from tests.fakes.candidates import until
 
 TASK = TaskId("job", "main", 0)
 RECORD = TaskRecord(TASK, active=0, epoch=1, placed={0: "c1"}, hosts={0: "h1"}, in_sync=(0,), decision="1-1")
@@ -81,6 +88,97 @@ def test_leader_that_somebody_deposed_meanwhile_is_not_deposed_twice(
     assert first.lead(candidate("c"), depose=stale) is None
 
 
+def seized_at_once(rivals: tuple[ZooKeeper, ...], dead: ControllerRecord) -> list[int]:
+    """Return the epochs won by all of ``rivals``, who seize from one leader at the same moment; 0 for none."""
+    both = threading.Barrier(len(rivals))
+    won: list[int] = []
+
+    def seize(rival: ZooKeeper) -> None:
+        both.wait(5)
+        won.append(rival.lead(candidate("rival"), depose=dead) or 0)
+
+    threads = [threading.Thread(target=seize, args=(each,)) for each in rivals]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    return sorted(won)
+
+
+def test_two_that_seize_at_once_do_not_both_lead(
+    cluster: LocalCluster, sessions: tuple[ZooKeeper, ZooKeeper], name: str
+) -> None:
+    first, second = sessions
+    with ZooKeeper(cluster.zookeeper_connect, name) as third:
+        for expected in range(2, 12):
+            dead = first.controller()
+            if dead is None:
+                assert first.lead(candidate("a")) == 1
+                dead = first.controller()
+            assert dead is not None
+            assert seized_at_once((second, third), dead) == [0, expected]
+            leader = first.controller()
+            assert leader is not None
+            assert leader.epoch == expected
+
+
+def test_record_that_went_by_itself_is_nobody_s_to_seize(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    stale = second.controller()
+    first.resign_lead()
+    assert second.lead(candidate("b"), depose=stale) is None, "it looks again"
+    assert second.lead(candidate("b"), depose=second.controller()) == 2
+
+
+def test_leader_of_a_tree_that_was_removed_leads_no_more(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    second.delete_job("job")
+    with pytest.raises(Fenced):
+        first.confirm_lead()
+    with pytest.raises(Fenced):
+        first.write_tasks([Change(RECORD, None)])
+    with pytest.raises(Transient):
+        second.lead(candidate("b"))
+
+
+def test_many_records_are_read_with_few_requests(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    many = [Change(replace(RECORD, task=TaskId("job", "main", each)), None) for each in range(1_203)]
+    for begin in range(0, len(many), 300):
+        assert first.write_tasks(many[begin : begin + 300]) is not None
+    loaded = second.load("job")
+    assert loaded is not None
+    assert sorted(each.record.task.partition for each in loaded.tasks) == list(range(1_203))
+    assert {each.version for each in loaded.tasks} == {0}
+    absent = [Change(replace(RECORD, task=TaskId("job", "other", each)), None) for each in range(3)]
+    found = second.read_tasks([*absent, many[7], *absent, many[8]])
+    assert [each.record.task.partition for each in found] == [7, 8]
+    assert second.load("job", has_tasks=False) is not None
+
+
+def test_registered_containers_are_known_by_their_incarnation_until_their_session_ends(
+    cluster: LocalCluster, sessions: tuple[ZooKeeper, ZooKeeper], name: str
+) -> None:
+    first, second = sessions
+    record = ContainerRecord("c_1", "s_0", 1, "h1", 7, 8, 9, 1, "0")
+    path = naming.container_path(name, "c_1")
+    second.client.create(path, records.encode(record), ephemeral=True)
+    second.client.create(naming.container_path(name, "c_0"), b"of a later version", ephemeral=True)
+    second.client.create(f"{naming.cluster_path(name)}/candidates/a", b"of a later version", ephemeral=True)
+    assert first.candidates() == (), "nor does that keep anybody from leading"
+    [found] = first.registrations()
+    assert found.record == record
+    assert found.incarnation == second.client.get(path)[1].czxid
+    gone = threading.Event()
+    assert first.container_names(gone.set) == {"c_0", "c_1"}
+    second.close()
+    assert gone.wait(5)
+    assert first.container_names() == frozenset()
+
+
 def test_write_with_a_wrong_version_changes_none_of_its_records(
     sessions: tuple[ZooKeeper, ZooKeeper],
 ) -> None:
@@ -132,6 +230,75 @@ def test_two_submits_never_make_one_cell_twice(sessions: tuple[ZooKeeper, ZooKee
     assert not first.claim_cell(1, mine, replaces=ended), "it has been replaced already"
 
 
+def test_leader_that_asks_is_confirmed_until_another_leads(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    first.confirm_lead()
+    second.lead(candidate("b"), depose=first.controller())
+    with pytest.raises(Fenced):
+        first.confirm_lead()
+    second.confirm_lead()
+
+
+def test_leader_that_resigns_leaves_its_place_at_once_and_a_deposed_one_takes_nobody_s(
+    sessions: tuple[ZooKeeper, ZooKeeper],
+) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    changed = threading.Event()
+    assert second.controller(changed.set) is not None
+    first.resign_lead()
+    assert changed.wait(5)
+    assert second.lead(candidate("b")) == 2
+    first.resign_lead()
+    leader = second.controller()
+    assert leader is not None
+    assert leader.candidate == "b"
+    second.resign_lead()
+    assert second.controller() is None
+
+
+def test_leader_of_a_root_younger_than_its_containers_makes_way_for_one_above_them(
+    sessions: tuple[ZooKeeper, ZooKeeper],
+) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    first.raise_epoch(8)
+    assert second.controller() is None
+    assert second.lead(candidate("b")) == 9
+
+
+def test_who_does_not_lead_raises_nobody_s_epoch(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    first.lead(candidate("a"))
+    with pytest.raises(Fenced):
+        second.raise_epoch(8)
+    first.confirm_lead()
+    second.lead(candidate("b"), depose=second.controller())
+    with pytest.raises(Fenced):
+        first.raise_epoch(8)
+    second.confirm_lead()
+
+
+def test_change_of_any_cell_wakes_who_watches_all_of_them(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+    first, second = sessions
+    for number in (1, 2):
+        assert first.claim_cell(number, CellRecord(f"application_{number}", 1, "me"))
+    for change in (
+        lambda: first.put_cell(2, CellRecord("application_2", 1, "me", "attempt_2", "h2:1")),
+        lambda: first.drop_cell(1),
+        lambda: first.claim_cell(3, CellRecord("application_3", 1, "me")),
+    ):
+        woken = threading.Event()
+        second.cells(woken.set)
+        change()
+        assert woken.wait(5)
+    found = second.cells()
+    assert {number: each.address for number, each in found.items()} == {2: "h2:1", 3: ""}
+    assert not first.change_cell(9, lambda present: present)
+    assert not first.change_cell(2, lambda present: None)
+
+
 def test_deleted_job_leaves_no_tree_behind(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
     first, second = sessions
     first.delete_job("job")
@@ -141,3 +308,34 @@ def test_deleted_job_leaves_no_tree_behind(sessions: tuple[ZooKeeper, ZooKeeper]
 def test_server_that_is_not_there_is_named() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         ZooKeeper("127.0.0.1:1", "x").connect(timeout_seconds=1)
+
+
+def test_new_attempt_that_shares_another_master_s_host_makes_way_until_attempts_are_few(
+    cluster: LocalCluster, sessions: tuple[ZooKeeper, ZooKeeper], name: str, tmp_path: Path
+) -> None:
+    zookeeper, other = sessions
+    config = ClusterConfig(
+        name, cluster.zookeeper_connect, cell=2, attempts=4, kafka_bootstrap=cluster.kafka_bootstrap
+    )
+    # A container on a second host, and on the first one a listening Skein AM of cell 1.
+    record = ContainerRecord("c_1", "s_0", 1, "127.0.0.2", 7, 8, 9, 1, "0")
+    other.client.create(naming.container_path(name, "c_1"), records.encode(record), ephemeral=True)
+    with socket.create_server(("127.0.0.1", 0)) as am:
+        address = f"127.0.0.1:{am.getsockname()[1]}"
+        assert zookeeper.claim_cell(1, CellRecord("application_1", attempt="container_1_01", address=address))
+        second = CandidateProcess(tmp_path / "second", config, attempt=2)
+        second.record(zookeeper)
+        second.start()
+        try:
+            assert second.wait(60) == MADE_WAY, second.text
+        finally:
+            second.kill()
+        assert "cell 1 has its master on this host, too" in second.text
+        assert zookeeper.cells()[2].attempt == "", "the leader is to ask nothing of that attempt"
+
+        third = CandidateProcess(tmp_path / "third", config, attempt=3)
+        third.start()
+        try:
+            until(lambda: zookeeper.cells()[2].attempt.endswith("_03"), "the third one stays", 60)
+        finally:
+            third.kill()

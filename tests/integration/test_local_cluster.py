@@ -287,6 +287,8 @@ import os, signal, sys
 from embedded.cluster import LocalCluster
 def show(text):
     print(text, flush=True)
+# A shell has what it runs in the background ignore it, and so does all that is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cluster = LocalCluster.start("crash", nodes=1, is_temporary=True, show=show)
 print("up", flush=True)
 signal.pause()

@@ -65,8 +65,8 @@ def test_actives_of_a_lost_container_go_to_the_holders_of_their_standbys(job: Fl
         )
         taken = {int(task): each.container for each in started for task in (each.data or {})["tasks"]}
         assert taken.keys() == lost
+        # They may all have their standbys in one container, the only one of the other cell: evened out afterwards.
         assert all(taken[task] in holders[task] for task in taken)
-        assert len(set(taken.values())) == 2, "one active more for each of the others"
         assert {each.partition: each.epoch for each in job.status.tasks if each.partition not in lost} == {
             task: epoch for task, epoch in epochs.items() if task not in lost
         }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.client import ClusterClient
 from demo.events import Event
 from demo.scenario import JOB, now_ms
 from demo.standing import Status, Task
@@ -18,23 +19,28 @@ from tests.integration.flights_job import FlightsJob, deployed
 
 @pytest.fixture(scope="module")
 def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
-    """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster, **{"cluster-manager.container.request.timeout.ms": "1000"}) as job:
+    """Return the flights job: two processors of two tasks, each with a standby, on three hosts.
+
+    In one cell: with two, each host that has a standby has an active, too.
+    """
+    settings = {"cluster-manager.container.request.timeout.ms": "1000", "appmaster.cells": "1"}
+    with deployed(cluster, **settings) as job:
         yield job
 
 
 @pytest.fixture
 def drain(job: FlightsJob) -> Iterator[Callable[[str | None], None]]:
     """Return what says which host is to be empty; in the end none is."""
-    zookeeper = ZooKeeper(job.cluster.zookeeper_connect, JOB)
-    zookeeper.connect()
+    skein = Path(job.cluster.environment()["SKEIN_CONFIG"])
+    with ClusterClient(JOB, job.cluster.zookeeper_connect, skein) as client:
 
-    def say(host: str | None) -> None:
-        zookeeper.exclude(lambda _: {host: "to see what becomes of a request"} if host is not None else {})
+        def say(host: str | None) -> None:
+            client.change("admit", hosts=sorted(job.cluster.hosts))
+            if host is not None:
+                client.change("exclude", hosts=[host], reason="to see what becomes of a request")
 
-    yield say
-    say(None)
-    zookeeper.close()
+        yield say
+        say(None)
 
 
 def copies(job: FlightsJob, partition: int) -> tuple[str, str]:

@@ -108,7 +108,7 @@ def until(prometheus: Prometheus, expression: str, expected: Callable[[dict[str,
 
 def test_leader_and_containers_are_found_and_scraped(prometheus: Prometheus, job: FlightsJob) -> None:
     until(
-        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 1, "container": 4}
+        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 2, "container": 4}
     )
     assert {labels["cluster"] for labels, _ in prometheus.query("up")} == {JOB}
     hosts = {labels["host"] for labels, _ in prometheus.query('up{component="container"}')}
@@ -139,7 +139,7 @@ def test_killed_active_and_killed_standby_are_counted_apart(prometheus: Promethe
     until(prometheus, "sum(increase(standfast_failovers_total[5m])) > 0", lambda found: len(found) == 1)
     # The container that came for the lost one is found, on its new port.
     until(
-        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 1, "container": 4}
+        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 2, "container": 4}
     )
     standby = job.replica(1, active=False)
     with job.flow(rows=4_000, rate=2_000):

@@ -24,6 +24,8 @@ SAMEHOST_TIMEOUT_MS = 4_000
 def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
     settings = {
+        # The host that is lost is to take no cell along: of the steps some would be left to nobody.
+        "appmaster.cells": "1",
         "job.hotstandby.failover": "restart",
         "job.hotstandby.samehost.timeout.ms": str(SAMEHOST_TIMEOUT_MS),
         "cluster-manager.container.request.timeout.ms": "100",

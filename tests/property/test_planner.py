@@ -35,6 +35,8 @@ FAULTS = st.sampled_from(
     ]
 )
 
+OF_CELLS = st.sampled_from(["lose-cell", "doom-cell", "return-cell", "return-cell"])
+
 
 def change(cluster: FakeCluster, what: str, which: int) -> None:
     """Ask for something that is no fault."""
@@ -88,11 +90,26 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
     cluster.run(6_000 if fault == "wait-long" else 700 if fault == "wait" else 100)
 
 
+def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
+    if fault == "return-cell":
+        for each in set(cluster.cells).difference(cluster.attempts):
+            cluster.return_cell(each)
+    elif cell in cluster.attempts:
+        cluster.lose_cell(cell, runs_on=fault == "doom-cell")
+    cluster.run(100)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
     kind=st.sampled_from(["promote", "restart", "mixed"]),
+)
+# Of two mixed containers on a host one is to be started anew, and the other took what it gave up, and gave it back.
+@example(
+    [("kill", 0), ("kill", 0), ("kill", 0), ("more-containers", 0), ("wait-long", 0), ("upgrade", 0)],
+    (5, 2, 2),
+    "mixed",
 )
 # A new leader has not heard of a frozen container yet, and must know all the same on which host it is.
 @example(
@@ -127,6 +144,44 @@ def test_every_task_is_whole_again_after_any_faults(
     assert cluster.is_whole(), cluster.view
     assert cluster.view.jobs["job"].state.value == "deployed", cluster.view.jobs["job"]
     assert plan(cluster.view) == ()  # a settled cluster is left alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    faults=st.lists(st.tuples(FAULTS | OF_CELLS, st.integers(0, 7)), max_size=10),
+    kind=st.sampled_from(["promote", "restart", "mixed"]),
+)
+def test_every_task_is_whole_and_in_two_cells_again_after_cells_were_lost_too(
+    faults: list[tuple[str, int]], kind: str
+) -> None:
+    is_mixed = kind == "mixed"
+    cluster = FakeCluster(
+        tasks=3,
+        containers=3 if is_mixed else 2,
+        is_mixed=is_mixed,
+        policy=Policy(retry_count=-1, restarts=kind == "restart"),
+        cells=(1, 2),
+    )
+    for fault, which in [*faults, ("return-cell", 0), ("launch-ok", 0), ("admit", 0), ("thaw", 0)]:
+        if fault.endswith("-cell"):
+            suffer_cells(cluster, fault, 1 + which % 2)
+        else:
+            suffer(cluster, fault, which)
+    cluster.refuses_writes = 0
+    for host in cluster.hosts:
+        cluster.return_host(host)
+    # Nothing of an ended attempt is left to run for ever.
+    for each in {each.attempt for each in cluster.processes.values()} - set(cluster.attempts.values()):
+        cluster.end_attempt(each)
+    cluster.run(120_000)
+    assert cluster.is_whole(), cluster.view
+    assert plan(cluster.view) == ()
+    if cluster.standbys and not is_mixed:
+        for recorded in cluster.versions.values():
+            if cluster.view.processor_of(recorded.record.task) in cluster.view.unsettled:
+                continue  # its tasks' actives are different copies: spread anew only when they lie alike
+            held = [cluster.by_container(name) for name in recorded.record.placed.values()]
+            assert len({each.cell for each in held if each is not None}) == 2
 
 
 @settings(max_examples=40, deadline=None)

@@ -18,6 +18,7 @@ class Clock:
     """Milliseconds that pass only when the next event is taken; the same seed gives the same events."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
         self.now_ms = 0
         self.taken = 0

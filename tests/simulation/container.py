@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from standby import wire
@@ -24,11 +24,13 @@ from standby.control.state import ControlState, Identity, Policy
 from standby.control.turn import due_in_ms
 from standby.errors import StandfastError
 from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
+from standby.records import ContainerRecord
 from tests.simulation.kafka import Log
 from tests.simulation.kernel import Kernel
 from tests.simulation.network import Stream
-from tests.simulation.process import Host, Process
+from tests.simulation.process import Process
 from tests.simulation.replica import ZOOKEEPER_HOP
+from tests.simulation.yarn import Listed
 from tests.simulation.zookeeper import Session
 
 if TYPE_CHECKING:
@@ -45,12 +47,14 @@ ORPHAN_MS = 6_000
 class Container(Process):
     """One container, from its start to its end."""
 
-    def __init__(
-        self, world: World, host: Host, container: str, skein_id: str, logs: Mapping[TaskId, Log]
-    ) -> None:
+    def __init__(self, world: World, listed: Listed, logs: Mapping[TaskId, Log]) -> None:
+        host, container, skein_id = listed.host, listed.container, listed.skein_id
+        assert host is not None
         super().__init__(world.clock, host, container)
         self.world = world
         self.skein_id = skein_id
+        self.cell = listed.cell
+        self.attempt = listed.attempt
         self.exit_code: int | None = None
         self.kernel = Kernel(
             self,
@@ -61,7 +65,7 @@ class Container(Process):
             lambda step: world.passed(self, step),
             lambda: self.post(told.ReplicasChanged()),
         )
-        identity = Identity(container, skein_id, 0, host.name, 1, 2, 3)
+        identity = Identity(container, skein_id, listed.cell, host.name, 1, 2, 3)
         self.state = ControlState(identity, Policy(orphan_timeout_ms=ORPHAN_MS))
         self._inbox: list[told.Event] = []
         self._turn_at_ms: int | None = None
@@ -121,7 +125,8 @@ class Container(Process):
         if isinstance(effect, Note) and effect.is_warning:
             self.clock.tell("{}: {}", self.name, effect.text)
         elif isinstance(effect, Register):
-            self.call(ZOOKEEPER_HOP, lambda: zookeeper.create_ephemeral(session), self._registered)
+            record = ContainerRecord(self.name, self.skein_id, self.cell, self.host.name, 1, 2, 3, 1, "")
+            self.call(ZOOKEEPER_HOP, lambda: zookeeper.register(session, record), self._registered)
         elif isinstance(effect, LookUpLeader):
             self.call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session), self._looked_up)
         elif isinstance(effect, OpenStream):
@@ -216,7 +221,3 @@ class Container(Process):
     def replica(self, replica: ReplicaId) -> object | None:
         """Return the replica as it is held here."""
         return self.kernel.held.get(replica)
-
-
-#: Starts a container's process.
-Launch = Callable[[Host, str, str], Container]

@@ -95,6 +95,44 @@ def _kill_leader(world: World) -> End:
     return None
 
 
+def _lose_cell(world: World) -> End:
+    """Kill a cell's AM, and with it everything that it started."""
+    cell = world.clock.between(1, world.cells)
+    if cell in world.yarn.attempts:
+        world.lose_cell(cell, runs_on=False)
+    return None
+
+
+def _lose_master_host(world: World) -> End:
+    """Lose the host of a cell's AM without a word: its containers elsewhere run on until YARN notices."""
+    cell = world.clock.between(1, world.cells)
+    host = world.master_hosts[cell - 1]
+    if not host.is_up:
+        return None
+    host.is_up = False
+    world.lose_cell(cell, runs_on=True)
+
+    def end() -> None:
+        host.is_up = True
+
+    return end
+
+
+def _stop_am(world: World) -> End:
+    """Have a cell's AM stand still for longer than it goes unnoticed."""
+    cell = world.clock.between(1, world.cells)
+    if cell in world.yarn.silent:
+        return None
+    world.yarn.silent.add(cell)
+    world.clock.after(1_000, world.list_changed)
+
+    def end() -> None:
+        world.yarn.silent.discard(cell)
+        world.list_changed()
+
+    return end
+
+
 def _stop(process: Process | None) -> End:
     if process is None:
         return None
@@ -364,6 +402,10 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "fail a store": _fail_store,
     "kill the leader": _kill_leader,
     "stop a container": lambda world: _stop(_some_container(world)),
+    "lose a cell": _lose_cell,
+    "lose a cell again": _lose_cell,
+    "lose a master's host": _lose_master_host,
+    "stop an AM": _stop_am,
     "stop the leader": lambda world: _stop(_leader(world)),
     "stop the leader for long": lambda world: _stop(_leader(world)),
     "stop a host": _stop_host,
@@ -399,6 +441,8 @@ _LASTS: Final = {
     "stop the leader for long": (3_000, 8_000),
     "stop a host": (500, 8_000),
     "lose a host": (1_500, 8_000),
+    "lose a master's host": (1_500, 8_000),
+    "stop an AM": (500, 6_000),
     "lose a NodeManager": (1_000, 9_000),
     "cut a host off": (200, 6_000),
     "cut the leader off": (200, 6_000),

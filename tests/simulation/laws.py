@@ -10,6 +10,7 @@ from appmaster.planning.view import ClusterView, News
 from standby.model import ReplicaId, Role, TaskId, TaskRecord, Wanted
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from tests.simulation.yarn import RUNNING
+from tests.simulation.zookeeper import SESSION_MS
 
 if TYPE_CHECKING:
     from tests.simulation.container import Container
@@ -27,6 +28,10 @@ class Laws:
     world: World
     ordered: dict[tuple[TaskId, int], list[TaskRecord]] = field(default_factory=dict)
     """Task and epoch → every version of its record that was ever durable."""
+    losses: list[News] = field(default_factory=list)
+    """What leaders said of containers that they lost."""
+    activated_ms: dict[tuple[TaskId, int], int] = field(default_factory=dict)
+    """Task and epoch → when the epoch was durable."""
     actives: dict[tuple[TaskId, int], int] = field(default_factory=dict)
 
     # ---- records ----
@@ -49,6 +54,7 @@ class Laws:
                 *(new.task, new.epoch, active, new.active),
             )
         self.ordered.setdefault((new.task, new.epoch), []).append(new)
+        self.activated_ms.setdefault((new.task, new.epoch), self.world.clock.now_ms)
         # Only what this write adds is judged: one decision may write the records of a processor one by one.
         before = set(_places(old)) if old is not None else set()
         places = _places(new)
@@ -82,6 +88,23 @@ class Laws:
             and listed is not None
             and listed.state == RUNNING
             and container.name not in self.world.dismissed
+        )
+
+    # ---- leaders ----
+
+    def acting(self, leader: Candidate, action: todo.Action) -> None:
+        """Check that a leader does nothing in the world once another may have led for longer than a session."""
+        zookeeper = self.world.zookeeper
+        is_outward = isinstance(
+            action, (todo.SendAssign, todo.SendExit, todo.RequestContainer, todo.ReleaseContainer)
+        )
+        self.world.clock.check(
+            not is_outward
+            or zookeeper.is_current(leader.epoch)
+            or self.world.clock.now_ms - zookeeper.elected_ms < SESSION_MS,
+            "nobody_acts_on_a_lease_that_is_over",
+            "{} of epoch {} does {}",
+            *(leader.name, leader.epoch, type(action).__name__),
         )
 
     # ---- orders ----
@@ -130,6 +153,9 @@ class Laws:
             record.active != replica.copy or record.placed.get(replica.copy) != container.name
         ):
             return
+        if not self._counts(container):
+            # A leader that was deposed had it ended: YARN says so long before it is true.
+            return
         for other in self.world.containers.values():
             if other is container or other.host is not container.host or not self._counts(other):
                 continue
@@ -161,6 +187,7 @@ class Laws:
     def told(self, leader: Candidate, news: News) -> None:
         """Check what the leader says that happened."""
         if news.kind == "container_lost" and news.container is not None:
+            self.losses.append(news)
             # An orphan that this leader sends away was lost under the one before: its roles are missed, and told.
             was_lost_before = (news.reason or "").startswith("gone-before-takeover")
             self.world.clock.check(

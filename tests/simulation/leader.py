@@ -7,17 +7,22 @@ unknown outcome are read back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from appmaster.adapters.kazoo import as_recorded
+from appmaster.attempts import attempt_of
 from appmaster.driver import Driver
 from appmaster.inbox import Inbox
+from appmaster.lease import Lease
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Action
 from appmaster.planning.events import Event
 from appmaster.planning.model import JobModel
 from appmaster.planning.view import ClusterView, News, Recorded
+from appmaster.registered import Departures, Registration, with_registered
 from standby import wire
 from standby.control.events import Leader
 from standby.errors import Fenced, StandfastError, Transient
@@ -26,31 +31,44 @@ from tests.simulation.network import Stream
 from tests.simulation.process import Call, Course, Host, Process, Runner
 from tests.simulation.replica import ZOOKEEPER_HOP
 from tests.simulation.yarn import ENDED, REQUESTED, RUNNING
-from tests.simulation.zookeeper import Session
+from tests.simulation.zookeeper import SESSION_MS, Session
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+T = TypeVar("T")
+
 #: A leader with nothing to do turns this often.
 TICK_MS = 300
+
+#: A lease ends a little before a session could.
+LEASE_MS = SESSION_MS * 9 // 10
 
 #: How soon the supervisor starts a new candidate.
 RESTART_MS = (200, 900)
 
 SKEIN_HOP = (1, 6)
 
+#: For how long a new leader leaves a cell alone whose AM is silent.
+SILENT_MS = 2_000
+
 
 class Candidate(Process):
     """One candidate, from its start until it is deposed or killed."""
 
-    def __init__(self, world: World, host: Host, name: str) -> None:
+    def __init__(self, world: World, host: Host, name: str, cell: int, attempt: str) -> None:
         super().__init__(world.clock, host, name)
         self.world = world
+        self.cell = cell
+        self.attempt = attempt
         self.epoch = 0
         self.port = world.next_port()
         #: Readings of the monotonic clocks of two processes have nothing to do with each other.
         self._offset_ms = self.clock.between(1_000, 9_000)
-        self.driver = Driver(Inbox(), self._carry_out, self._tell, self._now)
+        self.lease = Lease(self._now, LEASE_MS)
+        self.driver = Driver(
+            Inbox(), self._carry_out, self._tell, self._now, may_act=lambda: self.lease.is_valid
+        )
         self.is_leading = False
         self.dismissed: set[str] = set()
         """Containers that were told to end, or ended, in turns before this one."""
@@ -63,6 +81,12 @@ class Candidate(Process):
         self._turns = 0
         self._streams: dict[str, Stream] = {}
         self._known: dict[str, str] = {}
+        self._owed: set[str] = set()
+        """Given back while the cell did not answer."""
+        self._cells: dict[int, str] = {}
+        """Cell → the attempt that answers, as far as this candidate knows; empty: none."""
+        self._awaited: set[int] = set()
+        """Cells that have said nothing since this candidate was elected, and may yet."""
         self._is_looking = False
         self._writes: list[Callable[[], Course]] = []
         self._is_writing = False
@@ -102,7 +126,9 @@ class Candidate(Process):
         zookeeper, session = self.world.zookeeper, self._session
         yield self.clock.between(5, 50)
         epoch: int | None = None
+        asked = self._now()
         while epoch is None:
+            asked = self._now()
             try:
                 leader: Leader | None = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session))
                 if leader is None or self.world.refuses(leader.port):
@@ -112,22 +138,40 @@ class Candidate(Process):
             if epoch is None:
                 yield self.clock.between(100, 500)
         self.epoch = epoch
+        self.lease.renew(asked)
+        Runner(self, self._keep_lease(), self._ended).begin()
         self.world.passed(self, "elected")
         yield 0
         now = self._now()
         events: list[Event] = [
             happened.Elected(epoch, now, 1_700_000_000_000 - now),
-            *(yield Call(SKEIN_HOP, self._expected)),
+            *(yield Call(SKEIN_HOP, self._take_over_cells)),
         ]
-        while True:
+        while not self.is_leading:
             try:
-                events += yield Call((3, 15), lambda: self._read_job(has_records=False))
-                break
+                registered = yield Call(ZOOKEEPER_HOP, zookeeper.registrations)
+                recorded = yield Call((3, 15), lambda: self._read_job(has_records=False))
             except Transient:
                 yield 200
-        self.is_leading = True
+                continue
+            found = with_registered(events, registered, self._now())
+            events = [*(_without_attempt(each) for each in found), *recorded]
+            self.is_leading = True
         self._waiting = [*events, *self._waiting]
         self._turn_now()
+        Departures(self, lambda: self.view, self.post, self._now, self._later).follow()
+
+    def _later(self, look: Callable[[], None]) -> None:
+        self.after(self.clock.between(2, 30), look)
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return who is registered."""
+        return self.world.zookeeper.registrations()
+
+    def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
+        """Return the names of who is registered, and leave a watch."""
+        assert watch is not None
+        return self.world.zookeeper.watch_containers(self._session, watch)
 
     def _read_job(self, *, has_records: bool) -> list[Event]:
         world = self.world
@@ -152,18 +196,73 @@ class Candidate(Process):
             self.post(each)
 
     def _lead_after(self, leader: Leader | None) -> Callable[[], int | None]:
-        return lambda: self.world.zookeeper.lead(self._session, self.name, self.host.name, self.port, leader)
+        return self._step(
+            "epoch",
+            lambda: self.world.zookeeper.lead(self._session, self.name, self.host.name, self.port, leader),
+        )
+
+    def _step(self, what: str, act: Callable[[], T]) -> Callable[[], T]:
+        """Return ``act`` as something that takes effect outside: where a leader may be struck."""
+        return lambda: self.world.steps.take(self, what, act)
 
     def _ended(self, error: StandfastError | None) -> None:
         if error is not None:
             self.resign(str(error))
 
-    def _expected(self) -> list[Event]:
-        yarn, found = self.world.yarn, list[Event]()
-        for each in list(yarn.listed.values()):
-            if each.state == RUNNING:
+    def _keep_lease(self) -> Course:
+        while True:
+            yield LEASE_MS // 4
+            asked = self._now()
+            try:
+                yield Call(ZOOKEEPER_HOP, lambda: self.world.zookeeper.confirm(self.epoch))
+            except Transient:
+                continue
+            self.lease.renew(asked)
+
+    def _take_over_cells(self) -> list[Event]:
+        """Return who of the cells answers, and what runs there; one that is silent is awaited."""
+        found: list[Event] = []
+        for cell, attempt in self.world.yarn.recorded.items():
+            if self.world.yarn.answers(cell) or self.world.am_refuses(cell):
+                found += self._look_at_cell(cell)
+                continue
+            self._awaited.add(cell)
+            self.after(SILENT_MS, self._judge, cell)
+            found.append(happened.CellAwaited(cell, attempt, self._now()))
+        return found
+
+    def _judge(self, cell: int) -> None:
+        """Take a cell for lost that has been silent since the take-over."""
+        if cell in self._awaited:
+            self._awaited.discard(cell)
+            for each in self._look_at_cell(cell):
+                self.post(each)
+
+    def _look_at_cell(self, cell: int) -> list[Event]:
+        """Return what is new of a cell's AM since the last look."""
+        yarn = self.world.yarn
+        before, attempt = self._cells.get(cell), yarn.answers(cell)
+        if cell in self._awaited and not attempt and not self.world.am_refuses(cell):
+            return []
+        self._awaited.discard(cell)
+        self._cells[cell] = attempt
+        if before == attempt:
+            return []
+        if not attempt:
+            return [happened.CellLost(cell, before or yarn.recorded[cell], "its AM refuses", self._now())]
+        found: list[Event] = []
+        if before:
+            found.append(happened.CellLost(cell, before, "its AM is another", self._now()))
+        found.append(happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now()))
+        for each in [each for each in yarn.listed.values() if each.attempt == attempt]:
+            if each.skein_id in self._owed:
+                self._owed.discard(each.skein_id)
+                yarn.kill_container(each.skein_id)
+            elif each.state == RUNNING:
                 self._known[each.skein_id] = RUNNING
-                found.append(happened.ContainerExpected(each.container, each.skein_id, self._now()))
+                found.append(
+                    happened.ContainerExpected(each.container, each.skein_id, self._now(), cell, attempt)
+                )
             elif each.state == REQUESTED:
                 yarn.kill_container(each.skein_id)
         return found
@@ -205,6 +304,7 @@ class Candidate(Process):
 
     def _carry_out(self, action: Action, view: ClusterView) -> None:
         laws, yarn = self.world.laws, self.world.yarn
+        laws.acting(self, action)
         if isinstance(action, todo.WriteRecords):
             self._write(lambda: self._write_records(action))
         elif isinstance(action, todo.WriteStatus):
@@ -234,14 +334,15 @@ class Candidate(Process):
         elif isinstance(action, todo.ProbePort):
             self.call(SKEIN_HOP, lambda: self.world.accepts(action.container), self._probed(action))
         elif isinstance(action, todo.RequestContainer):
-            host = action.host
-            self.call(SKEIN_HOP, lambda: yarn.add_container(host), self._requested(action.number))
+            host, cell = action.host, action.cell
+            ask = self._step("request", lambda: yarn.add_container(host, cell))
+            self.call(SKEIN_HOP, ask, self._requested(action.number))
         elif isinstance(action, todo.ReleaseContainer):
             self._dismissing.add(action.container)
             self.world.dismissed.add(action.container)
-            self.call(SKEIN_HOP, lambda: yarn.kill_container(action.skein_id), lambda *_: None)
+            self._give_back(action.skein_id)
         elif isinstance(action, todo.CancelRequest):
-            self.call(SKEIN_HOP, lambda: yarn.kill_container(action.skein_id), lambda *_: None)
+            self._give_back(action.skein_id)
         elif isinstance(action, todo.Answer):
             self.clock.tell("{}: answers: {}", self.name, action.said)
 
@@ -250,8 +351,21 @@ class Candidate(Process):
             happened.PortProbed(action.container, action.incarnation, accepts, self._now())
         )
 
+    def _give_back(self, skein_id: str) -> None:
+        def done(_: None, error: StandfastError | None) -> None:
+            if error is None:
+                self._owed.discard(skein_id)
+
+        # From now on, for the cell may be lost and found again before the answer comes.
+        self._owed.add(skein_id)
+        end = self._step("release", lambda: self.world.yarn.kill_container(skein_id))
+        self.call(SKEIN_HOP, end, done)
+
     def _requested(self, number: int) -> Callable[[str, StandfastError | None], None]:
-        def placed(skein_id: str, _: StandfastError | None) -> None:
+        def placed(skein_id: str, error: StandfastError | None) -> None:
+            if error is not None:
+                self.post(happened.RequestRefused(number, str(error), self._now()))
+                return
             self.post(happened.RequestPlaced(number, skein_id))
             self.look_soon()
 
@@ -286,7 +400,11 @@ class Candidate(Process):
         while True:
             written: tuple[Recorded, ...] | None
             try:
-                written = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.write_tasks(self.epoch, action.changes))
+                write = self._step(
+                    f"records: {action.kind.value}",
+                    lambda: zookeeper.write_tasks(self.epoch, action.changes),
+                )
+                written = yield Call(ZOOKEEPER_HOP, write)
                 break
             except Fenced:
                 raise
@@ -323,9 +441,10 @@ class Candidate(Process):
         is_answered = False
         while not is_answered:
             try:
-                written = yield Call(
-                    ZOOKEEPER_HOP, lambda: self.world.zookeeper.write_model(self.epoch, action.model)
+                write = self._step(
+                    "model", lambda: self.world.zookeeper.write_model(self.epoch, action.model)
                 )
+                written = yield Call(ZOOKEEPER_HOP, write)
                 is_answered = True
             except Transient:
                 yield self.clock.between(100, 300)
@@ -348,7 +467,12 @@ class Candidate(Process):
         if not self.is_leading:
             self.look_soon()
             return
+        for cell in self.world.yarn.recorded:
+            for event in self._look_at_cell(cell):
+                self.post(event)
         for each in list(self.world.yarn.listed.values()):
+            if self._cells.get(each.cell) != each.attempt:
+                continue
             before = self._known.get(each.skein_id)
             if each.state in (before, REQUESTED):
                 continue
@@ -363,8 +487,12 @@ class Candidate(Process):
     def hello(self, stream: Stream) -> None:
         """Take a container's introduction."""
         hello = stream.hello
+        if not self.epoch:
+            stream.break_("it does not know yet that it leads")
+            return
         if hello.controller_epoch > self.epoch:
             stream.break_("it obeyed a newer leader")
+            self._write(lambda: self._make_way(hello.controller_epoch))
             return
         former = self._streams.get(hello.container)
         self._streams[hello.container] = stream
@@ -382,8 +510,16 @@ class Candidate(Process):
                 hello.leftovers,
                 self._now(),
                 hello.revisions,
+                hello.cell,
+                attempt_of(hello.container),
             )
         )
+
+    def _make_way(self, seen: int) -> Course:
+        rise = self._step("epoch", lambda: self.world.zookeeper.raise_epoch(self.epoch, seen))
+        with suppress(Fenced, Transient):
+            yield Call(ZOOKEEPER_HOP, rise)
+        self.resign(f"a container has obeyed epoch {seen}")
 
     def hear(self, stream: Stream, message: wire.Up) -> None:
         """Take a message of a stream."""
@@ -424,3 +560,10 @@ class Candidate(Process):
         """Return whether a stream of ``container`` stands here."""
         stream = self._streams.get(container)
         return stream is not None and not stream.is_broken
+
+
+def _without_attempt(event: Event) -> Event:
+    """Return the event with Skein's id alone: here ids are of all attempts."""
+    if not isinstance(event, happened.ContainerExpected):
+        return event
+    return replace(event, skein_id=event.skein_id.rpartition("/")[2])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from appmaster import driver
+from appmaster.lease import Lease
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning import failover
@@ -99,7 +100,7 @@ def _drain_to_stable_end() -> AbstractContextManager[None]:
 
 
 def _no_same_host_check() -> AbstractContextManager[None]:
-    return swapped(Turn, "hosts_of_copies", lambda self, cohort, but: {})
+    return swapped(Turn, "_copies_on", lambda self, cohort, but: {})
 
 
 def _start_before_stop() -> AbstractContextManager[None]:
@@ -166,6 +167,10 @@ def _input_from_memory() -> AbstractContextManager[None]:
     return swapped(claim, "first_offsets", first_offsets)
 
 
+def _no_lease() -> AbstractContextManager[None]:
+    return swapped(Lease, "is_valid", property(lambda self: True))
+
+
 #: Every planted bug by its name.
 MUTATIONS: Final[dict[str, Mutation]] = {
     "no-epoch-check": _no_epoch_check,
@@ -181,4 +186,5 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "store-before-commit": _store_before_commit,
     "no-fence": _no_fence,
     "input-from-memory": _input_from_memory,
+    "no-lease": _no_lease,
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from standby import wire
 from standby.control import events as told
+from standby.errors import Transient
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -68,12 +70,20 @@ class Stream:
     def _deliver_down(self) -> None:
         if self.is_broken or not self._down:
             return
-        message = self._down.popleft()
-        self.container.post(
-            told.AssignReceived(self.number, message)
-            if isinstance(message, wire.Assign)
-            else told.ExitReceived(self.number, message)
-        )
+        message, leader = self._down.popleft(), self.leader
+        assert leader is not None
+        is_assign = isinstance(message, wire.Assign)
+        # An order that never came is no error of anybody's: the next one says all of it again.
+        with suppress(Transient):
+            leader.world.steps.take(leader, "assign" if is_assign else "exit", lambda: self._give(message))
+
+    def _give(self, message: wire.Down) -> None:
+        if not self.is_broken:
+            self.container.post(
+                told.AssignReceived(self.number, message)
+                if isinstance(message, wire.Assign)
+                else told.ExitReceived(self.number, message)
+            )
 
     def break_(self, reason: str, *, is_orderly: bool = False) -> None:
         """End the stream; each side hears of it, unless it is out of reach. In order: after all that was said."""

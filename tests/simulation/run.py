@@ -7,7 +7,7 @@ import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -37,11 +37,20 @@ class Failure:
 def run_seed(seed: int, lines: int = LINES, only: Sequence[str] = ()) -> Failure | None:
     """Return what broke in the story of ``seed``; None when every law held and the job was whole at the end."""
     world = World(seed)
-    try:
+
+    def tell() -> None:
         suffer(world, only)
         world.settle()
+
+    return told(world, tell, lines)
+
+
+def told(world: World, tell: Callable[[], object], lines: int = LINES) -> Failure | None:
+    """Return what broke while ``tell`` told a story of ``world``; None when nothing did."""
+    try:
+        tell()
     except Exception as error:  # noqa: BLE001 - whatever a story ends with is a finding
-        return Failure(seed, _first_line(error), world.clock.story(lines))
+        return Failure(world.clock.seed, _first_line(error), world.clock.story(lines))
     return None
 
 

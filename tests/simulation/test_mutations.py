@@ -23,6 +23,10 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("lose a host", "stop before closing"),
     ),
     "no-same-host-check": (("copies_on_different_hosts",), ()),
+    "no-lease": (
+        ("nobody_acts_on_a_lease_that_is_over",),
+        ("stop the leader for long", "stop the leader for long", "kill a container"),
+    ),
     "no-resend": (("whole_at_the_end",), ("break streams", "cut a host off")),
     "promotion-keeps-epoch": (("new_active_new_epoch",), ("kill a container",)),
     "store-before-commit": (("state_has_all_before",), ("lose answers of Kafka",)),

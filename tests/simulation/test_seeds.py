@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-
-from tests.simulation.run import run_seeds
 
 #: How many stories a test run tells; ``make simulate`` tells as many as one likes.
 STORIES = int(os.environ.get("STANDFAST_STORIES", "500"))
@@ -32,5 +33,15 @@ def first_seed() -> int:
 def test_no_story_breaks_a_law() -> None:
     first = first_seed()
     print(f"seeds from {first}; STANDFAST_SEED={first} tells the same stories again")
-    for _, failures in run_seeds(range(first, first + STORIES), JOBS):
-        assert not failures, failures[0]
+    seeds = f"{first}-{first + STORIES - 1}"
+    # It forks. Tests before this one may have left Kafka clients to the garbage collector, and a child in which it
+    # frees one, without the client's threads, ends with a segmentation fault.
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.run", seeds, "--jobs", str(JOBS)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from appmaster.planning.plan import plan
@@ -17,6 +19,7 @@ from tests.simulation.laws import Laws
 from tests.simulation.leader import RESTART_MS, Candidate
 from tests.simulation.network import Stream
 from tests.simulation.process import Host, Process
+from tests.simulation.steps import Steps
 from tests.simulation.yarn import Listed, Yarn
 from tests.simulation.zookeeper import ZooKeeper
 
@@ -28,29 +31,51 @@ LOOK_MS: Final = 500
 LOOKS: Final = 3
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How large a story's cluster is, and what its job is like."""
+
+    kind: str = "promote"
+    """Of failover: ``promote`` or ``restart``; or ``mixed``."""
+    tasks: int = 3
+    containers: int = 2
+    standbys: int = 1
+    hosts: int = 3
+    cells: int = 2
+
+
+def shape_of(chance: Random) -> Shape:
+    """Return a shape of chance."""
+    standbys = chance.choice((1, 1, 1, 2))
+    kind = chance.choice(("promote", "promote", "restart", "mixed"))
+    tasks = chance.randint(2, 5)
+    containers = chance.randint(1, 3) if kind != "mixed" else chance.randint(1 + standbys, 4)
+    hosts = min(standbys + 1 + chance.choice((0, 1, 1, 2)), 5)
+    return Shape(kind, tasks, containers, standbys, hosts, chance.choice((1, 2, 2)))
+
+
 class World:
     """One story's cluster."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
         self.clock = Clock(seed)
         chance = self.clock.chance
+        shape = shape or shape_of(chance)
         self.run_id = RUN
-        standbys = chance.choice((1, 1, 1, 2))
-        kind = chance.choice(("promote", "promote", "restart", "mixed"))
         self.job = Job(
-            tasks=chance.randint(2, 5),
-            containers=chance.randint(1, 3) if kind != "mixed" else chance.randint(1 + standbys, 4),
-            standbys=standbys,
-            is_mixed=kind == "mixed",
-            restarts=kind == "restart",
+            tasks=shape.tasks,
+            containers=shape.containers,
+            standbys=shape.standbys,
+            is_mixed=shape.kind == "mixed",
+            restarts=shape.kind == "restart",
         )
-        count = self.job.standbys + 1 + chance.choice((0, 1, 1, 2))
-        self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, min(count, 5) + 1)}
+        self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, shape.hosts + 1)}
         self.master_hosts = [Host("m1"), Host("m2")]
         self.laws = Laws(self)
+        self.steps = Steps(self)
         self.zookeeper = ZooKeeper(self.clock, self.laws.written)
         self.logs = {task: Log(self.clock, task) for task in self.job.task_ids()}
-        self.yarn = Yarn(self.clock, self.hosts, self._launch, self._list_changed)
+        self.yarn = Yarn(self.clock, self.hosts, self._launch, self.list_changed, self._am_started)
         self.containers: dict[str, Container] = {}
         self.dismissed: set[str] = set()
         self.candidates: list[Candidate] = []
@@ -59,15 +84,15 @@ class World:
         self.faults_until_ms = 2_000
         self.deaf_until_ms: dict[str, int] = {}
         """Container → until when no leader can be reached from there, while everything else can."""
-        self.is_flowing = True
         self._ports = 7_000
         self._serial = 0
         self._cut_ms: dict[str, int] = {}
         for log in self.logs.values():
             log.grow(chance.choice((0, 10, 100)))
-            self._flow(log)
-        for host in self.master_hosts[: chance.randint(1, 2)]:
-            self.start_candidate(host)
+        self.flow()
+        self.cells = shape.cells
+        for cell in range(1, self.cells + 1):
+            self.yarn.start_am(cell)
 
     # ---- running ----
 
@@ -133,6 +158,11 @@ class World:
                 return f"{name} is on {container.host.name}, which is to be empty"
             if container.kernel.revisions.get(NAME) != self.job.revision:
                 return f"{name} runs revision {container.kernel.revisions}"
+            if self.yarn.attempts.get(container.cell) != container.attempt:
+                return f"{name} is of an attempt that is over"
+        cells = {self.containers[name].cell for name in record.placed.values()}
+        if len(cells) < min(self.cells, wanted) and not self.job.is_mixed:
+            return f"every copy of {record.task} is in cell {cells}"
         return ""
 
     def passed(self, process: Process, step: str) -> None:
@@ -145,6 +175,12 @@ class World:
     def faults_until(self, at_ms: int) -> None:
         """Take note that a fault lasts until then."""
         self.faults_until_ms = max(self.faults_until_ms, at_ms)
+
+    def flow(self) -> None:
+        """Have input come to every task, until the world is to settle."""
+        self.is_flowing = True
+        for log in self.logs.values():
+            self._flow(log)
 
     def _flow(self, log: Log) -> None:
         if self.is_flowing:
@@ -165,21 +201,31 @@ class World:
             None,
         )
 
-    def start_candidate(self, host: Host) -> None:
-        """Start a candidate, as a cell's supervisor does."""
+    def _am_started(self, cell: int, attempt: str) -> None:
+        """Have the cell's supervisor start a candidate; each cell's master has a host of its own."""
+        self._start_candidate(self.master_hosts[cell - 1], cell, attempt)
+
+    def _start_candidate(self, host: Host, cell: int, attempt: str) -> None:
+        if self.yarn.attempts.get(cell) != attempt:
+            return  # its supervisor has ended with the AM
+        if not host.is_up:
+            self.clock.after(500, self._start_candidate, host, cell, attempt)
+            return
         self._serial += 1
-        self.candidates.append(Candidate(self, host, f"candidate-{self._serial}"))
+        self.candidates.append(Candidate(self, host, f"candidate-{self._serial}", cell, attempt))
 
     def candidate_died(self, candidate: Candidate) -> None:
         """Have the supervisor start another one."""
         self.candidates.remove(candidate)
-        self.clock.after(self.clock.between(*RESTART_MS), self._restart, candidate.host)
+        delay = self.clock.between(*RESTART_MS)
+        self.clock.after(delay, self._start_candidate, candidate.host, candidate.cell, candidate.attempt)
 
-    def _restart(self, host: Host) -> None:
-        if host.is_up:
-            self.start_candidate(host)
-        else:
-            self.clock.after(500, self._restart, host)
+    def lose_cell(self, cell: int, *, runs_on: bool) -> None:
+        """Lose a cell's AM, and its candidate with it; its containers end too, or run on for a while."""
+        attempt = self.yarn.attempts.get(cell)
+        self.yarn.lose_am(cell, runs_on=runs_on)
+        for each in [each for each in self.candidates if each.cell == cell and each.attempt == attempt]:
+            each.kill()
 
     def next_port(self) -> int:
         """Return a port of its own for a candidate."""
@@ -192,7 +238,13 @@ class World:
             each.is_cut or not each.is_up for each in self.master_hosts
         )
 
-    def _list_changed(self) -> None:
+    def am_refuses(self, cell: int) -> bool:
+        """Return whether nobody listens at a cell's AM's port: it is dead, and its host is there to say so."""
+        host = self.master_hosts[cell - 1]
+        return cell not in self.yarn.attempts and host.is_up and not host.is_cut
+
+    def list_changed(self) -> None:
+        """Have every candidate look at what the cells' AMs list."""
         for each in self.candidates:
             each.look_soon()
 
@@ -205,7 +257,7 @@ class World:
 
     def _launch(self, listed: Listed) -> Process:
         assert listed.host is not None
-        container = Container(self, listed.host, listed.container, listed.skein_id, self.logs)
+        container = Container(self, listed, self.logs)
         self.containers[container.name] = container
         return container
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from standby.errors import Transient
 from tests.simulation.clock import Clock
 from tests.simulation.process import Host, Process
 
@@ -33,42 +34,67 @@ class Listed:
     process: Process | None = None
     was_killed: bool = False
     """Ended because the master asked for it."""
+    cell: int = 1
+    attempt: str = ""
+    """Of its cell's application; both end together."""
 
 
 @dataclass
 class Yarn:
-    """The cluster's NodeManagers and the cell's Skein AM."""
+    """The cluster's NodeManagers and the cells' Skein AMs."""
 
     clock: Clock
     hosts: dict[str, Host]
     launch: Callable[[Listed], Process]
     """Starts a container's process."""
     changed: Callable[[], None]
-    """Called when a look at the list would show something new."""
+    """Called when a look at the lists would show something new."""
+    started: Callable[[int, str], None]
+    """Called with a cell and its attempt when that one's AM has started."""
+    attempts: dict[int, str] = field(default_factory=dict)
+    """Cell → its present attempt, for those whose AM lives."""
+    recorded: dict[int, str] = field(default_factory=dict)
+    """Cell → its latest attempt, as the cells' records have it."""
+    silent: set[int] = field(default_factory=set)
+    """Cells whose AM stands still."""
     listed: dict[str, Listed] = field(default_factory=dict)
     nodes: set[str] = field(default_factory=set)
     """Hosts whose NodeManager works."""
     launches_fail_on: set[str] = field(default_factory=set)
     serial: int = 0
+    _unlisted: list[Listed] = field(default_factory=list)
+    """Of attempts that are over."""
 
     def __post_init__(self) -> None:
         self.nodes = set(self.hosts)
 
     # ---- what the master asks ----
 
-    def add_container(self, host: str | None) -> str:
-        """Return the id of a new request."""
+    def answers(self, cell: int) -> str:
+        """Return the attempt of a cell whose AM answers; empty when it does not."""
+        return "" if cell in self.silent else self.attempts.get(cell, "")
+
+    def add_container(self, host: str | None, cell: int) -> str:
+        """Return the id of a new request; raises `Transient` when the cell's AM does not answer."""
+        attempt = self.answers(cell)
+        if not attempt:
+            raise Transient(f"cell {cell} does not answer")
         self.serial += 1
-        listed = Listed(f"s_{self.serial}", host)
+        listed = Listed(f"s_{self.serial}", host, cell=cell, attempt=attempt)
         self.listed[listed.skein_id] = listed
         self.clock.after(self.clock.between(150, 700), self._grant, listed)
         return listed.skein_id
 
     def kill_container(self, skein_id: str) -> None:
-        """End a request or a container; the list says so long before it is true."""
+        """End a request or a container; the list says so long before it is true.
+
+        Raises `Transient` when the AM does not answer.
+        """
         listed = self.listed.get(skein_id)
         if listed is None or listed.state == ENDED:
             return
+        if not self.answers(listed.cell):
+            raise Transient(f"cell {listed.cell} does not answer")
         was_waiting = listed.state == REQUESTED
         self.end(listed, "killed", was_killed=True)
         if was_waiting:
@@ -87,6 +113,38 @@ class Yarn:
     def _kill(self, listed: Listed) -> None:
         if listed.process is not None and listed.host is not None and listed.host.is_up:
             listed.process.kill()
+
+    # ---- cells ----
+
+    def start_am(self, cell: int) -> None:
+        """Start the next attempt of a cell. It knows nothing of the one before, of which YARN ends what is left."""
+        self.serial += 1
+        attempt = self.attempts[cell] = self.recorded[cell] = f"c{cell}.{self.serial}"
+        for each in self._unlisted:
+            if each.cell == cell and each.host is not None and each.host.name in self.nodes:
+                self.clock.after(self.clock.between(10, 300), self._kill, each)
+        self.clock.tell("yarn: cell {} is attempt {}", cell, attempt)
+        self.changed()
+        self.started(cell, attempt)
+
+    def lose_am(self, cell: int, *, runs_on: bool) -> None:
+        """Lose a cell's AM; its containers end with it, or run on while YARN takes it for alive."""
+        attempt = self.attempts.pop(cell, "")
+        if not attempt:
+            return
+        self.clock.tell(
+            "yarn: the AM of cell {} is dead, its containers {}", cell, "run on" if runs_on else "too"
+        )
+        for each in [each for each in self.listed.values() if each.attempt == attempt]:
+            del self.listed[each.skein_id]
+            self._unlisted.append(each)
+            if each.state == REQUESTED:
+                each.state = ENDED
+            elif not runs_on:
+                self.clock.after(self.clock.between(30, 250), self._kill, each)
+        delay = self.clock.between(1_500, 4_000) + (EXPIRY_MS if runs_on else 0)
+        self.clock.after(delay, self.start_am, cell)
+        self.changed()
 
     # ---- what YARN does ----
 
@@ -115,20 +173,20 @@ class Yarn:
 
     def _grant_late(self, listed: Listed) -> None:
         host = self._room_for(listed)
-        if host is not None:
+        if host is not None and self.attempts.get(listed.cell) == listed.attempt:
             self.clock.tell("yarn: {} is granted late on {}", listed.skein_id, host.name)
             self._start_on(host, listed)
             self.clock.after(self.clock.between(500, 2_500), self._kill, listed)
 
     def _start_on(self, host: Host, listed: Listed) -> None:
         self.serial += 1
-        listed.container, listed.host = f"c_{self.serial}", host
+        listed.container, listed.host = f"{listed.attempt}_{self.serial}", host
         self.clock.after(self.clock.between(60, 500), self._launch, listed)
 
     def _launch(self, listed: Listed) -> None:
         host = listed.host
         assert host is not None
-        if host.name not in self.nodes or not host.is_up:
+        if host.name not in self.nodes or not host.is_up or self.attempts.get(listed.cell) != listed.attempt:
             return
         if listed.was_killed and listed.state == ENDED and self.clock.happens(0.5):
             return
@@ -142,8 +200,12 @@ class Yarn:
     def process_ended(self, container: str, code: int) -> None:
         """Take note that a container's process has ended; its NodeManager tells a moment later."""
         for listed in self.listed.values():
-            if listed.container == container and listed.host is not None and listed.host.name in self.nodes:
-                self.clock.after(self.clock.between(100, 600), self.end, listed, f"exit {code}")
+            if listed.container == container:
+                self.clock.after(self.clock.between(100, 600), self._tell_end, listed, code)
+
+    def _tell_end(self, listed: Listed, code: int) -> None:
+        if listed.host is not None and listed.host.is_up and listed.host.name in self.nodes:
+            self.end(listed, f"exit {code}")
 
     def node_lost(self, host: Host) -> None:
         """Lose a NodeManager, with or without its host."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from appmaster.planning.actions import Change
 from appmaster.planning.model import JobModel
 from appmaster.planning.view import Recorded
+from appmaster.registered import Registration
 from standby.control.events import Leader
 from standby.errors import Fenced, Transient
 from standby.model import TaskId, TaskRecord
+from standby.records import ContainerRecord
 from tests.simulation.clock import Clock
 from tests.simulation.process import Process
 
@@ -32,6 +34,10 @@ class Session:
     """Its process knows that it has expired."""
     watches: bool = False
     silent_since_ms: int | None = None
+    registration: Registration | None = None
+    """Ephemeral: what a container's process registered in it."""
+    watches_containers: Callable[[], None] | None = None
+    """Called once, in the process, when a container registers or is registered no more."""
 
 
 @dataclass
@@ -46,6 +52,8 @@ class ZooKeeper:
     leader: Leader | None = None
     leader_session: Session | None = None
     epoch: int = 0
+    elected_ms: int = 0
+    """When the present epoch began."""
     zxid: int = 100
     _untold: list[Session] = field(default_factory=list)
     """Expired sessions whose processes cannot be told now."""
@@ -90,6 +98,8 @@ class ZooKeeper:
         self.clock.tell("zookeeper: the session of {} has expired", session.process.name)
         if self.leader_session is session:
             self._set_leader(None, None)
+        if session.registration is not None:
+            self._containers_changed()
         if session.process.is_within_reach:
             session.is_told = True
             session.process.receive(self.clock.between(1, 30), session.lost)
@@ -99,7 +109,7 @@ class ZooKeeper:
         self.is_away = True
         for each in self.sessions:
             each.process.receive(self.clock.between(1, 30), each.connected, False)
-            each.watches = False
+            each.watches, each.watches_containers = False, None
 
     def return_(self) -> None:
         """Answer again; every session has its whole time-out before it."""
@@ -112,6 +122,12 @@ class ZooKeeper:
             self.contact_changed(each)
             each.process.receive(self.clock.between(20, 300), each.connected, True)
 
+    def restore(self, epoch: int, records: dict[TaskId, Recorded]) -> None:
+        """Come back with the state of an earlier day, which knows none of today's sessions."""
+        self.epoch, self.records = epoch, dict(records)
+        for each in list(self.sessions):
+            self.expire(each)
+
     # ---- who leads ----
 
     def lead(
@@ -122,9 +138,19 @@ class ZooKeeper:
         if self.leader is not None and self.leader != depose:
             return None
         self.epoch += 1
+        self.elected_ms = self.clock.now_ms
         self._set_leader(Leader(candidate, host, port, self.epoch), session)
         self.clock.tell("zookeeper: {} leads, epoch {}", candidate, self.epoch)
         return self.epoch
+
+    def raise_epoch(self, epoch: int, seen: int) -> None:
+        """Have the next epoch be above ``seen``, and end the leadership of ``epoch``."""
+        self.answer()
+        if not self.is_current(epoch):
+            raise Fenced("another leader has taken over")
+        self.epoch = max(seen, epoch)
+        self._set_leader(None, None)
+        self.clock.tell("zookeeper: the epoch is {}", self.epoch)
 
     def read_leader(self, session: Session) -> Leader | None:
         """Return who leads and leave a watch."""
@@ -152,15 +178,40 @@ class ZooKeeper:
         if not session.is_open:
             raise Transient("the session has expired")
 
-    def create_ephemeral(self, session: Session) -> int:
-        """Return the creation transaction id of a new node."""
+    def register(self, session: Session, record: ContainerRecord) -> int:
+        """Return the creation transaction id of a container's new node."""
         self._own(session)
         self.zxid += 1
+        session.registration = Registration(record, self.zxid)
+        self._containers_changed()
         return self.zxid
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return who is registered."""
+        self.answer()
+        return tuple(each.registration for each in self.sessions if each.registration is not None)
+
+    def watch_containers(self, session: Session, watch: Callable[[], None]) -> frozenset[str]:
+        """Return the names of who is registered, and leave a watch."""
+        self._own(session)
+        session.watches_containers = watch
+        return frozenset(each.record.container for each in self.registrations())
+
+    def _containers_changed(self) -> None:
+        for each in self.sessions:
+            watch, each.watches_containers = each.watches_containers, None
+            if watch is not None:
+                each.process.receive(self.clock.between(1, 60), watch)
 
     def is_current(self, epoch: int) -> bool:
         """Return whether nobody was elected after ``epoch``: the check in every multi."""
         return epoch == self.epoch
+
+    def confirm(self, epoch: int) -> None:
+        """Raise `Fenced` when somebody was elected after ``epoch``."""
+        self.answer()
+        if not self.is_current(epoch):
+            raise Fenced("another leader has taken over")
 
     def write_tasks(self, epoch: int, changes: tuple[Change, ...]) -> tuple[Recorded, ...] | None:
         """Write all of ``changes`` or none (None); raises as the adapter does."""

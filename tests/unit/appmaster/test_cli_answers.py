@@ -10,8 +10,8 @@ import pytest
 from appmaster.answers import Answers
 from appmaster.effects import Replies
 from appmaster.planning.events import Event
-from appmaster.planning.view import OnExhausted, Policy
-from standby.errors import BadConfiguration
+from appmaster.planning.view import Command, OnExhausted, Operation, Policy
+from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.yarn import FakeCluster
 
 
@@ -72,6 +72,19 @@ def test_failover_of_a_task_or_a_processor_begins_and_says_where_to(
 
 def _processor(leader: Leader) -> Any:
     return next(iter(leader.cluster.view.jobs["job"].model.processors))
+
+
+def test_command_that_was_not_decided_in_time_is_not_carried_out_later(leader: Leader) -> None:
+    told: list[Event] = []
+    with pytest.raises(Unavailable, match="has not decided"):
+        Replies(told.append).ask(
+            lambda number: Command(number, Operation.FAIL_OVER, _processor(leader)), timeout_seconds=0.0
+        )
+    for each in told:
+        leader.cluster.tell(each)
+    leader.cluster.run(5_000)
+    assert leader.cluster.said == []
+    assert "handover_started" not in leader.cluster.kinds()
 
 
 def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leader) -> None:

@@ -10,8 +10,8 @@ from appmaster.revising import (
     KEPT,
     Update,
     asked_of,
+    codes,
     compare,
-    dropped_code,
     grown,
     refuse_another_run,
     rollback,
@@ -95,13 +95,13 @@ def test_new_revision_takes_up_what_was_asked_live_before() -> None:
 
 
 def test_former_revisions_are_bounded_and_numbers_only_rise() -> None:
-    before = present = record()
+    present = record()
     for number in range(2, 9):
-        before, present = present, changed(present, {}, code=f"c{number}").record
+        present = changed(present, {}, code=f"c{number}").record
         assert present.definition.revision == number
     assert [each.revision for each in present.former] == [7, 6, 5, 4]
     assert len(present.former) == KEPT
-    assert dropped_code(before, present) == {"c3"}
+    assert codes(present) == {"c4", "c5", "c6", "c7", "c8"}
 
 
 def test_what_is_fixed_is_refused_all_at_once_with_the_way_out() -> None:
@@ -172,3 +172,10 @@ def test_tasks_are_only_ever_added() -> None:
     new = changed(record(), {}, code="bb").record
     assert {each.tasks for each in (grown(new, 6).definition, *grown(new, 6).former)} == {6}
     assert grown(new, 3) == new
+
+
+def test_a_password_is_told_of_but_not_shown() -> None:
+    found = changed(record(kafka__sasl__password="old one"), {"kafka.sasl.password": "new one"})
+    assert found.described() == ("kafka.sasl.password: *** → *** (restart)",)
+    assert found.differences[0].after == "new one"
+    assert "one" not in repr((found.record.definition, parse(found.record.definition.config)))

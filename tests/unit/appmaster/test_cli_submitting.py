@@ -16,7 +16,7 @@ from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.submit import check_changelog, check_topics, check_yarn, define
 from appmaster.config import cluster
 from appmaster.records import JobRecord
-from standby.bundles import MOST_BYTES
+from standby.bundles import LEFT_BYTES
 from standby.errors import BadConfiguration
 from tests.fakes.topics import MemoryTopics
 
@@ -141,7 +141,7 @@ def test_modules_too_large_for_zookeeper_are_shipped_by_yarn_alone(tmp_path: Pat
     assert bundle is not None
     assert bundle == bundle_of(tmp_path)
     with (tmp_path / "big.bin").open("wb") as file:
-        file.truncate(MOST_BYTES)
+        file.truncate(LEFT_BYTES)
     assert bundle_of(tmp_path) is None
 
 

@@ -137,7 +137,15 @@ def test_every_rule_has_its_moment() -> None:
     deployed(parking)
     parking.kill(active_of(parking).skein_id)
     parking.run(5_000)
-    obeyed = obeyed_rules(parking)
+    of_an_earlier_day = FakeCluster()
+    deployed(of_an_earlier_day)
+    earlier = dict(of_an_earlier_day.versions)
+    of_an_earlier_day.kill(active_of(of_an_earlier_day).skein_id)
+    of_an_earlier_day.run(10_000)
+    of_an_earlier_day.versions = earlier
+    of_an_earlier_day.elect(2)
+    of_an_earlier_day.run(5_000)
+    obeyed = obeyed_rules(parking) | obeyed_rules(of_an_earlier_day)
     for flight, trigger, under in TELLING:
         obeyed |= obeyed_rules(played(flight, trigger, under))
     assert obeyed == set(RULES)

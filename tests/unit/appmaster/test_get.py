@@ -22,7 +22,6 @@ from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.lookup import Lookups
 from standby.model import Phase, Role
 from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
-from standby.records import ContainerRecord
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
@@ -93,9 +92,9 @@ class Cluster:
             ],
         }
 
-    def registered(self) -> list[ContainerRecord]:
+    def registered(self) -> list[PeerAddress]:
         return [
-            ContainerRecord(f"container_{number}", "", 1, "127.0.0.1", 1, 2, 3, 1, "0", peer_port=each.port)
+            PeerAddress(f"container_{number}", "127.0.0.1", each.port)
             for number, each in enumerate(self.servers)
         ]
 
@@ -243,7 +242,7 @@ def test_another_runs_state_does_not_count(cluster: Cluster) -> None:
 def test_a_container_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
     cluster.produce(0, b"a")
     down = [
-        ContainerRecord("container_0", "", 1, "127.0.0.1", 1, 2, 3, 1, "0", peer_port=1),
+        PeerAddress("container_0", "127.0.0.1", 1),
         cluster.registered()[1],
     ]
     registered = iter([[], down, cluster.registered()])

@@ -36,10 +36,25 @@ def discovered() -> Sequence[Mapping[str, Any]]:
     return targets("c", CANDIDATES, CONTAINERS)
 
 
+def request_of(name: str) -> Mapping[str, Any]:
+    if name != "r1":
+        raise BadConfiguration(f"there is no request {name}")
+    return {"id": name, "state": "done"}
+
+
 @contextmanager
-def serving(find: Any = discovered, wanted_port: int = 0) -> Iterator[HttpPort]:
+def serving(find: Any = discovered, wanted_port: int = 0, *, shows_all: bool = True) -> Iterator[HttpPort]:
     metrics = Metrics(lambda: ClusterView(epoch=4))
-    port = HttpPort("127.0.0.1", metrics, lambda: {"cluster": "c"}, find, wanted_port)
+    port = HttpPort(
+        "127.0.0.1",
+        metrics,
+        lambda: {"cluster": "c"},
+        find,
+        wanted_port,
+        info=lambda: {"leader": None},
+        request=request_of,
+        shows_all=shows_all,
+    )
     try:
         yield port
     finally:
@@ -107,7 +122,17 @@ def test_reads_are_open_and_nothing_else_is_there() -> None:
     with serving() as port:
         assert json.loads(get(port, "/api/v1/status")[2]) == {"cluster": "c"}
         assert get(port, "/healthz?verbose")[2] == "ok\n"
+        assert json.loads(get(port, "/api/v1/cluster")[2]) == {"leader": None}
+        assert json.loads(get(port, "/api/v1/requests/r1")[2]) == {"id": "r1", "state": "done"}
+        assert get(port, "/api/v1/requests/r2")[::2] == (404, "there is no request r2\n")
         assert get(port, "/elsewhere")[0] == 404
+
+
+def test_monitoring_alone_sees_nothing_of_the_jobs() -> None:
+    with serving(shows_all=False) as port:
+        assert [get(port, path)[0] for path in ("/metrics", "/healthz", "/sd")] == [200, 200, 200]
+        for path in ("/api/v1/status", "/api/v1/cluster", "/api/v1/requests/r1"):
+            assert get(port, path)[::2] == (404, "/healthz /metrics /sd\n")
 
 
 def test_port_that_is_asked_for_is_used_and_a_taken_one_is_no_obstacle() -> None:

@@ -73,7 +73,8 @@ def test_missing_required_key_is_named(missing: str) -> None:
     ("key", "value", "part"),
     [
         ("job.name", "a/b", "job.name"),
-        ("job.name", "..", "is a directory"),
+        ("job.name", "..", "not allowed"),
+        ("cluster.name", ".", "not allowed"),
         ("task.inputs", ",", "at least one topic"),
         ("task.inputs", "a,b,a", "none twice"),
         ("task.outputs", "in", "feed itself"),

@@ -429,3 +429,12 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     assert value(found, "standfast_processors_parked_total", job="job") == 1
     failed = above_zero(found, "standfast_container_requests_total")
     assert sum(number for labels, number in failed.items() if ("outcome", "failed") in labels) >= 2
+
+
+def test_cells_are_counted_by_whether_their_masters_answer() -> None:
+    cluster = FakeCluster(cells=(1, 2))
+    cluster.run(5_000)
+    cluster.lose_cell(1, runs_on=True)
+    found = shown(view=cluster.view)
+    assert value(found, "standfast_cells", state="up") == 1
+    assert value(found, "standfast_cells", state="doomed") == 1

@@ -77,7 +77,7 @@ def test_a_table_of_tasks_says_below_what_there_is_to_say(capsys: pytest.Capture
     replica = {**dict.fromkeys(fields), "detail": "not replayed for now: job.restore.paused"}
     task = {"job": "j", "stage": "main", "partition": 3}
     replicas = [{**replica, "copy": 0, "detail": ""}, {**replica, "copy": 1}]
-    tasks_table({"tasks": [{"task": task, "epoch": 1, "replicas": replicas}]})
+    tasks_table({"tasks": [{"task": task, "epoch": 1, "replicas": replicas}]}, "j")
     assert capsys.readouterr().out.splitlines()[3:] == [
         "j/main.3#1: not replayed for now: job.restore.paused"
     ]

@@ -101,6 +101,19 @@ def test_more_containers_take_tasks_over_without_a_restart_of_any() -> None:
     assert "container_lost" not in cluster.kinds()
 
 
+@pytest.mark.parametrize(("standbys", "hosts"), [(1, ("h1", "h2")), (2, ("h1", "h2", "h3"))])
+def test_more_containers_on_no_more_hosts_than_a_task_has_copies(
+    standbys: int, hosts: tuple[str, ...]
+) -> None:
+    cluster = deployed(tasks=2, containers=1, standbys=standbys, hosts=hosts)
+    cluster.load(containers=2)
+    settles(cluster, 60_000)
+    assert len(cluster.processes) == 2 * (1 + standbys)
+    assert len(set(actives(cluster).values())) == 2
+    assert not cluster.view.unsettled
+    assert Kind.FAILOVER not in decided(cluster)
+
+
 def test_fewer_containers_give_their_tasks_to_the_others() -> None:
     cluster = deployed(tasks=6, containers=3, hosts=("h1", "h2", "h3", "h4"))
     owners = actives(cluster)
@@ -108,6 +121,30 @@ def test_fewer_containers_give_their_tasks_to_the_others() -> None:
     settles(cluster, 60_000)
     assert len(cluster.processes) == 4
     assert sum(owners[task] != container for task, container in actives(cluster).items()) == 2
+    assert Kind.FAILOVER not in decided(cluster)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "containers", "standbys", "killed", "handed_over"),
+    [(2, 2, 2, [], [1]), (2, 2, 2, [0], [1]), (4, 3, 2, [1], []), (4, 4, 1, [1], []), (4, 4, 1, [1], [2])],
+)
+def test_tasks_that_come_together_with_different_actives_get_one(
+    tasks: int, containers: int, standbys: int, killed: list[int], handed_over: list[int]
+) -> None:
+    cluster = deployed(tasks=tasks, containers=containers, standbys=standbys)
+    for each in killed:
+        cluster.kill(cluster.active_process(each).skein_id)
+        settles(cluster)
+    for each in handed_over:
+        cluster.command(Operation.FAIL_OVER, each)
+        settles(cluster)
+    cluster.actions.clear()
+    cluster.load(containers=containers // 2)
+    settles(cluster, 60_000)
+    assert not cluster.view.unsettled
+    owners = actives(cluster)
+    for processor in cluster.view.jobs["job"].model.processors.values():
+        assert len({owners[each.partition] for each in processor.tasks}) == 1
     assert Kind.FAILOVER not in decided(cluster)
 
 
@@ -261,6 +298,26 @@ def test_command_that_cannot_be_obeyed_says_why() -> None:
     assert "no standby is in sync" in cluster.said[0].said
     assert "is not parked" in cluster.said[1].said
     assert "nobody" in cluster.said[2].said
+
+
+def test_command_about_a_container_begins_with_all_of_it_at_once() -> None:
+    cluster = deployed(is_mixed=True)
+    container = cluster.active_process(0).container
+    held = sorted(task for task, each in actives(cluster).items() if each == container)
+    assert len(held) > 1
+    cluster.command(Operation.FAIL_OVER, container=container)
+    view = cluster.view
+
+    def begun() -> list[todo.Action]:
+        return [each for each in plan(cluster.view) if isinstance(each, (todo.PrepareHandover, todo.Answer))]
+
+    cluster.view = replace(view, writing={TaskId("job", "main", held[-1]): "1-99"})
+    assert begun() == [], "or it would be refused later what it had begun itself"
+    cluster.view = view
+    *prepared, answer = begun()
+    assert len(prepared) == len(held)
+    assert isinstance(answer, todo.Answer)
+    assert not answer.is_refused
 
 
 def test_drained_host_is_emptied_actives_first_and_nobody_fails() -> None:

@@ -75,6 +75,11 @@ def test_the_lost_host_is_never_the_master_s_and_spares_tasks_where_it_can() -> 
     assert victim_host(parse(status())) is None
 
 
+def test_a_host_with_another_cell_s_master_is_lost_only_without_a_choice() -> None:
+    assert victim_host(whole(master="h1"), masters=["h1", "h3"]) == "h2"
+    assert victim_host(whole(master="h3"), masters=["h2", "h3"]) == "h2"
+
+
 def test_the_actives_of_a_container_and_of_a_host() -> None:
     assert active_on(whole(), container="c2") == (0, 1)
     assert active_on(whole(), host="h3") == (2,)

@@ -258,6 +258,14 @@ def test_explaining_a_copy_that_has_no_place() -> None:
     assert explain(Question(), (), None) == ()
 
 
+def test_a_host_with_another_cell_s_master_comes_after_those_without_and_after_the_spread() -> None:
+    first, second = HostInfo("h1", 1, master_of=2), HostInfo("h2", 1)
+    assert names(Question(loads={"h2": (3, 3)}), (first, second)) == ["h2", "h1"]
+    assert judge_one(Question(), first, (first, second)).reasons[0] == "has the master of cell 2"
+    sharing = Question(siblings=(near(HostInfo("h3", 1)),))
+    assert names(sharing, (HostInfo("h4", 1), HostInfo("h5", 2, master_of=1))) == ["h5", "h4"]
+
+
 def test_the_hard_rules_come_first_and_the_law_before_them_all() -> None:
     kinds = [isinstance(each, Filter) for each in RULES]
     assert kinds == sorted(kinds, reverse=True)

@@ -66,10 +66,10 @@ def test_a_job_without_modules_has_a_bundle_as_well(tmp_path: Path) -> None:
 
 
 def test_too_much_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    noise = random.Random(1).randbytes(bundles.MOST_BYTES)
+    noise = random.Random(1).randbytes(bundles.LEFT_BYTES)
     with pytest.raises(BadConfiguration, match=r"8\.0 MiB.*job\.python\.archive"):
-        bundles.pack(write(tmp_path, {"model.bin": noise}))
-    assert bundles.pack(write(tmp_path, {"model.bin": noise[:-1000]})).data
+        bundles.pack(write(tmp_path, {"model.bin": noise}), bundles.LEFT_BYTES)
+    assert bundles.pack(write(tmp_path, {"model.bin": noise[:-1000]}), bundles.LEFT_BYTES).data
 
 
 def test_other_bytes_than_the_name_says_are_not_unpacked(tmp_path: Path) -> None:

@@ -442,38 +442,48 @@ def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab, s
     assert not standby.replicas.is_warm
 
 
-def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab, start: Make) -> None:
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a feed has for its own; it runs for as long as a test needs it."""
     with subprocess.Popen(["sleep", "60"]) as child:
-
-        def script(feed: MemoryFeed) -> None:
-            feed.pids = (child.pid,)
-
-        standby = start("a", script=script)
-        standby.want(0, Role.STANDBY, 1)
-        standby.await_phase(Phase.TAILING)
-        assert standby.replicas.broken is None
-        # Not waited for: a zombie is dead, too.
-        child.kill()
-        standby.eventually(lambda: str(child.pid) in str(standby.replicas.broken))
-
-
-def test_what_no_event_tells_is_looked_at_however_many_events_there_are(lab: MemoryLab, start: Make) -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
-
-        def script(feed: MemoryFeed) -> None:
-            feed.pids = (child.pid,)
-
-        standby = start("a", script=script)
-        standby.want(0, Role.STANDBY, 1)
-        standby.await_phase(Phase.TAILING)
+        yield child
         child.kill()
 
-        def is_seen() -> bool:
-            standby.want(0, Role.STANDBY, 1)
-            return standby.replicas.broken is not None
 
-        # It asks, and so orders, every 10 ms.
-        standby.eventually(is_seen)
+def standby_with(child: subprocess.Popen[bytes], start: Make) -> MemoryContainer:
+    """Return a container with a standby that tails, and whose feed lives in ``child``."""
+
+    def script(feed: MemoryFeed) -> None:
+        feed.pids = (child.pid,)
+
+    standby = start("a", script=script)
+    standby.want(0, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    return standby
+
+
+def test_the_death_of_a_feeds_process_breaks_the_container(
+    child: subprocess.Popen[bytes], start: Make
+) -> None:
+    standby = standby_with(child, start)
+    assert standby.replicas.broken is None
+    # Not waited for: a zombie is dead, too.
+    child.kill()
+    standby.eventually(lambda: str(child.pid) in str(standby.replicas.broken))
+
+
+def test_what_no_event_tells_is_looked_at_however_many_events_there_are(
+    child: subprocess.Popen[bytes], start: Make
+) -> None:
+    standby = standby_with(child, start)
+    child.kill()
+
+    def is_seen() -> bool:
+        standby.want(0, Role.STANDBY, 1)
+        return standby.replicas.broken is not None
+
+    # It asks, and so orders, every 10 ms.
+    standby.eventually(is_seen)
 
 
 def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: Make) -> None:

@@ -1,0 +1,40 @@
+"""How long Skein's credentials last: a year from when they were made, and nothing renews them.
+
+Afterwards no process of the cluster talks to another one, and each says only that it is not answered.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from standby.errors import BadConfiguration
+
+#: From then on it is told, days before the end.
+_SOON_DAYS: Final = 45
+
+_REMEDY: Final = "docs/security.md tells how keys change"
+
+
+def told_of_end(certificate: bytes, directory: Path, now: dt.datetime | None = None) -> str:
+    """Return what is to be said of the end of the credentials in ``directory``; empty while it is far.
+
+    ``certificate`` is theirs, in PEM. Raises `BadConfiguration` when they have ended, or are none.
+    """
+    try:
+        ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError as error:
+        raise BadConfiguration(f"{directory / 'skein.crt'}: no certificate: {error}") from error
+    left = ends - (now or dt.datetime.now(dt.timezone.utc))
+    if left <= dt.timedelta():
+        raise BadConfiguration(
+            f"the Skein credentials in {directory} have ended on {ends:%Y-%m-%d}; {_REMEDY}"
+        )
+    if left > dt.timedelta(days=_SOON_DAYS):
+        return ""
+    return (
+        f"the Skein credentials in {directory} end on {ends:%Y-%m-%d}, and the cluster with them; {_REMEDY}"
+    )

@@ -1,0 +1,86 @@
+"""What a job has to agree with when it is submitted into a cluster that runs already. Pure.
+
+A cluster's containers are made once, as the job asked that started it: their size, their Python, their hosts. Jobs
+that come later run in such containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from standby.config import JobConfig, keys, parse
+from standby.errors import BadConfiguration
+
+#: Keys that hold for the cluster's processes whichever job they serve.
+OF_THE_CLUSTER: Final = (
+    "appmaster.cells",
+    "cluster-manager.container.cpu.cores",
+    "cluster-manager.container.memory.mb",
+    "code.directory",
+    "code.distributor",
+    "code.hdfs.directory",
+    "code.sync.seconds",
+    "job.hotstandby.heartbeat.interval.ms",
+    "job.hotstandby.orphan.timeout.ms",
+    "job.python",
+    "job.python.archive",
+    "yarn.am.container.cpu.cores",
+    "yarn.am.container.label",
+    "yarn.am.container.memory.mb",
+    "yarn.am.heartbeat.interval.ms",
+    "yarn.am.http.pages",
+    "yarn.am.http.port",
+    "yarn.am.max.attempts",
+    "yarn.container.label",
+    "yarn.hosts",
+    "yarn.queue",
+    "zookeeper.acl",
+    "zookeeper.session.timeout.ms",
+)
+
+#: Not one of them, but containers have Spark's connector only when the job that started the cluster needed it.
+_FEED: Final = "task.feed"
+
+
+def of_the_cluster(config: JobConfig) -> dict[str, str]:
+    """Return what of a job's configuration holds for the cluster that it starts: key → value, as text."""
+    fields = {key.name: field.name for key, field in keys()}
+    return {name: _text(getattr(config, fields[name])) for name in (*OF_THE_CLUSTER, _FEED)}
+
+
+def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` naming each key that a job gives otherwise than the running cluster has it.
+
+    ``settings`` are as `of_the_cluster` gave them when the cluster was started, ``flat`` is what the job gives: what it
+    leaves out it takes as it is there, and its other keys have to go with that.
+    """
+    asked = of_the_cluster(parse(flat))
+    wrong = [
+        f"{name}: {asked[name] or '(nothing)'}, and the cluster has {settings[name] or '(nothing)'}"
+        for name in OF_THE_CLUSTER
+        if name in flat and name in settings and asked[name] != settings[name]
+    ]
+    if asked[_FEED] == "spark" and settings.get(_FEED, "spark") != "spark":
+        wrong.append(f"{_FEED}: spark, but the job that started the cluster brought no Spark connector")
+    if wrong:
+        lines = "\n  ".join(wrong)
+        raise BadConfiguration(
+            f"cluster {cluster} runs already, and its containers are what they are; leave these keys out, or give "
+            f"the job a cluster of its own (cluster.name):\n  {lines}"
+        )
+    taken = {name: settings[name] for name in OF_THE_CLUSTER if name in settings}
+    try:
+        parse({**flat, **taken})
+    except BadConfiguration as error:
+        raise BadConfiguration(
+            f"cluster {cluster} runs already, and with what the job takes over from it {error}"
+        ) from error
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,0 +1,92 @@
+"""Cells as the leader learns of them, folded into the view; used by `apply`. Pure.
+
+A cell whose Skein AM is gone is doomed although its containers may still run (design 4.11): Skein keeps no container
+over the end of its AM, and YARN ends them when it notices. Until then they serve, and what they hold is handed over
+as a drained host's is; nothing is placed there any more. A container belongs to one attempt of its cell's
+application: the next attempt does not save it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appmaster.planning import events as happened
+from appmaster.planning.changes import put, unsettle, with_news
+from appmaster.planning.view import Cell, CellState, ClusterView, News
+from locality.hosts import HostInfo
+
+
+def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
+    """Return the view in which a cell can be asked for containers."""
+    known = view.cells.get(event.cell)
+    is_same = known is not None and known.is_up and known.attempt == event.attempt
+    cell = Cell(event.cell, event.attempt, event.hosts, CellState.UP, event.at_ms, master=event.master)
+    if known is not None and is_same:
+        cell = replace(cell, since_ms=known.since_ms)
+    else:
+        # What the attempt before was asked for went with it.
+        view = _without_requests(view, event.cell)
+    view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
+    if is_same:
+        return view
+    data = {"cell": event.cell, "attempt": event.attempt, "hosts": len(event.hosts)}
+    return with_news(_looked_at_again(view), News("cell_found", data=data))
+
+
+def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
+    """Return the view with a cell of which a new leader does not know yet whether it lives."""
+    if event.cell in view.cells:
+        return view
+    cell = Cell(event.cell, event.attempt, (), CellState.AWAITED, event.at_ms, master=event.master)
+    return with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
+
+
+def cell_lost(view: ClusterView, event: happened.CellLost) -> ClusterView:
+    """Return the view in which a cell is doomed; news of an earlier attempt than the present one changes nothing."""
+    known = view.cells.get(event.cell)
+    if known is not None and (known.state is CellState.LOST or known.attempt != event.attempt):
+        return view
+    hosts = known.hosts if known is not None else ()
+    cell = Cell(event.cell, event.attempt, hosts, CellState.LOST, event.at_ms, event.reason)
+    view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
+    view = _looked_at_again(_without_requests(view, event.cell))
+    held = [each for each in view.containers.values() if each.cell == event.cell]
+    data = {"cell": event.cell, "attempt": event.attempt, "containers": len(held)}
+    return with_news(view, News("cell_lost", reason=event.reason, data=data))
+
+
+def is_of_silent_cell(view: ClusterView, event: happened.ContainerRegistered) -> bool:
+    """Return whether a container that this leader did not expect is of a cell that could not be asked about it.
+
+    Its cell's present attempt has started it, so it is no orphan: it serves until it has handed over.
+    """
+    cell = view.cells.get(event.cell)
+    return cell is not None and not cell.is_up and bool(event.attempt) and cell.attempt == event.attempt
+
+
+def with_offers(view: ClusterView) -> ClusterView:
+    """Return the view with every host once for each cell that can be asked for it."""
+    if not view.cells:
+        return replace(view, offers=tuple(view.hosts.values()))
+    offers = tuple(
+        replace(
+            view.hosts.get(host) or HostInfo(host),
+            cell=number,
+            master_of=view.other_master(host, number),
+        )
+        for number, cell in sorted(view.cells.items())
+        if cell.is_up
+        for host in cell.hosts
+    )
+    return replace(view, offers=offers)
+
+
+def _without_requests(view: ClusterView, cell: int) -> ClusterView:
+    """Return the view without what a cell was asked for: nobody failed, and each place asks anew."""
+    return replace(
+        view, requests={number: each for number, each in view.requests.items() if each.cell != cell}
+    )
+
+
+def _looked_at_again(view: ClusterView) -> ClusterView:
+    return unsettle(view, (processor for _, processor in view.processors()))

@@ -1,0 +1,326 @@
+"""What the loss of the leader costs: ``python -m benchmarks.leaderloss --kinds process am host --kills 10``.
+
+One embedded cluster, the flights job in two cells, a steady stream. In turn the leader's process is killed
+(``process``), the Skein application master of its cell, which takes the cell's containers along (``am``), or its host
+falls silent (``host``). Where that takes no active along, a container with one is killed at the same moment. Told of
+each: how long until another leads; until the first decision of the new leader was carried out, that is the first task
+that was lost is active again; the longest silence of the tasks that were in the lost cell and of those that were not,
+by the time at which outputs were written, and by the time at which a reader of committed records got them, whom an
+open transaction of the dead holds up. Writes a JSON file with every loss, medians and maxima, and whether everything
+was exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.failover import endless, flow
+from benchmarks.rounds import figures
+from demo.command import ROOT
+from demo.interrupt import Interrupted, Interrupts
+from demo.own_cluster import cluster_of_our_own
+from demo.report import step_times
+from demo.scenario import FAILOVER_SECONDS, RESTORE_SECONDS, Scenario, Shape, now_ms
+from demo.screen import Screen
+from demo.topics import QUIET, end_offsets
+from demo.traffic import Traffic
+from demo.versions import versions
+from embedded.cluster import LocalCluster
+from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
+from standby.errors import StandfastError, Unavailable
+
+#: What a process of the leader's container runs, by kind of loss.
+_PROGRAMS: Final = {"process": "appmaster", "am": "com.anaconda.skein.ApplicationMaster"}
+_KINDS: Final = ("process", "am", "host")
+
+#: Every killed AM uses one up, and so does an attempt that makes way for one on another host.
+_ATTEMPTS: Final = "100"
+
+#: How long after the last step of a loss a silence may still be its doing, milliseconds.
+_AFTERMATH_MS: Final = 3_000
+_LOOK_SECONDS: Final = 0.25
+
+
+class Readers:
+    """Reads all outputs, committed records only, and notes when they came, by task."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                **QUIET,
+                "bootstrap.servers": bootstrap,
+                "group.id": "leaderloss",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        topics = (INPUT_TOPIC, *OUTPUT_TOPICS)
+        places = [TopicPartition(each, part, 0) for each in topics for part in end_offsets(bootstrap, each)]
+        self._consumer.assign(places)
+        # A key's task is the partition of its records in the input topic, which is read before any output of theirs.
+        self._tasks: dict[bytes | str | None, int] = {}
+        self._arrivals: dict[int, list[int]] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="readers", daemon=True)
+        self._thread.start()
+
+    def close(self) -> dict[int, list[int]]:
+        """End; return task → when its outputs came, Unix milliseconds, ascending."""
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+        return self._arrivals
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            messages = self._consumer.consume(2_000, 0.05)
+            now = now_ms()
+            for message in messages:
+                partition = message.partition()
+                if message.error() is not None or partition is None:
+                    continue
+                if message.topic() == INPUT_TOPIC:
+                    self._tasks[message.key()] = partition
+                elif (task := self._tasks.get(message.key())) is not None:
+                    times = self._arrivals.setdefault(task, [])
+                    # Once for each look: what came together has no silence in between.
+                    if not times or times[-1] != now:
+                        times.append(now)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0 when another candidate led each time and everything was exact, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.leaderloss", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
+    parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=_KINDS)
+    parser.add_argument("--rate", type=float, default=1_000.0, help="records per second")
+    parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
+    parser.add_argument("--steady-seconds", type=float, default=5.0, help="flow before each loss")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "leaderloss.json")
+    arguments = parser.parse_args(argv)
+    logs = arguments.output.parent / "logs"
+    try:
+        with (
+            Interrupts() as interrupts,
+            Screen() as screen,
+            cluster_of_our_own(screen, interrupts, logs) as cluster,
+        ):
+            result = _measure(arguments, cluster, screen)
+    except Interrupted as interrupted:
+        return interrupted.exit_status
+    except StandfastError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return error.exit_status
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for kind, found in result["summary"].items():
+        print(kind)
+        for name, each in found.items():
+            print(f"  {name:40}{each['median']:>8,.0f} ({each['min']:,.0f}-{each['max']:,.0f})")
+    print(f"exact: {result['exact']} {result['findings']}")
+    print(arguments.output)
+    return 0 if result["exact"] else 1
+
+
+def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
+    settings = {"yarn.am.max.attempts": _ATTEMPTS, **dict(text.split("=", 1) for text in arguments.set)}
+    load_before = os.getloadavg()[0]
+    losses: list[dict[str, Any]] = []
+    shape = Shape(partitions=arguments.partitions)
+    with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
+        screen.phase("submitting the job")
+        scenario.submit()
+        traffic = Traffic(cluster.kafka_bootstrap, endless(), arguments.rate)
+        screen.follow(scenario.watch, scenario.log, traffic)
+        readers = Readers(cluster.kafka_bootstrap)
+        traffic.start()
+        try:
+            _until_whole(scenario)
+            for number in range(arguments.kills):
+                for kind in arguments.kinds:
+                    flow(arguments.steady_seconds, traffic)
+                    screen.phase(f"{kind} {number + 1} of {arguments.kills}")
+                    losses.append(_lose(kind, scenario, cluster))
+                    screen.say(json.dumps(losses[-1]))
+            flow(arguments.steady_seconds, traffic)
+        finally:
+            traffic.stop()
+        screen.phase("verifying")
+        scenario.drain()
+        verification = scenario.verify()
+    arrivals = readers.close()
+    for loss in losses:
+        loss.update(_silences("written", loss, verification.output_times))
+        loss.update(_silences("read", loss, arrivals))
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "kills": arguments.kills,
+        "rate": arguments.rate,
+        "tasks": arguments.partitions,
+        "settings": settings,
+        "summary": {
+            kind: {
+                name: each.as_json()
+                for name, each in figures(
+                    [
+                        {name: value for name, value in each.items() if name.endswith("_ms")}
+                        for each in losses
+                        if each["kind"] == kind
+                    ]
+                ).items()
+            }
+            for kind in arguments.kinds
+        },
+        "exact": verification.is_exact and verification.records_in == traffic.count,
+        "findings": verification.findings(),
+        "losses": losses,
+        "load_before": round(load_before, 2),
+        "versions": versions(),
+    }
+
+
+def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any]:
+    """Let the leader be lost; return the figures, times in milliseconds since the loss, when all is whole again."""
+    info = scenario.client.info()
+    leader = next(each for each in info["candidates"] if each["is_leader"])
+    cells = {each["container"]: each["cell"] for each in info["containers"]}
+    hosts = {each["container"]: each["host"] for each in info["containers"]}
+    actives = _actives(scenario)
+    lost = sorted(
+        task
+        for task, container in actives.items()
+        if kind != "process"
+        and (cells[container] == leader["cell"] or (kind == "host" and hosts[container] == leader["host"]))
+    )
+    begun = now_ms()
+    if kind == "host":
+        cluster.kill_host(leader["host"], silent=True)
+    else:
+        _kill(cluster, leader["container"], _PROGRAMS[kind])
+    killed = [] if lost else _kill_active(cluster, actives)
+    elected = scenario.log.wait_for(
+        lambda events: any(each.kind == "leader_elected" and each.at_ms > begun for each in events),
+        FAILOVER_SECONDS,
+    )
+    if elected is None:
+        raise Unavailable(
+            f"no candidate has led for {FAILOVER_SECONDS:.0f} s after the leader's {kind} was lost"
+        )
+    leads = min(each.at_ms for each in elected if each.kind == "leader_elected" and each.at_ms > begun)
+    wanted = set(lost or killed)
+
+    def steps() -> dict[int, dict[str, int]]:
+        # What a lost cell still has running is handed over as planned; what died on the way, or before, fails over.
+        events = scenario.log.events
+        return {
+            task: times
+            for told in ("handover_finished", "failover_finished")
+            for task, times in step_times(events, begun, told).items()
+            if task in wanted
+        }
+
+    scenario.log.wait_for(lambda _: wanted <= set(steps()), FAILOVER_SECONDS)
+    carried_out = [each["active"] for each in steps().values() if "active" in each]
+    done = max([leads, *carried_out])
+    if kind == "host":
+        cluster.finish_silent(leader["host"])
+        cluster.start_host(leader["host"])
+    _until_whole(scenario)
+    return {
+        "kind": kind,
+        "begun_at": begun,
+        "until": done + _AFTERMATH_MS,
+        "lost_tasks": lost,
+        # Their silence is a failover's of its own.
+        "killed_tasks": killed,
+        "another_leads_ms": leads - begun,
+        **({"first_decision_carried_out_ms": min(carried_out) - begun} if carried_out else {}),
+        **({"all_carried_out_ms": max(carried_out) - begun} if carried_out else {}),
+        "whole_again_ms": now_ms() - begun,
+    }
+
+
+def _kill(cluster: LocalCluster, container: str, program: str) -> None:
+    for each in cluster.container_processes():
+        if each.container_id == container and program in each.command:
+            each.send(signal.SIGKILL)
+            return
+    raise Unavailable(f"{container} has no process that runs {program}")
+
+
+def _kill_active(cluster: LocalCluster, actives: Mapping[int, str]) -> list[int]:
+    """Kill a container that has actives, every process of it; return the tasks."""
+    container = min(actives.values())
+    for each in cluster.container_processes():
+        if each.container_id == container:
+            each.send(signal.SIGKILL)
+    return sorted(task for task, each in actives.items() if each == container)
+
+
+def _actives(scenario: Scenario) -> dict[int, str]:
+    """Return task → the container of its active."""
+    return {
+        task["task"]["partition"]: each["container"]
+        for task in scenario.client.status()["tasks"]
+        for each in task["replicas"]
+        if each["copy"] == task["active"]
+    }
+
+
+def _until_whole(scenario: Scenario) -> None:
+    """Wait until both cells have candidates, and every task its copies in both, in sync and warm."""
+    deadline = time.monotonic() + RESTORE_SECONDS
+    while time.monotonic() < deadline:
+        if scenario.wait_until_whole() is None or not scenario.wait_until_warm():
+            break
+        try:
+            status, info = scenario.client.status(), scenario.client.info()
+        except StandfastError:
+            continue
+        cells = {each["container"]: each["cell"] for each in status["containers"]}
+        copies = [{cells.get(each["container"]) for each in task["replicas"]} for task in status["tasks"]]
+        if len(info["candidates"]) == len(info["cells"]) and all(
+            len(each) == len(info["cells"]) for each in copies
+        ):
+            return
+        time.sleep(_LOOK_SECONDS)
+    raise Unavailable("the job did not become whole again; nothing more can be measured")
+
+
+def _silences(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[int]]) -> dict[str, int]:
+    """Return the longest silence around a loss of the tasks that it took, and of those that went on."""
+    longest: dict[str, int] = {}
+    for task, stamps in times.items():
+        if task in loss["killed_tasks"]:
+            continue
+        name = f"{'lost' if task in loss['lost_tasks'] else 'other'}_tasks_silent_{how}_ms"
+        near = [each for each in stamps if loss["begun_at"] - 1_000 <= each <= loss["until"]]
+        silence = max((after - before for before, after in pairwise(near)), default=None)
+        if silence is not None:
+            longest[name] = max(longest.get(name, 0), silence)
+    return longest
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    os._exit(code)

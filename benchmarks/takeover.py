@@ -1,0 +1,308 @@
+"""What a take-over takes, by the number of task records: ``python -m benchmarks.takeover``.
+
+Three ZooKeeper servers on this machine hold a deployed job of 100, 1,000 and 10,000 tasks with a standby each (20
+tasks to a container, containers registered), and the record of a leader whose port refuses. A candidate seizes that
+record and takes over with the code of production: election, cells, records, events, the first turn with its laws.
+The cells' AMs are stand-ins that answer at once; theirs is the one part that does not grow with the tasks. Timed from
+the look that finds the port closed: until the epoch is raised; until containers' registrations and all records
+are read; until the first turn is done, from when on the leader decides and gives orders. Writes JSON with every
+round, and a picture of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from appmaster.adapters.kazoo import Loaded, ZooKeeper
+from appmaster.attempts import attempt_of, grant_id
+from appmaster.candidate import Candidate
+from appmaster.cells import Cells
+from appmaster.driver import Driver, now_ms
+from appmaster.effects import Effects, Replies
+from appmaster.election import Election
+from appmaster.inbox import Inbox
+from appmaster.lease import boot_ms
+from appmaster.planning import events as happened
+from appmaster.planning.actions import Action, Change
+from appmaster.planning.events import Event
+from appmaster.planning.view import ClusterView, News
+from appmaster.records import CellRecord, JobRecord, StatusRecord
+from appmaster.registered import Registration
+from benchmarks.contest import Results, say
+from benchmarks.planner import World
+from benchmarks.report import Measure, Report
+from embedded.ensemble import Ensemble
+from standby import naming, records
+from standby.errors import Fenced
+from standby.records import ContainerRecord, ControllerRecord
+from standby.wire import JobDefinition
+
+#: Records in one transaction while the stage is set.
+_WRITES: Final = 500
+
+_SESSION_MS: Final = 10_000
+
+_CELLS: Final = (1, 2)
+
+_CONFIG: Final = {
+    "job.name": "job",
+    "task.inputs": "in",
+    "task.transform": "module:function",
+    "task.step": "module:function",
+    "zookeeper.connect": "zk:2181",
+    "kafka.bootstrap.servers": "kafka:9092",
+    "job.hotstandby.enabled": "true",
+}
+
+_MEASURES: Final[tuple[Measure, ...]] = (
+    ("total_ms", "take-over, ms", 1.0),
+    ("seizure_ms", "of it until the epoch is raised, ms", 1.0),
+    ("registrations_ms", "reading containers' registrations, ms", 1.0),
+    ("records_ms", "reading records, ms", 1.0),
+    ("turn_ms", "the first turn, ms", 1.0),
+)
+
+
+class Silent:
+    """Stands in for the control port: nobody listens, and nobody is there to be told anything."""
+
+    def learn(self, container: str, host: str, port: int) -> None:
+        """Take note of an address."""
+
+    def send(self, container: str, incarnation: int, message: object) -> None:
+        """Drop an order."""
+
+    def probe(self, container: str, incarnation: int) -> None:
+        """Drop a question."""
+
+
+class Connection:
+    """Stands in for a cell's Skein AM that answers at once."""
+
+    def __init__(self, number: int, attempt: str, stage: Stage) -> None:
+        self.hosts = stage.hosts
+        self.owed: set[str] = set()
+        self._expected = tuple(
+            happened.ContainerExpected(each, grant_id(attempt, each), now_ms(), number, attempt)
+            for each in stage.containers.values()
+            if attempt_of(each) == attempt
+        )
+
+    def connect(self) -> None:
+        """Be connected."""
+
+    def expected(self) -> tuple[happened.ContainerExpected, ...]:
+        """Return what runs."""
+        return self._expected
+
+    def start(self) -> None:
+        """Look at nothing: nothing changes."""
+
+    stop = close = start
+
+    def request(self, number: int, host: str | None) -> None:
+        """Grant nothing."""
+
+    def release(self, granted: str) -> bool:
+        """Take a container back."""
+        return True
+
+    def finish(self, *, succeeded: bool, diagnostics: str) -> None:
+        """End nothing."""
+
+
+class Stage:
+    """A deployed job of ``tasks`` tasks, as it lies in ZooKeeper, made by the planner itself."""
+
+    def __init__(self, connect: str, tasks: int) -> None:
+        self.tasks = tasks
+        self.name = f"takeover{tasks}"
+        self.connect = connect
+        world = World(tasks)
+        world.settle()
+        self.hosts = world.hosts
+        copies = {
+            name: copy for each in world.view.records.values() for copy, name in each.record.placed.items()
+        }
+        # Each cell has one copy of every task, as in a cluster of two.
+        self.containers = {
+            each: f"{attempt(_CELLS[copy])}_{index:06}"
+            for index, (each, copy) in enumerate(sorted(copies.items()))
+        }
+        self._hosts = {name: world.view.containers[each].host for each, name in self.containers.items()}
+        self._job = world.view.jobs["job"]
+        self._records = [
+            replace(
+                each.record,
+                placed={copy: self.containers[name] for copy, name in each.record.placed.items()},
+            )
+            for each in world.view.records.values()
+        ]
+
+    def set(self) -> ZooKeeper:
+        """Write all of it; return the session of the leader that wrote it, which is dead for its port refuses."""
+        leader = ZooKeeper(self.connect, self.name, _SESSION_MS)
+        leader.connect()
+        leader.prepare()
+        leader.put_job(
+            JobRecord(JobDefinition("job", "run", _config(self.tasks), "changelog", "group", self.tasks))
+        )
+        for number in _CELLS:
+            leader.claim_cell(number, CellRecord(f"a{number}", 1, "me", attempt(number), "127.0.0.1:1"))
+        assert leader.lead(ControllerRecord("dead", "127.0.0.1", 1, 0)) is not None
+        assert leader.write_model(replace(self._job.model, znode=-1), "main") is not None
+        leader.write_status("job", StatusRecord("deployed"))
+        for first in range(0, len(self._records), _WRITES):
+            some = [Change(each, None) for each in self._records[first : first + _WRITES]]
+            assert leader.write_tasks(some) is not None
+        pending = []
+        for number, (container, host) in enumerate(self._hosts.items()):
+            cell = next(each for each in _CELLS if attempt(each) == attempt_of(container))
+            record = ContainerRecord(container, container, cell, host, 1 + number, 0, number, 1, "")
+            path = naming.container_path(self.name, container)
+            pending.append(leader.client.create_async(path, records.encode(record), ephemeral=True))
+        for each in pending:
+            each.get()
+        return leader
+
+
+def attempt(cell: int) -> str:
+    """Return the attempt of a cell's application, named as YARN does."""
+    return f"container_e01_1700000000000_000{cell}_01"
+
+
+def _config(tasks: int) -> Mapping[str, str]:
+    return {**_CONFIG, "job.container.count": str(tasks // 20)}
+
+
+class Timed(ZooKeeper):
+    """A session that knows how long its longest readings took, seconds."""
+
+    def __init__(self, connect: str, cluster: str) -> None:
+        super().__init__(connect, cluster, _SESSION_MS)
+        self.spent = {"registrations_ms": 0.0, "records_ms": 0.0}
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return who is registered."""
+        with self._timed("registrations_ms"):
+            return super().registrations()
+
+    def load(
+        self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
+    ) -> Loaded | None:
+        """Return everything recorded of a job."""
+        with self._timed("records_ms"):
+            return super().load(name, watch, has_tasks=has_tasks)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.spent[what] += (time.perf_counter() - begun) * 1000
+
+
+def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
+    """Return what one take-over took, milliseconds; the dead leader of the next one joins ``leaders``."""
+    found: dict[str, float] = {}
+    inbox: Inbox[Event] = Inbox()
+    actions: list[Action] = []
+
+    def carried_out(action: Action, view: ClusterView) -> None:
+        actions.append(action)
+
+    def tell(news: News, view: ClusterView) -> None:
+        pass
+
+    def turned(seconds: float) -> None:
+        found.setdefault("total_ms", (time.perf_counter() - begun) * 1000)
+        found.setdefault("turn_ms", seconds * 1000)
+        election.leave("its first turn is done")
+
+    zookeeper = Timed(stage.connect, stage.name)
+    with zookeeper:
+        me = ControllerRecord("successor", "127.0.0.1", 2, 0)
+        election = Election(zookeeper, me, tuple, boot_ms, _SESSION_MS)
+        driver = Driver(inbox, carried_out, tell, turned=turned, may_act=lambda: election.is_leader)
+
+        def connection(number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
+            return Connection(number, record.attempt, stage)
+
+        cells = Cells(zookeeper, connection, inbox.post, now_ms, own=1)
+        control: Any = Silent()
+        effects = Effects(
+            inbox.post,
+            now_ms,
+            zookeeper,
+            cells,
+            control,
+            stage.name,
+            resign=election.leave,
+            reload=lambda: None,
+            replies=Replies(inbox.post),
+        )
+        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0)
+        begun = time.perf_counter()
+        epoch = election.enter()
+        found["seizure_ms"] = (time.perf_counter() - begun) * 1000
+        with suppress(Fenced):  # it has left
+            candidate.lead(epoch)
+        found |= zookeeper.spent
+        assert len(driver.view.records) == stage.tasks, driver.view.jobs
+        assert len(driver.view.containers) == len(stage.containers)
+        cells.stop()
+        effects.writer.close(5.0)
+        # Whoever takes over next finds a dead leader again, whose session has not ended.
+        stale = ZooKeeper(stage.connect, stage.name, _SESSION_MS)
+        stale.connect()
+        leaders.callback(stale.close)
+        assert stale.lead(ControllerRecord("dead", "127.0.0.1", 1, 0), depose=zookeeper.controller())
+    return found
+
+
+def _measure(arguments: argparse.Namespace, results: Results) -> None:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Ensemble(Path(directory), arguments.servers) as ensemble,
+        ExitStack() as leaders,
+    ):
+        for tasks in arguments.tasks:
+            say(_name(tasks))
+            with results.attempt(_name(tasks)):
+                stage = Stage(ensemble.connect, tasks)
+                leaders.callback(stage.set().close)
+                # The first one warms the servers and this process.
+                take_over(stage, leaders)
+                for _ in range(arguments.rounds):
+                    results.add(_name(tasks), take_over(stage, leaders))
+
+
+def _name(tasks: int) -> str:
+    return f"{tasks:,} tasks"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return 0, 1 when a number of tasks could not be measured, or the exit status of what ended it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.takeover", description=__doc__.partition("\n\n")[0]
+    )
+    parser.add_argument("--tasks", type=int, nargs="+", default=[100, 1_000, 10_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--servers", type=int, default=3, help="of ZooKeeper")
+    parser.add_argument("--output", type=Path, default=Path("build/benchmarks/takeover.json"))
+    arguments = parser.parse_args(argv)
+    report = Report(arguments.output, "A take-over, by number of task records", _MEASURES, arguments)
+    return report.carry_out(
+        lambda: _measure(arguments, report.case("take-over", [_name(each) for each in arguments.tasks]))
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

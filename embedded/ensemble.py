@@ -1,0 +1,170 @@
+"""Several ZooKeeper servers on loopback that are one ensemble, for tests that hurt it.
+
+They are children of whoever starts them, in a directory of his, and end with the block.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from kazoo.client import KazooClient
+
+from embedded import probes
+from embedded.jars import open_cache
+from embedded.java import find_java
+from embedded.ports import free_ports
+from embedded.servers import LOOPBACK, ZOOKEEPER, Blueprint, Launch, Member
+from standby.errors import Unavailable
+
+#: How long an ensemble may take until it serves, on a machine that is busy with other things.
+_START_SECONDS: Final = 60.0
+
+
+class Ensemble:
+    """``size`` servers, numbered from 1."""
+
+    def __init__(self, directory: Path, size: int = 3) -> None:
+        cache = open_cache()
+        cache.require("zookeeper")
+        self.numbers = tuple(range(1, size + 1))
+        ports = free_ports(3 * size)
+        members = [
+            Member(number, *ports[3 * index : 3 * index + 3]) for index, number in enumerate(self.numbers)
+        ]
+        self._ports = {each.number: each.client_port for each in members}
+        self._directory = directory
+        self._launches: dict[int, Launch] = {}
+        for each in members:
+            own = directory / str(each.number)
+            own.mkdir(parents=True)
+            self._launches[each.number] = Blueprint(
+                directory=own,
+                cluster_id=str(uuid.uuid4()),
+                java=find_java(os.environ),
+                jars={"zookeeper": cache.path("zookeeper")},
+                ports={f"{ZOOKEEPER}.client": each.client_port},
+                host_memory_mb=1,
+                host_vcores=1,
+                environment=os.environ,
+            ).zookeeper(each.number, members)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def connect(self) -> str:
+        """The connect string of all servers."""
+        return ",".join(self.address(each) for each in self.numbers)
+
+    def address(self, number: int) -> str:
+        """Return one server's ``host:port`` for clients."""
+        return f"{LOOPBACK}:{self._ports[number]}"
+
+    def start(self, *numbers: int) -> None:
+        """Start servers, all of those that do not run unless some are named; return when the ensemble serves."""
+        for number in numbers or [each for each in self.numbers if each not in self._processes]:
+            launch = self._launches[number]
+            with (self._directory / f"{number}.log").open("ab") as log:
+                self._processes[number] = subprocess.Popen(
+                    launch.arguments,
+                    env=dict(launch.environment),
+                    cwd=launch.directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+        self.await_service()
+
+    def await_service(self) -> None:
+        """Return when every server that runs is part of the ensemble, and serves."""
+        patience = probes.Patience(time.monotonic() + _START_SECONDS, self._check, threading.Event())
+        for each in self._processes:
+            probes.zookeeper(self.address(each), patience)
+
+    def mode(self, number: int) -> str:
+        """Return what a server is: ``leader``, ``follower``, or nothing while it does not serve."""
+        said = self._ask(number, b"srvr")
+        found = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Mode: ")]
+        return found[0] if found else ""
+
+    def leader(self) -> int:
+        """Return the number of the server that leads the ensemble; raises `Unavailable` when none does."""
+        for each in self._processes:
+            if self.mode(each) == "leader":
+                return each
+        raise Unavailable("no server leads the ensemble")
+
+    def follower(self) -> int:
+        """Return the number of a server that follows; raises `Unavailable` when none does."""
+        for each in self._processes:
+            if self.mode(each) == "follower":
+                return each
+        raise Unavailable("no server follows")
+
+    def server_of(self, session: int) -> int:
+        """Return the number of the server that a session is connected to; raises `Unavailable` when it is to none."""
+        for each in self._processes:
+            if f"sid=0x{session:x}," in self._ask(each, b"cons"):
+                return each
+        raise Unavailable(f"session 0x{session:x} is connected to no server")
+
+    def client(self) -> KazooClient:
+        """Return a started client."""
+        client = KazooClient(self.connect, timeout=10)
+        client.start(timeout=20)
+        return client
+
+    def kill(self, *numbers: int) -> None:
+        """End servers at once, all of them unless some are named; what they wrote stays."""
+        for number in numbers or tuple(self._processes):
+            process = self._processes.pop(number)
+            process.kill()
+            process.wait()
+
+    def pause(self, *numbers: int) -> None:
+        """Hold servers by SIGSTOP, all of them unless some are named: connections stay open, nothing answers."""
+        for number in numbers or tuple(self._processes):
+            self._processes[number].send_signal(signal.SIGSTOP)
+
+    def resume(self, *numbers: int) -> None:
+        """Let servers go on that `pause` holds."""
+        for number in numbers or tuple(self._processes):
+            self._processes[number].send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Ensemble:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _check(self) -> None:
+        for number, process in self._processes.items():
+            if process.poll() is not None:
+                log = (self._directory / f"{number}.log").read_text(encoding="utf-8", errors="replace")
+                raise Unavailable(f"ZooKeeper server {number} ended:\n{log[-2_000:]}")
+
+    def _ask(self, number: int, word: bytes) -> str:
+        """Return what a server says to one of ZooKeeper's four-letter words; nothing when it does not answer."""
+        try:
+            with socket.create_connection((LOOPBACK, self._ports[number]), timeout=1) as connection:
+                connection.sendall(word)
+                said = b""
+                while piece := connection.recv(4096):
+                    said += piece
+                return said.decode(errors="replace")
+        except OSError:
+            return ""

@@ -1,0 +1,79 @@
+"""A cell's master without YARN: the real supervisor and candidate, in processes of their own.
+
+Its Skein AM is dead from the beginning: its port refuses. What a candidate does without one is all real.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.records import CellRecord
+from standby.cluster import FILE, ClusterConfig, dump
+from tests.fakes.certificates import shared_credentials, write_credentials
+
+_ROOT = Path(__file__).parents[2]
+
+
+class CandidateProcess:
+    """The master of cell ``config.cell``, in ``directory``."""
+
+    def __init__(self, directory: Path, config: ClusterConfig, attempt: int = 1) -> None:
+        directory.mkdir()
+        write_credentials(directory, shared_credentials())
+        (directory / FILE).write_bytes(dump(config))
+        self.number = config.cell
+        self._directory = directory
+        self._application = f"application_1700000000000_{config.cell:04}"
+        self._container = f"container_1700000000000_{config.cell:04}_{attempt:02}_000001"
+        self._log = directory / "master.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def record(self, zookeeper: ZooKeeper) -> None:
+        """Record its cell, as the submit does."""
+        assert zookeeper.claim_cell(self.number, CellRecord(self._application, 0, "me"))
+
+    def start(self) -> None:
+        """Start it."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "appmaster.supervisor"],
+                cwd=self._directory,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(_ROOT),
+                    "GRPC_VERBOSITY": "ERROR",
+                    "NM_HOST": "127.0.0.1",
+                    "CONTAINER_ID": self._container,
+                    "SKEIN_APPLICATION_ID": self._application,
+                    "SKEIN_APPMASTER_ADDRESS": "127.0.0.1:1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # The candidate is its child, and ends with it.
+                start_new_session=True,
+            )
+
+    def wait(self, seconds: float) -> int:
+        """Return the supervisor's exit status."""
+        assert self._process is not None
+        status = self._process.wait(seconds)
+        self._process = None
+        return status
+
+    def kill(self) -> None:
+        """End both processes at once."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def text(self) -> str:
+        """What it has written to its log."""
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""

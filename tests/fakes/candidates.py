@@ -1,0 +1,221 @@
+"""Candidates that keep code and answer clients, without YARN: real ZooKeeper, real ports, real threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kazoo.client import KazooClient
+
+from appmaster.adapters.code_routes import code_route
+from appmaster.adapters.code_ways import code_ways
+from appmaster.adapters.grpc import ControlServer
+from appmaster.adapters.http import HttpPort
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kazoo_directory import KazooCodeDirectory
+from appmaster.adapters.prometheus import Metrics
+from appmaster.code.ports import CodeDistributor
+from appmaster.code.service import CodeService
+from appmaster.code.store import BundleStore
+from appmaster.desk import Desk
+from appmaster.planning.view import ClusterView
+from appmaster.reception import Reception, shown
+from appmaster.records import CandidateRecord
+from standby.adapters.grpc import Credentials
+from standby.adapters.peer_server import PeerServer
+from standby.adapters.tls import client_context
+from standby.cluster import ClusterConfig
+from standby.peers import CODE_ROUTE, Holder
+from standby.records import ControllerRecord
+
+HOST = "127.0.0.1"
+
+
+def clock() -> int:
+    """Return monotonic milliseconds."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def until(is_so: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+    """Return once ``is_so``; fails the test after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        pause.wait(0.02)
+
+
+class Gated:
+    """A distributor that fetches nothing before a gate opens."""
+
+    def __init__(self, way: CodeDistributor, gate: threading.Event) -> None:
+        self._way = way
+        self._gate = gate
+
+    def publish(self, bundle: str, path: Path) -> None:
+        self._way.publish(bundle, path)
+
+    def fetch(self, bundle: str, holders: Sequence[Holder], part: Path) -> None:
+        self._gate.wait(60)
+        self._way.fetch(bundle, holders, part)
+
+    def forget(self, bundle: str) -> None:
+        self._way.forget(bundle)
+
+    def interrupt(self) -> None:
+        self._way.interrupt()
+        self._gate.set()
+
+
+class CodeCandidate:
+    """A candidate as far as code goes: a session, a port for peers, a disk, the code service."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: str,
+        cluster: str,
+        disk: Path,
+        credentials: Path,
+        sync_seconds: float = 0.5,
+        gate: threading.Event | None = None,
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.zookeeper = ZooKeeper(connect, cluster, 4_000)
+        self.zookeeper.connect()
+        self.client = KazooClient(connect, timeout=4)
+        self.client.start(timeout=10)
+        self.peers = PeerServer(HOST, credentials)
+        self.me = Holder(name, HOST, self.peers.port)
+        self.store = BundleStore(disk)
+        self.resigned: list[str] = []
+        ways = code_ways(ClusterConfig(cluster, connect), self.client, client_context(credentials))
+        self.service = CodeService(
+            self.me,
+            self.store,
+            KazooCodeDirectory(self.client, cluster),
+            ways if gate is None else Gated(ways, gate),
+            clock,
+            sync_seconds=sync_seconds,
+            delete_delay_ms=1_000,
+            fenced=self.resigned.append,
+        )
+        self.peers.start({CODE_ROUTE: code_route(self.store, self.service.received)})
+        self.service.start()
+        self.record = CandidateRecord(
+            name, HOST, 1, 0, 1, 7, f"container-{name}", 0, "0.1", peer_port=self.peers.port
+        )
+        self.client.create(
+            f"/standfast/{cluster}/candidates/{name}",
+            msgspec.json.encode(self.record),
+            ephemeral=True,
+            makepath=True,
+        )
+        self._is_closed = False
+
+    def stand(self) -> int | None:
+        """Return the epoch under which this candidate leads, or None when it may not, or another was quicker."""
+        if self.service.may_lead():
+            return None
+        epoch = self.zookeeper.lead(ControllerRecord(self.name, HOST, 1, 0))
+        if epoch is not None:
+            self.service.lead(epoch)
+        return epoch
+
+    def close(self) -> None:
+        """End as a process ends that closes its session."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.service.close()
+        self.peers.close()
+        self.client.stop()
+        self.client.close()
+        self.zookeeper.close()
+
+
+class DeskCandidate:
+    """A candidate as far as clients go: two sessions, its ports, cluster info, the queue of changes."""
+
+    def __init__(self, name: str, connect: str, cluster: str, credentials: Credentials) -> None:
+        self.name = name
+        self.zookeeper = ZooKeeper(connect, cluster, 4_000)
+        self.zookeeper.connect()
+        self.client = KazooClient(connect, timeout=4)
+        self.client.start(timeout=10)
+        self.resigned: list[str] = []
+        self.epoch = 0
+        self.asked: list[Mapping[str, Any]] = []
+        #: What it answers to who asks for its status.
+        self.status: dict[str, Any] = {}
+        self.desk = Desk(
+            self.client, cluster, name, lambda: time.time_ns() // 1_000_000, self.resigned.append
+        )
+        self.control = ControlServer(
+            lambda _: None,
+            Reception(cluster, name, self.desk, lambda: self.epoch > 0, self._answer),
+            clock,
+            lambda: self.epoch,
+            credentials.certificate,
+            credentials.key,
+        )
+        self.port = self.control.start(HOST)
+        self.http = HttpPort(
+            HOST,
+            Metrics(ClusterView),
+            dict,
+            list,
+            info=self.desk.info,
+            request=lambda request: shown(request, self.desk.result(request)),
+        )
+        self.desk.start()
+        self.zookeeper.register_candidate(
+            CandidateRecord(
+                name,
+                HOST,
+                self.port,
+                self.http.port,
+                1,
+                7,
+                f"container-{name}",
+                time.time_ns() // 1_000_000 - 61_000,
+                "0.1",
+            )
+        )
+        self._is_closed = False
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def lead(self) -> int:
+        """Become leader; fails the test when another is."""
+        leader = self.zookeeper.controller()
+        epoch = self.zookeeper.lead(ControllerRecord(self.name, HOST, self.port, 0), depose=leader)
+        assert epoch is not None
+        self.epoch = epoch
+        self.desk.lead(epoch)
+        return epoch
+
+    def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append(asked)
+        if asked["operation"] == "status":
+            return self.status
+        return {"said": f"{self.name} did {asked['operation']}"}
+
+    def close(self) -> None:
+        """End as a process ends that closes its session."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.desk.close()
+        self.http.close()
+        self.control.stop()
+        self.client.stop()
+        self.client.close()
+        self.zookeeper.close()

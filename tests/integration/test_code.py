@@ -1,0 +1,415 @@
+"""Code among candidates, on a real ZooKeeper and over real TLS: acceptance C4, C5 and C6 (Storm's Nimbus)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from kazoo.client import KazooClient
+
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kazoo_code import tombstone
+from appmaster.cli.code import deliver
+from appmaster.client import ClusterClient
+from appmaster.code.activation import effective
+from appmaster.records import JobRecord, encode
+from standby import bundles
+from standby.adapters.code_reader import CodeReader
+from standby.adapters.peer_code import PeerCode
+from standby.adapters.tls import client_context
+from standby.bundles import LEFT_BYTES, Bundle
+from standby.config import parse
+from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Unavailable
+from standby.naming import code_holder_path, code_path, job_path
+from standby.wire import JobDefinition
+from tests.fakes.candidates import CodeCandidate, until
+from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.zookeeper import LoneZooKeeper
+
+CONFIG = {
+    "task.inputs": "in",
+    "task.outputs": "out",
+    "task.transform": "m:t",
+    "task.step": "m:s",
+    "job.state.dir": "/var/state",
+    "zookeeper.connect": "z:1",
+    "kafka.bootstrap.servers": "k:1",
+}
+
+
+def bundle(text: str, size: int = 700_000) -> tuple[str, bytes]:
+    data = (text.encode() * (size // len(text) + 1))[:size]
+    return bundles.digest_of(data), data
+
+
+@contextmanager
+def zookeeper_client(server: LoneZooKeeper) -> Iterator[KazooClient]:
+    client = server.client()
+    yield client
+    client.stop()
+    client.close()
+
+
+ONE, TWO = bundle("one "), bundle("two ")
+
+Make = Callable[..., CodeCandidate]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Path:
+    directory = tmp_path / "credentials"
+    directory.mkdir()
+    write_credentials(directory, shared_credentials())
+    return directory
+
+
+@pytest.fixture
+def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
+    with ZooKeeper(server.connect, name) as zookeeper:
+        zookeeper.prepare()
+        yield zookeeper
+
+
+@pytest.fixture
+def make(
+    server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path, credentials: Path
+) -> Iterator[Make]:
+    made: list[CodeCandidate] = []
+
+    def make(
+        candidate: str,
+        *held: tuple[str, bytes],
+        sync_seconds: float = 0.5,
+        gate: threading.Event | None = None,
+    ) -> CodeCandidate:
+        disk = tmp_path / candidate
+        disk.mkdir(exist_ok=True)
+        for digest, data in held:
+            (disk / digest).write_bytes(data)
+        made.append(CodeCandidate(candidate, server.connect, name, disk, credentials, sync_seconds, gate))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def put(
+    zookeeper: ZooKeeper, job: str, code: str, revision: int = 1, activated: int = 0, **keys: object
+) -> None:
+    config = {**CONFIG, "job.name": job, **{name: str(value) for name, value in keys.items()}}
+    definition = JobDefinition(job, "run1", config, "changelog", "group", 1, revision=revision, code=code)
+    zookeeper.put_job(JobRecord(definition, activated=activated))
+
+
+def recorded(zookeeper: ZooKeeper, job: str) -> JobRecord:
+    record = zookeeper.job(job)
+    assert record is not None
+    return record
+
+
+def test_survivors_with_different_halves_decline_exchange_and_one_leads(
+    make: Make, zookeeper: ZooKeeper
+) -> None:
+    """C4: three candidates, the leader is lost for good, each survivor has half of the code."""
+    put(zookeeper, "j1", ONE[0], activated=1)
+    put(zookeeper, "j2", TWO[0], activated=1)
+    leader = make("a", ONE, TWO, sync_seconds=30)
+    assert leader.stand() == 1
+    gate = threading.Event()
+    b = make("b", ONE, sync_seconds=30, gate=gate)
+    c = make("c", TWO, sync_seconds=30, gate=gate)
+    leader.close()
+    assert b.stand() is None
+    assert c.stand() is None
+    assert [b.service.may_lead(), c.service.may_lead()] == [(TWO[0],), (ONE[0],)]
+    gate.set()
+    until(lambda: not b.service.may_lead() and not c.service.may_lead(), "the halves are exchanged")
+    assert b.stand() == 2
+    assert (b.disk / TWO[0]).read_bytes() == TWO[1]
+    assert (c.disk / ONE[0]).read_bytes() == ONE[1]
+
+
+def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_nothing(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+) -> None:
+    """C5."""
+    put(zookeeper, "j1", ONE[0], activated=1)
+    a = make("a", ONE, TWO)
+    until(lambda: TWO[0] in zookeeper.codes(), "what no job names is announced too")
+    new = make("new")
+    until(lambda: {ONE[0], TWO[0]} <= new.service.view.held, "everything is fetched")
+    assert new.service.may_lead() == ()
+    assert sorted(each.name for each in new.disk.iterdir()) == sorted([ONE[0], TWO[0]])
+    assert {ONE[0], TWO[0]} <= {each.name for each in a.disk.iterdir()}
+    put(zookeeper, "j2", bundle("three ")[0], activated=1)
+    lacked = new.service.may_lead()
+    assert lacked == (bundle("three ")[0],), "a job that was activated just now is counted"
+
+
+def test_with_a_minimum_and_no_time_limit_a_job_waits_for_the_second_holder(
+    make: Make, zookeeper: ZooKeeper
+) -> None:
+    """C6, the first half."""
+    keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": -1}
+    a = make("a", ONE)
+    assert a.stand() == 1
+    put(zookeeper, "j1", ONE[0], **keys)
+    until(lambda: "j1" in a.service.waiting(), "it is seen")
+    assert a.service.waiting()["j1"].why == "waiting until 2 candidates hold its code; 1 do"
+    assert effective(recorded(zookeeper, "j1")) is None
+    make("b")
+    until(lambda: recorded(zookeeper, "j1").activated == 1, "a second holder activates it")
+    until(lambda: a.service.waiting() == {}, "it waits no more")
+
+
+def test_with_a_time_limit_a_job_is_activated_after_it_and_says_how_many_hold_it(
+    make: Make, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C6, the second half."""
+    keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": 1}
+    a = make("a", ONE)
+    assert a.stand() == 1
+    caplog.set_level("INFO")
+    put(zookeeper, "j1", ONE[0], **keys)
+    until(lambda: recorded(zookeeper, "j1").activated == 1, "the time limit activates it")
+    assert "revision 1 of j1 is active: 1 of 2 candidates hold its code after 1 s" in caplog.text
+
+
+def test_a_job_whose_code_nobody_has_does_not_keep_anybody_from_leading_for_ever(
+    make: Make, zookeeper: ZooKeeper
+) -> None:
+    put(zookeeper, "j1", ONE[0], activated=1)
+    put(zookeeper, "lost", TWO[0], activated=1)
+    a, b = make("a", ONE), make("b")
+    assert a.stand() is None
+    until(lambda: not a.service.may_lead() and not b.service.may_lead(), "after twice the sync time")
+    assert list(a.service.quarantined()) == ["lost"]
+    assert TWO[0] in a.service.quarantined()["lost"].why
+    assert b.stand() == 1
+    # It returns, and with it the job.
+    make("c", TWO)
+    until(lambda: not a.service.quarantined() and not b.service.quarantined(), "the code is back")
+
+
+def test_an_upload_is_taken_up_spread_and_goes_on_where_it_broke_off(
+    make: Make, zookeeper: ZooKeeper, credentials: Path
+) -> None:
+    a, b = make("a"), make("b")
+    client = PeerCode(client_context(credentials))
+    digest, data = ONE
+
+    def break_off(size: int) -> None:
+        if size >= 500_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.upload(digest, data, a.me, break_off)
+    begun = a.store.size(digest)
+    assert 0 < begun < len(data)
+    told: list[int] = []
+    client.upload(digest, data, a.me, told.append)
+    assert told[0] == begun, "the first answer says how much is there"
+    until(lambda: digest in b.service.view.held, "the other one fetches it")
+    assert (b.disk / digest).read_bytes() == data
+    assert client.read(digest, [b.me]) == data
+    with pytest.raises(CorruptState, match="another checksum"):
+        client.upload(TWO[0], b"something else", a.me, told.append)
+    assert a.store.size(TWO[0]) == 0
+
+
+class Client:
+    """A cluster's client as far as delivering code goes: who is said to be there, and ZooKeeper."""
+
+    def __init__(self, zookeeper: ZooKeeper, *candidates: CodeCandidate) -> None:
+        self.zookeeper = zookeeper
+        self._candidates = candidates
+
+    def info(self) -> dict[str, Any]:
+        if not self._candidates:
+            raise Unavailable("no candidate answers")
+        found = [
+            {"candidate": each.name, "host": each.me.host, "peer_port": each.me.port, "is_leader": leads}
+            for each, leads in zip(self._candidates, (False, True, False), strict=False)
+        ]
+        return {"candidates": found}
+
+
+def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_code_to_zookeeper(
+    make: Make, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skein = tmp_path / "skein"
+    skein.mkdir()
+    (skein / "skein.crt").write_bytes(shared_credentials().certificate)
+    (skein / "skein.pem").write_bytes(shared_credentials().key)
+    monkeypatch.setenv("SKEIN_CONFIG", str(skein))
+    config = parse({**CONFIG, "job.name": "j1"})
+    # Neither fetches from the other, so it shows who was given what.
+    a, b = (make(each, gate=threading.Event()) for each in ("a", "b"))
+    said: list[str] = []
+    deliver(Bundle(*ONE), config, cast("ClusterClient", Client(zookeeper, a, b)), said.append)
+    assert (a.store.has(ONE[0]), b.store.has(ONE[0])) == (False, True)
+    assert said[-1] == "uploading the code: 683 of 683 KiB"
+    b.close()
+    deliver(Bundle(*TWO), config, cast("ClusterClient", Client(zookeeper, a, b)), said.append)
+    assert a.store.has(TWO[0])
+    assert any("refused" in each for each in said)
+    assert zookeeper.has_code(TWO[0]), "for the time when every candidate is lost"
+    large = Bundle(*bundle("large ", LEFT_BYTES + 1))
+    deliver(large, config, cast("ClusterClient", Client(zookeeper, a)), said.append)
+    assert a.store.has(large.digest)
+    assert not zookeeper.has_code(large.digest)
+    with pytest.raises(BadConfiguration, match="too much for ZooKeeper"):
+        deliver(large, config, cast("ClusterClient", Client(zookeeper)), said.append)
+    small = Bundle(*bundle("small "))
+    deliver(small, config, cast("ClusterClient", Client(zookeeper)), said.append)
+    assert zookeeper.has_code(small.digest)
+
+
+def test_a_fetch_goes_on_from_another_holder_and_tries_the_dead_first_listed_too(
+    make: Make, credentials: Path, tmp_path: Path
+) -> None:
+    a = make("a", ONE)
+    gone = make("gone")
+    gone.close()
+    part = tmp_path / "part"
+    part.write_bytes(ONE[1][:300_000])
+    PeerCode(client_context(credentials)).fetch(ONE[0], [gone.me, a.me], part)
+    assert part.read_bytes() == ONE[1]
+    part.unlink()
+    with pytest.raises(Transient, match=r"gone at .*refused"):
+        PeerCode(client_context(credentials)).fetch(ONE[0], [gone.me], part)
+
+
+def test_what_a_submit_left_in_zookeeper_is_fetched_and_damage_is_mended(
+    make: Make, zookeeper: ZooKeeper, tmp_path: Path
+) -> None:
+    zookeeper.put_code(*ONE)
+    put(zookeeper, "j1", ONE[0])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ONE[0]).write_bytes(b"damaged")
+    (tmp_path / "a" / f"{ONE[0]}.part").write_bytes(b"of another file")
+    a = make("a")
+    assert a.stand() == 1
+    until(lambda: recorded(zookeeper, "j1").activated == 1, "one holder is enough by default")
+    assert (a.disk / ONE[0]).read_bytes() == ONE[1]
+
+
+def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, credentials: Path
+) -> None:
+    with zookeeper_client(server) as client:
+        reader = CodeReader(client, name, client_context(credentials))
+        with pytest.raises(BadConfiguration, match="submit the job's code again"):
+            reader.read_code(ONE[0])
+        a, b = make("a", ONE), make("b")
+        until(lambda: ONE[0] in b.service.view.held, "both hold it")
+        until(lambda: len(client.get_children(code_path(name, ONE[0]))) == 2, "both say so")
+        assert reader.read_code(ONE[0]) == ONE[1]
+        # One whose disk has gone bad, and one whose process is gone but not yet its registration.
+        (a.disk / ONE[0]).write_bytes(b"rotten")
+        for _ in range(6):
+            assert reader.read_code(ONE[0]) == ONE[1]
+        b.peers.close()
+        with pytest.raises(Transient, match="refused"):
+            reader.read_code(ONE[0])
+        zookeeper.put_code(*ONE)
+        assert reader.read_code(ONE[0]) == ONE[1]
+
+
+def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_when_it_is_asked_for_again(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, credentials: Path
+) -> None:
+    a, b = make("a", ONE, TWO), make("b", ONE, TWO)
+    zookeeper.put_code(*ONE)
+    put(zookeeper, "j2", TWO[0], activated=1)
+    until(lambda: TWO[0] in zookeeper.codes(), "both are announced")
+    assert a.stand() == 1
+    until(lambda: ONE[0] in a.service.view.deleted_since, "after the delay it is marked")
+    assert a.store.has(ONE[0])
+    with zookeeper_client(server) as client:
+        # A job names this one: the tombstone is a mistake, and stays without effect.
+        client.set(code_path(name, TWO[0]), encode(tombstone()))
+    until(lambda: not a.store.has(ONE[0]) and not b.store.has(ONE[0]), "after the delay again it goes")
+    until(lambda: not zookeeper.has_code(ONE[0]), "and with it what was left in ZooKeeper")
+    assert a.store.has(TWO[0])
+    assert b.store.has(TWO[0])
+    PeerCode(client_context(credentials)).upload(*TWO, b.me, lambda _: None)
+    until(lambda: TWO[0] in zookeeper.codes(), "an upload takes the tombstone away")
+    PeerCode(client_context(credentials)).upload(*ONE, b.me, lambda _: None)
+    until(lambda: ONE[0] in a.service.view.held, "asked for again, it spreads again")
+
+
+def test_nobody_condemns_what_a_job_names_now_or_under_an_old_epoch(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+) -> None:
+    a = make("a", ONE)
+    assert a.stand() == 1
+    until(lambda: ONE[0] in zookeeper.codes(), "it is announced")
+    directory = a.service._directory
+    # Seen by ZooKeeper, and perhaps not yet by this candidate.
+    put(zookeeper, "j1", ONE[0])
+    directory.condemn(ONE[0], 1)
+    assert ONE[0] in zookeeper.codes()
+    with zookeeper_client(server) as client:
+        client.set(job_path(name, "j1"), b"of a later version")
+        with pytest.raises(BadConfiguration):
+            directory.condemn(ONE[0], 1)
+        client.delete(job_path(name, "j1"), recursive=True)
+    with pytest.raises(Fenced):
+        directory.condemn(ONE[0], 0)
+    assert ONE[0] in zookeeper.codes()
+    directory.condemn("0" * 64, 1)
+    directory.condemn(ONE[0], 1)
+    assert ONE[0] not in zookeeper.codes()
+
+
+def test_a_deposed_leader_activates_nothing_and_hears_of_it(make: Make, zookeeper: ZooKeeper) -> None:
+    a = make("a", ONE)
+    assert a.stand() == 1
+    leader = zookeeper.controller()
+    b = make("b", TWO)
+    assert leader is not None
+    assert b.zookeeper.lead(leader, depose=leader) == 2
+    put(zookeeper, "j1", ONE[0])
+    until(lambda: a.resigned, "the write is refused")
+    assert recorded(zookeeper, "j1").activated == 0
+    with pytest.raises(Fenced):
+        a.service._directory.activate("j1", 1, epoch=1)
+
+
+def test_a_bundle_is_announced_again_after_the_session_was_lost(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+) -> None:
+    a = make("a", ONE)
+    until(lambda: ONE[0] in zookeeper.codes(), "it is announced")
+    before = a.client.client_id
+    thief = KazooClient(server.connect, client_id=before)
+    thief.start(timeout=10)
+    # Closing it ends the session for both.
+    thief.stop()
+    thief.close()
+    path = code_holder_path(name, ONE[0], "a")
+    with zookeeper_client(server) as client:
+
+        def is_announced() -> bool:
+            stat = client.exists(path)
+            return stat is not None and stat.ephemeralOwner not in (0, before[0])
+
+        until(is_announced, "announced by the new session", seconds=30)

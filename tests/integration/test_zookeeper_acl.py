@@ -1,0 +1,264 @@
+"""Whose the nodes are, on a real ZooKeeper: closed to all but the holders of the cluster's credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, NoAuthError
+
+from appmaster.adapters import kazoo_acl
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kazoo_directory import KazooCodeDirectory
+from appmaster.adapters.kazoo_requests import KazooRequests
+from appmaster.cli.main import main
+from appmaster.planning.actions import Change
+from appmaster.records import CandidateRecord, CellRecord, JobRecord, RequestRecord, StatusRecord
+from standby import bundles, naming
+from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
+from standby.adapters.kazoo_access import AS_IT_IS, access_of
+from standby.control.events import Registered, SessionConnected
+from standby.control.inbox import Inbox
+from standby.errors import BadConfiguration
+from standby.model import TaskId, TaskRecord
+from standby.peers import Holder
+from standby.records import ContainerRecord, ControllerRecord
+from standby.wire import JobDefinition
+from tests.fakes.zookeeper import LoneZooKeeper
+
+pytestmark = pytest.mark.integration
+
+KEY, OTHER_KEY = b"the key of a pair", b"another pair's key"
+CLOSED, OPEN = access_of(KEY, is_closed=True), access_of(KEY, is_closed=False)
+
+#: What every command but a submit has: it takes the tree as it is.
+COMMAND = access_of(KEY)
+
+JOB = JobRecord(
+    JobDefinition("job", "run1", {"job.name": "job", "kafka.sasl.password": "tell nobody"}, "c", "g", 1)
+)
+TASK = TaskRecord(
+    TaskId("job", "main", 0), active=0, epoch=1, placed={0: "c1"}, hosts={}, in_sync=(0,), decision="1-1"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def stranger(server: LoneZooKeeper) -> Iterator[Any]:
+    client = server.client()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)
+
+
+def submit(session: ZooKeeper) -> int:
+    """Do what a submit does; return how many nodes of an open tree it closed."""
+    closed = session.protect()
+    session.prepare()
+    assert session.claim_cell(1, CellRecord("application_1", 1, "me"))
+    session.put_job(JOB)
+    return closed
+
+
+def nodes_of(client: Any, path: str) -> Iterator[str]:
+    yield path
+    for each in client.get_children(path):
+        yield from nodes_of(client, f"{path}/{each}")
+
+
+def test_every_node_that_any_part_creates_is_closed_to_others(
+    server: LoneZooKeeper, stranger: Any, name: str
+) -> None:
+    container = make_client(server.connect, 4_000, CLOSED)
+    inbox = Inbox()
+    record = ContainerRecord("container_1", "s", 1, "127.0.0.11", 1, 2, 3, 1, "0.1")
+    membership = ZooKeeperMembership(container, name, record, inbox.post)
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        submit(user)
+    with ZooKeeper(server.connect, name, access=COMMAND) as candidate:
+        candidate.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        assert candidate.lead(ControllerRecord("a", "127.0.0.11", 1, 0)) == 1
+        assert candidate.write_tasks([Change(TASK, None)]) is not None
+        candidate.write_status("job", StatusRecord("deployed"))
+        requests = KazooRequests(candidate.client, name)
+        requests.put("r0", RequestRecord("exclude", {"hosts": ["h1"], "reason": "why"}))
+        requests.settle("r0", 1)
+        candidate.put_code(bundles.digest_of(b"code"), b"code")
+        directory = KazooCodeDirectory(candidate.client, name)
+        directory.announce("b" * 64, Holder("a", "127.0.0.11", 4))
+        requests.put("r1", RequestRecord("undeploy", {"job": "job"}))
+        membership.start()
+        while not any(isinstance(each, SessionConnected) for each in inbox.drain(10)):
+            pass
+        membership.register()
+        while not any(isinstance(each, Registered) for each in inbox.drain(10)):
+            pass
+        assert ZooKeeperRecords(container, name).read(TASK.task) == TASK
+        found = list(nodes_of(candidate.client, naming.cluster_path(name)))
+        assert naming.container_path(name, "container_1") in found
+        assert f"{naming.task_path(name, TASK.task)}" in found
+        lists = {path: candidate.client.get_acls(path)[0] for path in found}
+        assert {path: each for path, each in lists.items() if each != CLOSED.holders_only} == {}
+        membership.leave(5)
+        container.close()
+        for each in found[:3]:
+            with pytest.raises(NoAuthError):
+                stranger.get(each)
+        with pytest.raises(NoAuthError):
+            stranger.create(f"{naming.cluster_path(name)}/jobs/mine")
+        with pytest.raises(NoAuthError):
+            stranger.delete(naming.controller_path(name))
+        candidate.delete_job("job")
+        assert not candidate.exists(), "the root of all clusters lets its owner remove it"
+
+
+def test_who_has_other_credentials_is_told_so_at_once(server: LoneZooKeeper, name: str) -> None:
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        submit(user)
+    for access in (AS_IT_IS, access_of(OTHER_KEY), access_of(OTHER_KEY, is_closed=True)):
+        session = ZooKeeper(server.connect, name, access=access)
+        with pytest.raises(
+            BadConfiguration, match=f"{name} in ZooKeeper is closed to these Skein credentials"
+        ):
+            session.connect()
+        assert not session.client.connected, "nothing stays open"
+
+
+def test_each_user_has_a_tree_of_his_own_side_by_side(server: LoneZooKeeper, name: str) -> None:
+    other = access_of(OTHER_KEY, is_closed=True)
+    with (
+        ZooKeeper(server.connect, f"{name}-1", access=CLOSED) as mine,
+        ZooKeeper(server.connect, f"{name}-2", access=other) as yours,
+    ):
+        submit(mine)
+        submit(yours)
+        assert {f"{name}-1", f"{name}-2"} <= set(yours.clusters())
+        with pytest.raises(NoAuthError):
+            yours.client.get(naming.job_path(f"{name}-1", "job"))
+
+
+class BreaksOff:
+    """A session that loses its connection when it has changed the lists of so many nodes."""
+
+    def __init__(self, client: Any, nodes: int) -> None:
+        self._client = client
+        self._left = nodes
+
+    def set_acls_async(self, *arguments: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise ConnectionLoss
+        return self._client.set_acls_async(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_what_broke_off_is_done_by_the_same_command_again(
+    server: LoneZooKeeper, stranger: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory, key in (("former", KEY), ("new", OTHER_KEY)):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "skein.pem").write_bytes(key)
+    with ZooKeeper(server.connect, name, access=OPEN) as before:
+        submit(before)
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        with pytest.raises(ConnectionLoss):
+            kazoo_acl.protect(BreaksOff(user.client, 3), name, CLOSED)
+        everything = list(nodes_of(user.client, naming.cluster_path(name)))
+        assert user.protect() == len(everything)
+    for each in everything:
+        with pytest.raises(NoAuthError):
+            stranger.set(each, b"")
+    new = access_of(OTHER_KEY)
+    with ZooKeeper(server.connect, name, access=COMMAND) as user:
+        user.prove(new)
+        with pytest.raises(ConnectionLoss):
+            kazoo_acl.hand_over(BreaksOff(user.client, 3), name, new.holders_only)
+    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path / "new"))
+    assert main(["rekey", name, "--former", str(tmp_path / "former"), "--zookeeper", server.connect]) == 0
+    with ZooKeeper(server.connect, name, access=new) as user:
+        lists = {
+            each: user.client.get_acls(each)[0] for each in nodes_of(user.client, naming.cluster_path(name))
+        }
+    assert {path: each for path, each in lists.items() if each != new.holders_only} == {}
+    assert set(lists) == set(everything)
+
+
+def test_an_open_tree_is_closed_by_the_next_submit_and_not_opened_again(
+    server: LoneZooKeeper, stranger: Any, name: str
+) -> None:
+    with ZooKeeper(server.connect, name, access=OPEN) as before:
+        assert submit(before) == 0
+        before.put_code(bundles.digest_of(b"code"), b"code")
+    assert stranger.get_children(naming.cluster_path(name))
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        everything = list(nodes_of(user.client, naming.cluster_path(name)))
+        assert user.protect() == len(everything)
+        assert user.protect() == 0
+        user.put_job(JOB)
+    for each in everything:
+        with pytest.raises(NoAuthError):
+            stranger.set(each, b"")
+    with pytest.raises(BadConfiguration, match=r"zookeeper\.acl: open, but the tree of cluster"):
+        ZooKeeper(server.connect, name, access=OPEN).connect()
+
+
+def test_a_submit_that_does_not_say_takes_the_tree_as_it_is(server: LoneZooKeeper, name: str) -> None:
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        assert user.is_closed
+        submit(user)
+    with ZooKeeper(server.connect, name, access=COMMAND) as user:
+        assert user.protect() == 0
+        assert user.is_closed
+    with ZooKeeper(server.connect, f"{name}-new", access=COMMAND) as user:
+        submit(user)
+        assert not user.is_closed
+
+
+def test_open_remains_open_for_whoever_proves_something(
+    server: LoneZooKeeper, stranger: Any, name: str
+) -> None:
+    with ZooKeeper(server.connect, name, access=OPEN) as before:
+        submit(before)
+    with ZooKeeper(server.connect, name, access=COMMAND) as session:
+        KazooRequests(session.client, name).put("r1", RequestRecord("undeploy", {"job": "job"}))
+    assert stranger.get(naming.request_path(name, "r1"))
+
+
+def test_a_closed_tree_is_given_to_new_credentials_once_nothing_runs(
+    server: LoneZooKeeper, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for directory, key in (("former", KEY), ("new", OTHER_KEY)):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "skein.pem").write_bytes(key)
+    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path / "new"))
+    rekey = ["rekey", name, "--former", str(tmp_path / "former"), "--zookeeper", server.connect]
+    assert main(rekey) == 2, "there is no such cluster"
+    with ZooKeeper(server.connect, f"{name}-open", access=OPEN) as user:
+        submit(user)
+        assert main(["rekey", f"{name}-open", *rekey[2:]]) == 2, "there is nothing to give"
+        assert "is open to everybody" in capsys.readouterr().err
+        assert user.client.get_acls(naming.cluster_path(f"{name}-open"))[0][0].id.scheme == "world"
+    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+        submit(user)
+        user.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        assert main(rekey) == 1
+        assert "a of" in capsys.readouterr().err
+    assert main(rekey) == 0
+    with ZooKeeper(server.connect, name, access=access_of(OTHER_KEY)) as user:
+        assert user.jobs() == ("job",)
+        assert user.job("job") == JOB
+    assert main(rekey) == 2, "the former credentials do not fit any more"

@@ -1,0 +1,243 @@
+"""ZooKeeper's troubles, on an ensemble of three: candidates keep their leader, containers keep working.
+
+The candidates are real processes with their supervisor, and so is the container; it has a kernel that does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.client import ClusterClient
+from embedded.ensemble import Ensemble
+from standby.cluster import ClusterConfig
+from standby.errors import StandfastError
+from standby.wire import Heartbeat
+from tests.fakes.candidate_process import CandidateProcess
+from tests.fakes.candidates import until
+from tests.fakes.certificates import shared_credentials
+from tests.fakes.leader import ScriptedLeader, Session
+from tests.integration.test_container_process import Stage
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+SESSION_MS = 3_000
+CLUSTER = "ensemble"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who leads under which epoch, and which lives of which candidates there are."""
+
+    leader: str
+    epoch: int
+    candidates: frozenset[tuple[int, str]]
+
+
+class Play:
+    """Two candidates of one cluster and a container of another, with one ensemble."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        (directory / "zookeeper").mkdir()
+        self.ensemble = Ensemble(directory / "zookeeper")
+        self.masters = [
+            CandidateProcess(
+                directory / f"cell-{number}",
+                ClusterConfig(
+                    CLUSTER,
+                    self.ensemble.connect,
+                    cell=number,
+                    zookeeper_session_ms=SESSION_MS,
+                    kafka_bootstrap="127.0.0.1:1",
+                ),
+            )
+            for number in (1, 2)
+        ]
+        self._changes = 0
+        self._open = ExitStack()
+        self.session: Session
+
+    def __enter__(self) -> Play:
+        try:
+            self._enter()
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _enter(self) -> None:
+        self._open.enter_context(self.ensemble)
+        with self.observer() as zookeeper:
+            zookeeper.prepare()
+            for each in self.masters:
+                each.record(zookeeper)
+                self._open.callback(self._end, each)
+                each.start()
+        (self._directory / "container").mkdir()
+        self.stage = Stage(self.ensemble, self._directory / "container", "container")
+        self._open.callback(self.stage.close)
+        self.leader = self._open.enter_context(ScriptedLeader(shared_credentials()))
+        self.stage.announce(self.leader)
+        self.process = self.stage.container(session_ms=SESSION_MS)
+        self._open.callback(lambda: print(f"---- container\n{self.process.text()[-4_000:]}"))
+        self.session = self.leader.session()
+        until(lambda: len(self.standing().candidates) == 2 and self.standing().leader, "two candidates", 30)
+
+    @staticmethod
+    def _end(master: CandidateProcess) -> None:
+        master.kill()
+        print(f"---- master of cell {master.number}\n{master.text[-6_000:]}")
+
+    def observer(self) -> ZooKeeper:
+        return ZooKeeper(self.ensemble.connect, CLUSTER)
+
+    def standing(self) -> Standing:
+        """Return how the cluster stands; nobody leads while ZooKeeper says nothing."""
+        try:
+            with self.observer() as zookeeper:
+                leader = zookeeper.controller()
+                found = frozenset((each.life, each.candidate) for each in zookeeper.candidates())
+        except StandfastError:
+            leader, found = None, frozenset()
+        return Standing(leader.candidate if leader else "", leader.epoch if leader else 0, found)
+
+    def server_of_leader(self) -> int:
+        """Return the ZooKeeper server that the leading candidate is connected to."""
+        with self.observer() as zookeeper:
+            stat = zookeeper.client.exists(f"/standfast/{CLUSTER}/candidates/{self.standing().leader}")
+            return self.ensemble.server_of(stat.ephemeralOwner)
+
+    def assert_leads(self) -> None:
+        """Fail unless a change of what is desired is made: a leader leads, and its writes are taken."""
+        self._changes += 1
+        skein = self._directory / "skein"
+        skein.mkdir(exist_ok=True)
+        (skein / "skein.crt").write_bytes(shared_credentials().certificate)
+        (skein / "skein.pem").write_bytes(shared_credentials().key)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with ClusterClient(CLUSTER, self.ensemble.connect, skein) as client:
+                    asked = client.queue("exclude", hosts=[f"host-{self._changes}"], reason="a test")
+                    client.result(asked, 10)
+                return
+            except StandfastError:
+                assert time.monotonic() < deadline, "nobody makes changes any more"
+                time.sleep(0.2)
+
+    def assert_container_works(self) -> None:
+        """Fail unless the container's process and its present stream to the leader go on."""
+        seen = len(self.session.received)
+        self.session.wait_for(Heartbeat, after=seen)
+        assert not self.session.is_over.is_set()
+        assert self.process.popen.poll() is None
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    play = Play(tmp_path_factory.mktemp("ensemble"))
+    with play:
+        yield play
+
+
+def lose_follower(play: Play) -> None:
+    play.ensemble.kill(play.ensemble.follower())
+
+
+def lose_leader(play: Play) -> None:
+    play.ensemble.kill(play.ensemble.leader())
+
+
+def hold_server_of_leader(play: Play) -> None:
+    """Hold the server that the leading candidate talks to, for longer than its session."""
+    number = play.server_of_leader()
+    play.ensemble.pause(number)
+    time.sleep(2 * SESSION_MS / 1000)
+    play.ensemble.resume(number)
+
+
+def hold_all_briefly(play: Play) -> None:
+    play.ensemble.pause()
+    time.sleep(SESSION_MS / 3000)
+    play.ensemble.resume()
+
+
+def lose_all(play: Play) -> None:
+    """Servers that start again give each session its time anew, however long they were away."""
+    play.ensemble.kill()
+    time.sleep(3 * SESSION_MS / 1000)
+    play.assert_container_works()
+    play.ensemble.start()
+
+
+TROUBLES: dict[str, Callable[[Play], None]] = {
+    "a follower is lost": lose_follower,
+    "its leader is lost": lose_leader,
+    "a server is slow": hold_server_of_leader,
+    "away for less than the session": hold_all_briefly,
+    "away for more than the session": lose_all,
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_trouble_that_changes_nothing(play: Play, trouble: Callable[[Play], None]) -> None:
+    before, registered = play.standing(), play.stage.czxid()
+    trouble(play)
+    play.assert_leads()
+    play.assert_container_works()
+    # With what was lost back, for whoever comes next.
+    play.ensemble.start()
+    assert play.standing() == before, "the same leader under the same epoch, and no candidate has begun anew"
+    assert play.stage.czxid() == registered
+
+
+def test_all_servers_stand_still_for_longer_than_the_session(play: Play) -> None:
+    """Sessions may end with it; then candidates begin anew and the container registers anew, and goes on working."""
+    before = play.standing()
+    play.ensemble.pause()
+    time.sleep(2 * SESSION_MS / 1000)
+    play.assert_container_works()
+    play.ensemble.resume()
+    play.ensemble.await_service()
+    play.assert_leads()
+    until(lambda: len(play.standing().candidates) == 2, "two candidates", 30)
+    if play.stage.czxid() != play.session.hello.incarnation:
+        # Its process is the same; a new incarnation introduces itself anew.
+        play.session = play.leader.session()
+        assert play.stage.czxid() == play.session.hello.incarnation
+    play.assert_container_works()
+    after = play.standing()
+    assert after.epoch >= before.epoch
+    assert (after.leader == before.leader) == (after.epoch == before.epoch)
+
+
+def test_everything_is_stopped_and_started_again_on_what_is_on_the_disks(play: Play) -> None:
+    play.assert_leads()
+    before = play.standing()
+    with play.observer() as zookeeper:
+        excluded = zookeeper.excluded()
+    for each in play.masters:
+        each.kill()
+    play.ensemble.kill()
+    play.ensemble.start()
+    for each in play.masters:
+        each.start()
+    play.assert_leads()
+    until(lambda: len({each[1] for each in play.standing().candidates}) >= 2, "two candidates", 30)
+    after = play.standing()
+    assert after.epoch > before.epoch
+    with play.observer() as zookeeper:
+        found: dict[str, Any] = zookeeper.excluded()
+    assert excluded.items() < found.items(), "what was asked for before, and the change after"
+    play.assert_container_works()

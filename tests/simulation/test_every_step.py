@@ -1,0 +1,109 @@
+"""The leader is struck at every step of a failover, a deployment and a planned change, one after the other.
+
+By enumeration, not by luck (acceptance C2, D3): each story is told once to count its steps, then once for each step
+and each blow. Every law holds on the way, and a successor brings the story to the end that it had.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.simulation.job import POLICY
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.plots import PLOTS, SEED, act, tell
+from tests.simulation.run import told
+from tests.simulation.steps import Blow, Strike
+from tests.simulation.world import World
+
+pytestmark = pytest.mark.simulation
+
+
+def test_a_plot_is_told_the_same_way_each_time() -> None:
+    once, again = (tell(PLOTS["process lost"]) for _ in range(2))
+    assert once.steps.taken == again.steps.taken
+    assert once.clock.story(100) == again.clock.story(100)
+
+
+def test_the_plots_have_every_kind_of_step() -> None:
+    taken = {step.partition(":")[0] for plot in PLOTS.values() for step in tell(plot).steps.taken}
+    assert taken == {"epoch", "model", "records", "assign", "exit", "request", "release"}
+
+
+@pytest.mark.parametrize("name", ["leader lost", "leader lost, restart", "leader lost, mixed"])
+def test_a_successor_has_nothing_to_do_where_all_is_well(name: str) -> None:
+    world = tell(PLOTS[name])
+    assert set(world.steps.taken) == {"epoch", "assign"}
+    assert len(world.steps.taken) == 1 + sum(each.is_alive for each in world.containers.values())
+
+
+@pytest.mark.parametrize("name", ["AM silent at a take-over", "AM silent at a take-over, for long"])
+def test_a_cell_that_does_not_answer_a_new_leader_costs_no_failover(name: str) -> None:
+    world = tell(PLOTS[name])
+    assert world.zookeeper.epoch > 1, "another leads"
+    assert [each.reason for each in world.laws.losses] == []
+    handed_over = {epoch for _, epoch in world.laws.activated_ms if epoch > 1}
+    assert bool(handed_over) == name.endswith("for long"), (
+        "only a cell that is doomed is left, and as planned"
+    )
+
+
+def test_a_new_leader_does_not_wait_for_whom_the_leader_before_took_along() -> None:
+    world = tell(PLOTS["leader and process lost"])
+    [lost] = world.laws.losses
+    assert lost.reason == "port-refused"
+    begun = world.steps.begun_ms
+    taken = {task: at_ms for (task, epoch), at_ms in world.laws.activated_ms.items() if at_ms > begun}
+    assert taken
+    assert max(taken.values()) - world.zookeeper.elected_ms < POLICY.takeover_grace_ms / 2
+
+
+def test_a_new_leader_hears_from_zookeeper_that_a_silent_host_is_gone() -> None:
+    world = tell(PLOTS["leader and host lost"])
+    reasons = {(each.reason or "").partition(":")[0] for each in world.laws.losses}
+    assert reasons == {"unregistered"}
+
+
+def test_a_root_of_an_earlier_day_rises_above_what_its_containers_have_seen() -> None:
+    world = tell(PLOTS["ZooKeeper of an earlier day"])
+    seen = max(each.state.epoch for each in world.containers.values() if not each.is_alive)
+    assert world.zookeeper.epoch > seen
+    assert "records: raise" in world.steps.taken
+    for task, log in world.logs.items():
+        assert world.zookeeper.records[task].record.epoch >= log.claimed_epoch > 1 or log.claimed_epoch == 1
+
+
+def test_blows_find_a_bug_that_the_story_alone_does_not() -> None:
+    plot = PLOTS["hand-over"]
+    with MUTATIONS["no-fence"]():
+        steps = tell(plot).steps.taken
+        strikes = [Strike(number, blow) for number in range(len(steps)) for blow in Blow]
+        worlds = [(World(SEED, plot.shape), each) for each in strikes]
+        found = [told(world, partial(act, world, plot, strike)) for world, strike in worlds]
+    assert {each.law.partition(":")[0] for each in found if each is not None} == {"every_record_once"}
+
+
+@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("name", sorted(PLOTS))
+def test_a_leader_struck_at_any_step_is_succeeded(name: str, blow: Blow) -> None:
+    plot = PLOTS[name]
+    steps = tell(plot).steps.taken
+    assert steps
+    for number, step in enumerate(steps):
+        world = World(SEED, plot.shape)
+        failure = told(world, partial(act, world, plot, Strike(number, blow)))
+        assert failure is None, f"{blow.value} step {number} ({step}): {failure}"
+
+
+@pytest.mark.parametrize(
+    "name", ["deployment", "process lost", "host lost, restart", "cell lost", "hand-over"]
+)
+def test_a_successor_struck_in_its_first_steps_is_succeeded_too(name: str) -> None:
+    plot = PLOTS[name]
+    for number, step in enumerate(tell(plot).steps.taken):
+        for later in (1, 2, 4):
+            world = World(SEED, plot.shape)
+            strikes = Strike(number, Blow.AFTER), Strike(number + later, Blow.AFTER)
+            failure = told(world, partial(act, world, plot, *strikes))
+            assert failure is None, f"killed after step {number} ({step}), and {later} later: {failure}"

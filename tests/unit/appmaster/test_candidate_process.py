@@ -1,0 +1,27 @@
+"""What becomes of a candidate's process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import threading, time
+from appmaster.__main__ import end_with_thread
+
+def die():
+    raise LookupError("what nobody thought of")
+
+threading.excepthook = end_with_thread
+threading.Thread(target=die, name="records").start()
+time.sleep(60)
+"""
+
+
+def test_a_thread_that_dies_ends_the_candidate() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 1
+    assert "records: an error that nobody foresaw" in done.stderr
+    assert "what nobody thought of" in done.stderr

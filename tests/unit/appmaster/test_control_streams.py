@@ -1,0 +1,95 @@
+"""What the leader's control port makes of a port it is told of, and of a container that has seen a later leader."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from appmaster.adapters.grpc import ControlServer
+from appmaster.planning import events as happened
+from standby import wire
+from tests.fakes.certificates import shared_credentials
+
+PATIENCE_SECONDS = 10.0
+
+HELLO = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=4)
+
+
+class Leader:
+    """The control server of a leader of epoch 4."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.outdated: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.epoch = 4
+        pair = shared_credentials()
+        self.server = ControlServer(
+            self.events.put,
+            dict,
+            lambda: 7,
+            lambda: self.epoch,
+            pair.certificate,
+            pair.key,
+            self.outdated.put,
+        )
+        self.port = self.server.start("127.0.0.1")
+
+    def greet(self, hello: wire.Hello) -> list[bytes]:
+        """Return what the leader says to a container that says hello, and nothing more."""
+        pair = shared_credentials()
+        options = (("grpc.ssl_target_name_override", wire.CERTIFICATE_NAME), ("grpc.enable_http_proxy", 0))
+        credentials = grpc.ssl_channel_credentials(pair.certificate, pair.key, pair.certificate)
+        with grpc.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
+            stream = channel.stream_stream(wire.METHOD, None, None)
+            return list(stream(iter([wire.encode(hello)]), timeout=PATIENCE_SECONDS))
+
+
+@pytest.fixture
+def leader() -> Iterator[Leader]:
+    made = Leader()
+    yield made
+    made.server.stop()
+
+
+def test_container_that_has_seen_no_later_leader_is_taken_in(leader: Leader) -> None:
+    leader.greet(HELLO)
+    event = leader.events.get(timeout=PATIENCE_SECONDS)
+    assert isinstance(event, happened.ContainerRegistered)
+    assert (event.container, event.skein_id) == ("a1_01_2", "a1_01/s_0")
+    assert leader.outdated.empty()
+
+
+def test_container_that_has_obeyed_a_later_epoch_is_turned_away_and_told_of(leader: Leader) -> None:
+    later = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=9)
+    assert leader.greet(later) == []
+    assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
+    assert leader.events.empty()
+
+
+def test_candidate_that_does_not_know_yet_that_it_leads_takes_nobody_in_and_is_not_outdated(
+    leader: Leader,
+) -> None:
+    leader.epoch = 0
+    assert leader.greet(HELLO) == []
+    assert leader.events.empty()
+    assert leader.outdated.empty()
+
+
+def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        leader.server.learn("c1", *address)
+        leader.server.probe("c1", 40)
+        assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
+    leader.server.probe("c1", 40)
+    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, False, 7)
+
+
+def test_container_whose_port_nobody_knows_is_not_taken_for_dead(leader: Leader) -> None:
+    leader.server.probe("c1", 40)
+    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)

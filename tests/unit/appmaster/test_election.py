@@ -1,0 +1,376 @@
+"""The election: one leads, a dead one is seized from, a lease that ran out forbids acting, and who left is out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from appmaster.driver import Driver
+from appmaster.election import Election
+from appmaster.inbox import Inbox
+from appmaster.lease import Lease
+from appmaster.planning import actions as todo
+from appmaster.planning import events as happened
+from appmaster.planning.events import Event
+from appmaster.planning.model import JobSpec
+from appmaster.planning.view import ClusterView, Policy
+from appmaster.records import CandidateRecord
+from standby.errors import Fenced, Transient
+from standby.records import ControllerRecord
+
+SESSION_MS = 6_000
+
+
+class Ensemble:
+    """ZooKeeper as an election sees it: one record, one epoch, watches that fire once."""
+
+    def __init__(self) -> None:
+        self.record: ControllerRecord | None = None
+        self.epoch = 0
+        self.is_away = False
+        self.watches: list[Callable[[], None]] = []
+        self.confirmed = threading.Event()
+        self.reads = 0
+        #: Somebody has asked in vain.
+        self.refused = threading.Event()
+        #: Answers to the next transactions that get lost, after they were carried out.
+        self.lost_answers = 0
+        #: Called before each confirmation.
+        self.confirming: Callable[[], None] = lambda: None
+
+    def change(self, record: ControllerRecord | None) -> None:
+        self.record, watches = record, self.watches
+        self.watches = []
+        for each in watches:
+            each()
+
+
+class Client:
+    """One session's view of the ensemble."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        self.epoch = 0
+
+    def _answer(self) -> None:
+        if self.ensemble.is_away:
+            self.ensemble.refused.set()
+            raise Transient("no answer")
+
+    def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
+        self._answer()
+        self.ensemble.reads += 1
+        if watch is not None:
+            self.ensemble.watches.append(watch)
+        return self.ensemble.record
+
+    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
+        self._answer()
+        if self.ensemble.record != depose:
+            return None
+        self.ensemble.epoch += 1
+        self.epoch = self.ensemble.epoch
+        self.ensemble.change(ControllerRecord(record.candidate, record.host, record.port, self.epoch))
+        if self.ensemble.lost_answers:
+            self.ensemble.lost_answers -= 1
+            self.epoch = 0
+            raise Transient("the connection was lost before the answer came")
+        return self.epoch
+
+    def confirm_lead(self) -> None:
+        self._answer()
+        self.ensemble.confirming()
+        if self.epoch != self.ensemble.epoch:
+            raise Fenced("another leads")
+        self.ensemble.confirmed.set()
+
+    def resign_lead(self) -> None:
+        self._answer()
+        if self.epoch == self.ensemble.epoch:
+            self.ensemble.change(None)
+
+    def candidates(self) -> Sequence[CandidateRecord]:
+        self._answer()
+        return ()
+
+
+class Clock:
+    """Milliseconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    return Ensemble()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def election(
+    ensemble: Ensemble,
+    clock: Clock,
+    name: str,
+    may_lead: Callable[[], Sequence[str]] = tuple,
+    session_ms: int = SESSION_MS,
+    is_dead: Callable[[str, int], bool] = lambda host, port: False,
+) -> Election:
+    me = ControllerRecord(name, "h1", 7000, 0)
+    return Election(Client(ensemble), me, may_lead, clock, session_ms, is_dead)
+
+
+def entered(candidate: Election) -> tuple[threading.Thread, list[int]]:
+    """Have a candidate enter the queue on a thread of its own; return that, and where its epoch appears."""
+    won: list[int] = []
+
+    def enter() -> None:
+        try:
+            won.append(candidate.enter())
+        except Fenced:
+            won.append(0)
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    return thread, won
+
+
+def leads(candidate: Election) -> bool:
+    """Return whether it leads now; asked by a function, for it changes between two looks."""
+    return candidate.is_leader
+
+
+def test_first_one_leads_and_says_so(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a")
+    assert not leads(candidate)
+    assert candidate.enter() == 1
+    assert leads(candidate)
+    leader = candidate.leader()
+    assert leader is not None
+    assert (leader.candidate, leader.host, leader.port, leader.epoch) == ("a", "h1", 7000, 1)
+    candidate.leave("the test is over")
+
+
+def test_second_one_waits_until_the_first_gives_up(ensemble: Ensemble, clock: Clock) -> None:
+    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
+    first.enter()
+    thread, won = entered(second)
+    first.leave("told to end")
+    assert not first.is_leader
+    first.give_up()
+    thread.join(5)
+    assert won == [2]
+    assert second.is_leader
+    second.leave("the test is over")
+
+
+def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemble, clock: Clock) -> None:
+    dead: set[int] = set()
+    looked = threading.Event()
+
+    def is_dead(host: str, port: int) -> bool:
+        looked.set()
+        return port in dead
+
+    first = election(ensemble, clock, "a")
+    second = election(ensemble, clock, "b", is_dead=is_dead)
+    first.enter()
+    thread, won = entered(second)
+    assert looked.wait(5)
+    assert won == []
+    dead.add(7000)
+    thread.join(5)
+    assert won == [2]
+    assert ensemble.epoch == 2
+    first.leave("over")
+    second.leave("over")
+
+
+def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(
+    ensemble: Ensemble, clock: Clock
+) -> None:
+    ensemble.lost_answers = 1
+    candidate = election(ensemble, clock, "a", is_dead=lambda host, port: False)
+    assert candidate.enter() == 2, "its own record stands in nobody's way"
+    assert ensemble.record is not None
+    assert ensemble.record.epoch == 2
+    assert leads(candidate)
+    candidate.leave("over")
+
+
+def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    both = threading.Barrier(2)
+
+    def is_dead(host: str, port: int) -> bool:
+        if ensemble.epoch == 1:
+            both.wait(5)
+        return ensemble.epoch == 1
+
+    rivals = [election(ensemble, clock, each, is_dead=is_dead) for each in ("b", "c")]
+    waiting = [entered(each) for each in rivals]
+    found = threading.Event()
+    while not any(won for _, won in waiting):
+        found.wait(0.01)
+    assert ensemble.epoch == 2
+    assert sum(each.is_leader for each in rivals) == 1
+    for each in (first, *rivals):
+        each.leave("over")
+    for thread, _ in waiting:
+        thread.join(5)
+    assert sorted(won for _, [won] in waiting) == [0, 2]
+
+
+def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ensemble, clock: Clock) -> None:
+    asked = 0
+    many = threading.Event()
+
+    def is_dead(host: str, port: int) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
+            many.set()
+        return False
+
+    first = election(ensemble, clock, "a")
+    first.enter()
+    second = election(ensemble, clock, "b", is_dead=is_dead)
+    ensemble.reads = 0
+    thread, won = entered(second)
+    assert many.wait(10)
+    assert ensemble.reads == 1, "its port is asked again and again, ZooKeeper is not"
+    first.leave("over")
+    first.give_up()
+    thread.join(5)
+    assert won == [2]
+    second.leave("over")
+
+
+def test_confirmation_that_came_too_late_is_asked_for_again_at_once(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a", session_ms=400)
+    asked: list[int] = []
+    answered = threading.Event()
+
+    def confirming() -> None:
+        asked.append(clock.now_ms)
+        if len(asked) == 1:
+            clock.now_ms += 10_000  # the servers were away
+        else:
+            answered.set()
+
+    ensemble.confirming = confirming
+    candidate.enter()
+    assert answered.wait(5)
+    assert asked[1] - asked[0] == 10_000
+    candidate.leave("over")
+
+
+def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a")
+    candidate.enter()
+    candidate.leave("its session has expired")
+    assert candidate.lease.is_valid
+    assert not candidate.is_leader
+
+
+def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Clock) -> None:
+    lacks: list[str] = ["code of job"]
+    asked = threading.Event()
+
+    def may_lead() -> Sequence[str]:
+        asked.set()
+        return tuple(lacks)
+
+    candidate = election(ensemble, clock, "a", may_lead)
+    thread, won = entered(candidate)
+    assert asked.wait(5)
+    assert ensemble.record is None
+    lacks.clear()
+    thread.join(5)
+    assert won == [1]
+    candidate.leave("over")
+
+
+def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble, clock: Clock) -> None:
+    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
+    first.enter()
+    thread, won = entered(second)
+    second.leave("its session has expired")
+    thread.join(5)
+    assert won == [0]
+    first.leave("over")
+    first.give_up()
+    assert ensemble.record is None, "nobody is left in the queue"
+
+
+def test_servers_that_are_away_are_waited_for(ensemble: Ensemble, clock: Clock) -> None:
+    ensemble.is_away = True
+    thread, won = entered(candidate := election(ensemble, clock, "a"))
+    assert ensemble.refused.wait(5)
+    ensemble.is_away = False
+    thread.join(5)
+    assert won == [1]
+    candidate.leave("over")
+
+
+def test_lease_runs_out_unless_it_is_renewed_from_when_it_was_asked(clock: Clock) -> None:
+    lease = Lease(clock, 1_000)
+    found = [lease.is_valid]
+    lease.renew(clock.now_ms)
+    for passes in (999, 1):
+        clock.now_ms += passes
+        found.append(lease.is_valid)
+    assert found == [False, True, False]
+    lease.renew(clock.now_ms - 600)
+    # An answer that comes late shortens nothing.
+    lease.renew(clock.now_ms - 900)
+    found = []
+    for passes in (399, 1):
+        clock.now_ms += passes
+        found.append(lease.is_valid)
+    assert found == [True, False]
+
+
+def test_leader_that_was_deposed_learns_it_when_it_asks(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a", session_ms=40)
+    candidate.enter()
+    assert ensemble.confirmed.wait(5)
+    ensemble.epoch += 1
+    assert candidate._left.wait(5)
+    assert not candidate.is_leader
+    assert candidate.why == "another leads"
+
+
+def test_leader_without_a_valid_lease_folds_in_what_happens_and_does_nothing(clock: Clock) -> None:
+    lease = Lease(clock, 1_000)
+    done: list[todo.Action] = []
+
+    def carry_out(action: todo.Action, view: ClusterView) -> None:
+        done.append(action)
+
+    inbox: Inbox[Event] = Inbox()
+    driver = Driver(inbox, carry_out, lambda news, view: None, clock, may_act=lambda: lease.is_valid)
+    spec = JobSpec("main", 1, 1, 0)
+    driver.turn(
+        [happened.Elected(1, clock.now_ms, 0), happened.JobLoaded("job", "run", spec, None, Policy())]
+    )
+    assert not done
+    assert "job" in driver.view.jobs
+    lease.renew(clock.now_ms)
+    driver.turn([])
+    assert [type(each) for each in done][:1] == [todo.WriteModel]
+    done.clear()
+    model = next(iter(driver.view.jobs.values())).model
+    clock.now_ms += 2_000
+    driver.turn([happened.ModelRefused("job", "by a test")])
+    assert not done
+    assert driver.view.jobs["job"].model == model

@@ -1,0 +1,92 @@
+"""A job's ``kafka.*`` settings reach every client: one that librdkafka refuses is refused wherever one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from confluent_kafka import KafkaException
+
+from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
+from appmaster.config import cluster
+from appmaster.growth import Growth
+from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka_changelog import KafkaChangelog
+from standby.adapters.kafka_writer import KafkaWriter
+from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
+from standby.errors import BadConfiguration
+from standby.feed.plain import PlainFeed
+from standby.feed.settings import source_options
+from standby.wire import JobDefinition
+
+FLAT = {
+    "job.name": "flights",
+    "task.inputs": "in",
+    "task.step": "flights:totals",
+    "task.feed": "plain",
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "zookeeper.connect": "z:1",
+    "kafka.security.protocol": "of our own",
+    "kafka.sasl.username": "alice",
+    "kafka.sasl.password": "s3cret",
+}
+CONFIG = parse(FLAT)
+JOB = JobDefinition("flights", "r1", FLAT, "changelog", "group", 1)
+
+
+def of_cluster() -> Mapping[str, str | int | bool]:
+    """Return what a candidate makes its clients of: from the cluster's file."""
+    found = cluster(CONFIG, 1)
+    return librdkafka_settings(found.kafka_bootstrap, found.kafka)
+
+
+CLIENTS: Mapping[str, Callable[[], object]] = {
+    "the event log": lambda: EventLog(of_cluster(), "events"),
+    "standfast events": lambda: next(
+        read_events(kafka_settings(CONFIG), "events", follow=False, stop=lambda: True)
+    ),
+    "topics, groups, records": lambda: Topics(kafka_settings(CONFIG)),
+    "looking for new partitions": lambda: Growth(None, dict, lambda: None).connect(CONFIG),  # type: ignore[arg-type]
+    "fencing": lambda: fence(kafka_settings(CONFIG), ("id",)),
+    "fencing a job": lambda: fence_job("cluster", JOB),
+    "a kernel's broker": lambda: connect("cluster", CONFIG, JOB),
+    "a changelog's reader": lambda: KafkaChangelog(CONFIG, JOB),
+    "a task's writer": lambda: KafkaWriter(CONFIG, JOB, 0, "id", None),
+    "the plain feed": lambda: PlainFeed(CONFIG, JOB).warm(),
+}
+
+
+@pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS)
+def test_setting_reaches_the_client(make: Callable[[], object]) -> None:
+    refused = r'"of our own" for configuration property "security\.protocol"'
+    with pytest.raises((KafkaException, BadConfiguration), match=refused):
+        make()
+
+
+def test_settings_reach_spark_under_the_java_client_s_names() -> None:
+    config: JobConfig = parse(
+        {
+            **FLAT,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanisms": "PLAIN",
+            "kafka.ssl.ca.location": "/ca.pem",
+        }
+    )
+    options = source_options(config, "group", lambda path: f"text of {path}")
+    assert options["kafka.security.protocol"] == "SASL_SSL"
+    assert options["kafka.sasl.mechanism"] == "PLAIN"
+    assert options["kafka.ssl.truststore.certificates"] == "text of /ca.pem"
+    assert 'username="alice" password="s3cret"' in options["kafka.sasl.jaas.config"]
+
+
+def test_a_login_for_java_alone_reaches_spark_and_is_kept_from_librdkafka() -> None:
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "a.module required;",
+        "kafka.sasl.login.callback.handler.class": "a.Handler",
+    }
+    config = parse({**FLAT, **login})
+    Topics(kafka_settings(config))
+    options = source_options(config, "group", str)
+    assert options.items() >= login.items()
