@@ -108,7 +108,10 @@ class Feed(Protocol):
 
     @property
     def failure(self) -> BaseException | None:
-        """The exception that ended the feed: what ``deliver`` raised, or the feed's own; None while it runs."""
+        """The exception that ended the feed: what ``deliver`` raised, or the feed's own; None while it runs.
+
+        `InputAway` when nobody answers any more for some of the partitions only.
+        """
         ...
 
     def stop(self) -> None:

@@ -207,6 +207,11 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(quoted)};"
 
 
+#: How long a query waits for a partition that does not answer, milliseconds. Spark's own patience is two to three
+#: minutes, during which the tasks beside it get nothing either.
+_PATIENCE_MS: Final = "8000"
+
+
 def source_options(config: JobConfig, group: str, read: Callable[[str], str]) -> dict[str, str]:
     """Return the options of Spark's Kafka source, all but the partitions and where to begin.
 
@@ -216,6 +221,9 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
     client = java_client({"bootstrap.servers": config.kafka_bootstrap, **config.kafka}, read)
     client.setdefault("fetch.max.wait.ms", "10")
     client.setdefault("reconnect.backoff.max.ms", "500")
+    # The whole call may not end before a single request of it.
+    patience = client.setdefault("request.timeout.ms", _PATIENCE_MS)
+    client.setdefault("default.api.timeout.ms", patience)
     return {
         **{f"kafka.{name}": value for name, value in client.items()},
         "kafka.group.id": group,
@@ -223,4 +231,7 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
         "maxOffsetsPerTrigger": str(config.batch_max_records),
         # Data that is gone must be seen: what to do then is decided by the kernel, never by the source.
         "failOnDataLoss": "true",
+        "kafkaConsumer.pollTimeoutMs": patience,
+        # Who tries again is the kernel, without the partition that did not answer.
+        "fetchOffset.numRetries": "1",
     }

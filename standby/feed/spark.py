@@ -34,7 +34,7 @@ from standby.feed.reading import Reading
 from standby.feed.settings import session_settings, source_options
 from standby.feed.warmup import WarmUp
 from standby.model import InputPartition, Offsets, TaskId
-from standby.ports import Deliver
+from standby.ports import Deliver, InputAway
 from standby.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ class SparkFeed:
             told = Transient(f"the streaming query failed: {first_line(failure)}")
             try:
                 self.bounds().check(by_partition(starts, self._inputs))
-            except CorruptState as error:
+            except (CorruptState, InputAway) as error:
                 told = error
             except Transient:
                 _LOG.debug("the bounds of the input are not known either", exc_info=True)

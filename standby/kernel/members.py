@@ -116,6 +116,8 @@ class Members:
             self._failures = 0
         if self.drop_failed(running):
             self.retry_at = 0.0
+        elif isinstance(failure, InputAway):
+            self.hold_up(running, failure)
         elif running.apart is not None and failure is None and running.apart.committed != running.start:
             self._suspects.note_progress(running.apart)
         elif failure is None or failure is running.raised or not _is_codes(failure):

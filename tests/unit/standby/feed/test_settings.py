@@ -152,6 +152,14 @@ def test_a_jobs_own_fetch_wait_is_kept() -> None:
     assert options["kafka.fetch.max.wait.ms"] == "50"
 
 
+def test_no_wait_of_the_source_is_longer_than_the_jobs_patience() -> None:
+    waits = ("kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafkaConsumer.pollTimeoutMs")
+    for settings, patience in (({}, "8000"), ({"kafka__request__timeout__ms": "20000"}, "20000")):
+        options = source_options(config(**settings), "group", FILES.__getitem__)
+        assert {options[each] for each in waits} == {patience}
+        assert options["fetchOffset.numRetries"] == "1"
+
+
 def test_the_session_has_the_jobs_settings_over_ours() -> None:
     settings = session_settings(
         config(**{"spark.driver.memory": "2g", "spark.executorEnv.PYTHONPATH": "/own", "spark.my": "1"}),

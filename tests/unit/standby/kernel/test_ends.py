@@ -9,6 +9,7 @@ import pytest
 from standby.errors import Transient
 from standby.kernel import members
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
+from standby.ports import InputAway
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
 
@@ -71,8 +72,13 @@ def test_input_ends_are_known_where_no_changelog_answers(tmp_path: Path) -> None
     mixed.close()
 
 
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [(Transient("the connection broke"), 3), (InputAway("nobody answers", {1}), 2)],
+    ids=["for some other reason", "because of it"],
+)
 def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Transient, tries: int
 ) -> None:
     """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
     monkeypatch.setattr(members, "_HELD_UP_SECONDS", 0.2)
@@ -86,13 +92,16 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
     lab.now_ms += 10_000
     active.eventually(lambda: of_task(active, 1).input_end is None)
     (feed,) = active.feeds.made
-    breaks = iter([Transient("the connection broke")])
+    breaks, tried = iter([failure]), [0]
 
     def break_once() -> None:
         for each in breaks:
             raise each
 
-    feed.on_look = break_once
+    def count_try() -> None:
+        tried[0] += 1
+
+    feed.on_look, feed.on_start = break_once, count_try
     for _ in range(3):
         lab.kafka.append("in", 0, b"0/k", b"v")
         end = len(lab.kafka.logs["in", 0])
@@ -102,6 +111,7 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
     active.await_processed()
     fed = [sorted(task.partition for task in positions) for positions in feed.starts]
     assert fed == [[0, 1], [0], [0, 1]]
+    assert tried == [tries], "who is told by the feed's end whom to leave out need not try"
     lab.assert_exact()
     active.close()
 
