@@ -6,7 +6,9 @@ falls silent (``host``). Where that takes no active along, a container with one 
 each: how long until another leads; until the first decision of the new leader was carried out, that is the first task
 that was lost is active again; the longest silence of the tasks that were in the lost cell and of those that were not,
 by the time at which outputs were written, and by the time at which a reader of committed records got them, whom an
-open transaction of the dead holds up. Writes a JSON file with every loss, medians and maxima, and whether everything
+open transaction of the dead holds up. Beside them stands the longest silence in as long a time before the loss. Two
+more kinds take the silence of the others apart: the leader's process alone (``process-alone``), and a container with
+an active and no leader (``container``). Writes a JSON file with every loss, medians and maxima, and whether everything
 was exact.
 """
 
@@ -43,14 +45,21 @@ from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
 from standby.errors import StandfastError, Unavailable
 
 #: What a process of the leader's container runs, by kind of loss.
-_PROGRAMS: Final = {"process": "appmaster", "am": "com.anaconda.skein.ApplicationMaster"}
+_PROGRAMS: Final = {
+    "process": "appmaster",
+    "process-alone": "appmaster",
+    "am": "com.anaconda.skein.ApplicationMaster",
+}
 _KINDS: Final = ("process", "am", "host")
+_CONTROLS: Final = ("process-alone", "container")
 
 #: Every killed AM uses one up, and so does an attempt that makes way for one on another host.
 _ATTEMPTS: Final = "100"
 
 #: How long after the last step of a loss a silence may still be its doing, milliseconds.
 _AFTERMATH_MS: Final = 3_000
+#: A silence may have begun so long before the loss.
+_AHEAD_MS: Final = 1_000
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -109,10 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.leaderloss", description=__doc__.partition("\n\n")[0]
     )
     parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
-    parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=_KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=(*_KINDS, *_CONTROLS), default=_KINDS)
     parser.add_argument("--rate", type=float, default=1_000.0, help="records per second")
     parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
-    parser.add_argument("--steady-seconds", type=float, default=5.0, help="flow before each loss")
+    parser.add_argument("--steady-seconds", type=float, default=12.0, help="flow before each loss")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "leaderloss.json")
     arguments = parser.parse_args(argv)
@@ -168,8 +177,9 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
         verification = scenario.verify()
     arrivals = readers.close()
     for loss in losses:
-        loss.update(_silences("written", loss, verification.output_times))
-        loss.update(_silences("read", loss, arrivals))
+        for how, times in (("written", verification.output_times), ("read", arrivals)):
+            loss.update(_silences(how, loss, times))
+            loss.update(_silence_before(how, loss, times))
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "kills": arguments.kills,
@@ -207,24 +217,16 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
     lost = sorted(
         task
         for task, container in actives.items()
-        if kind != "process"
+        if kind in ("am", "host")
         and (cells[container] == leader["cell"] or (kind == "host" and hosts[container] == leader["host"]))
     )
     begun = now_ms()
     if kind == "host":
         cluster.kill_host(leader["host"], silent=True)
-    else:
+    elif kind in _PROGRAMS:
         _kill(cluster, leader["container"], _PROGRAMS[kind])
-    killed = [] if lost else _kill_active(cluster, actives)
-    elected = scenario.log.wait_for(
-        lambda events: any(each.kind == "leader_elected" and each.at_ms > begun for each in events),
-        FAILOVER_SECONDS,
-    )
-    if elected is None:
-        raise Unavailable(
-            f"no candidate has led for {FAILOVER_SECONDS:.0f} s after the leader's {kind} was lost"
-        )
-    leads = min(each.at_ms for each in elected if each.kind == "leader_elected" and each.at_ms > begun)
+    killed = [] if lost or kind == "process-alone" else _kill_active(cluster, actives)
+    leads = _elected(kind, scenario, begun) if kind != "container" else None
     wanted = set(lost or killed)
 
     def steps() -> dict[int, dict[str, int]]:
@@ -239,7 +241,7 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
 
     scenario.log.wait_for(lambda _: wanted <= set(steps()), FAILOVER_SECONDS)
     carried_out = [each["active"] for each in steps().values() if "active" in each]
-    done = max([leads, *carried_out])
+    done = max([leads or begun, *carried_out])
     if kind == "host":
         cluster.finish_silent(leader["host"])
         cluster.start_host(leader["host"])
@@ -251,11 +253,24 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
         "lost_tasks": lost,
         # Their silence is a failover's of its own.
         "killed_tasks": killed,
-        "another_leads_ms": leads - begun,
+        **({"another_leads_ms": leads - begun} if leads is not None else {}),
         **({"first_decision_carried_out_ms": min(carried_out) - begun} if carried_out else {}),
         **({"all_carried_out_ms": max(carried_out) - begun} if carried_out else {}),
         "whole_again_ms": now_ms() - begun,
     }
+
+
+def _elected(kind: str, scenario: Scenario, begun: int) -> int:
+    """Return when another led, Unix milliseconds; raises `Unavailable` when nobody does in time."""
+    elected = scenario.log.wait_for(
+        lambda events: any(each.kind == "leader_elected" and each.at_ms > begun for each in events),
+        FAILOVER_SECONDS,
+    )
+    if elected is None:
+        raise Unavailable(
+            f"no candidate has led for {FAILOVER_SECONDS:.0f} s after the leader's {kind} was lost"
+        )
+    return min(each.at_ms for each in elected if each.kind == "leader_elected" and each.at_ms > begun)
 
 
 def _kill(cluster: LocalCluster, container: str, program: str) -> None:
@@ -312,11 +327,25 @@ def _silences(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[in
         if task in loss["killed_tasks"]:
             continue
         name = f"{'lost' if task in loss['lost_tasks'] else 'other'}_tasks_silent_{how}_ms"
-        near = [each for each in stamps if loss["begun_at"] - 1_000 <= each <= loss["until"]]
-        silence = max((after - before for before, after in pairwise(near)), default=None)
-        if silence is not None:
-            longest[name] = max(longest.get(name, 0), silence)
+        silence = _longest(stamps, loss["begun_at"] - _AHEAD_MS, loss["until"])
+        longest[name] = max(longest.get(name, 0), silence)
     return longest
+
+
+def _silence_before(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[int]]) -> dict[str, int]:
+    """Return the longest silence of the tasks that go on, in as long a time before the loss."""
+    end = loss["begun_at"] - _AHEAD_MS
+    begin = end - (loss["until"] - end)
+    others = times.keys() - {*loss["killed_tasks"], *loss["lost_tasks"]}
+    if not others:
+        return {}
+    return {f"other_tasks_silent_before_{how}_ms": max(_longest(times[each], begin, end) for each in others)}
+
+
+def _longest(stamps: Sequence[int], begin: int, end: int) -> int:
+    """Return the longest time between two of the stamps from begin to end; 0 for fewer than two."""
+    near = [each for each in stamps if begin <= each <= end]
+    return max((after - before for before, after in pairwise(near)), default=0)
 
 
 if __name__ == "__main__":
