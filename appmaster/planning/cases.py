@@ -293,8 +293,8 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "prepare",
                 situations.always,
-                "the active should be another copy (asked for, drain, upgrade, model, the processor's other tasks), "
-                "and one can take over",
+                "the active should be another copy (asked for, drain, upgrade, model, the processor's other tasks, "
+                "a host with which every copy would be lost), and one can take over",
                 _together(planned.prepare),
                 (PrepareHandover,),
                 deadline="prepare_timeout_ms",

@@ -14,7 +14,7 @@ from appmaster.planning.failover import is_in_sync
 from appmaster.planning.fitting import free_for, is_clear
 from appmaster.planning.mixed import choose_mixed, is_overloaded
 from appmaster.planning.placing import dropping
-from appmaster.planning.spreading import spread_now, together
+from appmaster.planning.spreading import exposed, spread_now, together
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.upgrade import next_container
 from appmaster.planning.view import Container, Presence
@@ -113,6 +113,10 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
     if is_alone and not is_current(cohort.job, holder):
         return f"revision {cohort.job.revision} is to run"
     cell = leaves_cell(turn, cohorts, cohort, copy, holder)
+    if cell and cell != holder.cell:
+        return (
+            f"every copy of its tasks would be lost with {holder.host}, which has the master of cell {cell}"
+        )
     return f"every copy of its tasks is in cell {cell}" if cell else ""
 
 
@@ -132,12 +136,15 @@ def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holde
 
 
 def leaves_cell(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> int:
-    """Return the cell that a copy is to leave for no other reason than the others; 0 when it is to leave none.
+    """Return the cell that a copy is to leave, or not to enter, for no other reason than the others; 0: none.
 
-    Not while its processor's tasks are in several arrangements: their home draws them back.
+    It leaves the cell that all of them are in, or the host that has the master of the others' cell. Not while its
+    processor's tasks are in several arrangements: their home draws them back.
     """
     if len(cohorts) > 1 or turn.view.must_leave(holder) or cohort.processor not in spread_now(turn):
         return 0
+    if copy != cohort.record.active and (cell := exposed(turn, cohort, copy)):
+        return cell
     return together(turn, cohort, copy)
 
 
@@ -221,7 +228,11 @@ def _target(
         is_ready = home.presence is Presence.LIVE and not turn.view.must_leave(home)
         return home if is_ready and home.id not in turn.taken and not home.binding else None
     among = kept_apart(turn, cohorts, cohort, slot, holder)
-    return free_for(turn, among, slot, but_cell=leaves_cell(turn, cohorts, cohort, copy, holder))
+    but_cell = leaves_cell(turn, cohorts, cohort, copy, holder)
+    found = free_for(turn, among, slot, but_cell=but_cell)
+    # It is the host that such a copy is to leave.
+    is_still_exposed = found is not None and found.host == holder.host and but_cell not in (0, holder.cell)
+    return found if not is_still_exposed else None
 
 
 def hand_over(

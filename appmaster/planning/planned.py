@@ -1,8 +1,8 @@
 """Planned changes of active: prepared while the active goes on, then decided (never a failure). Pure.
 
 Reasons: somebody asked, the active's host is to be empty, its container runs an older revision, its copy or its
-container is not where the model wants it, its processor's other tasks are active elsewhere, mixed containers are out of
-balance.
+container is not where the model wants it, its processor's other tasks are active elsewhere, every copy would be lost
+with its host, mixed containers are out of balance.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from appmaster.planning.failover import fitness, is_in_sync
 from appmaster.planning.fitting import free_for
 from appmaster.planning.mixed import mixed_containers
 from appmaster.planning.moving import hand_over
+from appmaster.planning.spreading import exposed
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
@@ -80,7 +81,11 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
             if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
                 return _prepared(turn, processor, record.active, filled, "moved: the new copy is in sync")
             continue
-        reason = _reason(turn, cohort, holder) or _next_door(turn, cohorts, cohort, holder)
+        reason = (
+            _reason(turn, cohort, holder)
+            or _next_door(turn, cohorts, cohort, holder)
+            or _exposed(turn, cohorts, cohort, holder)
+        )
         main = _gathering(turn, cohorts, cohort) if not reason else None
         if main is not None:
             reason = f"gather: the other tasks of {processor} are active in copy {main}"
@@ -128,6 +133,16 @@ def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: 
     if home is None or home.id == holder.id or home.host != holder.host:
         return ""
     return f"regroup: its tasks belong in {home.id} on the same host"
+
+
+def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container) -> str:
+    """Return that every copy would be lost with the active's host, but for another one that it could go to.
+
+    It goes there as a standby: a copy that is active never moves while another could take over.
+    """
+    active = cohort.record.active
+    cell = exposed(turn, cohort, active) if active is not None and len(cohorts) == 1 else 0
+    return f"exposed: {holder.host} has the master of cell {cell}, where all its standbys are" if cell else ""
 
 
 def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:

@@ -228,7 +228,8 @@ class Candidate(Process):
                 continue
             self._awaited.add(cell)
             self.after(SILENT_MS, self._judge, cell)
-            found.append(happened.CellAwaited(cell, attempt, self._now()))
+            master = self.world.yarn.master_as_told(attempt)
+            found.append(happened.CellAwaited(cell, attempt, self._now(), master))
         return found
 
     def _judge(self, cell: int) -> None:
@@ -253,7 +254,8 @@ class Candidate(Process):
         found: list[Event] = []
         if before:
             found.append(happened.CellLost(cell, before, "its AM is another", self._now()))
-        found.append(happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now()))
+        master = yarn.master_as_told(attempt)
+        found.append(happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now(), master))
         for each in [each for each in yarn.listed.values() if each.attempt == attempt]:
             if each.skein_id in self._owed:
                 self._owed.discard(each.skein_id)

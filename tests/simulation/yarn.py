@@ -7,6 +7,7 @@ although its request was taken back: the process starts all the same and is ende
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -73,6 +74,13 @@ class Yarn:
     def answers(self, cell: int) -> str:
         """Return the attempt of a cell whose AM answers; empty when it does not."""
         return "" if cell in self.silent else self.attempts.get(cell, "")
+
+    def master_as_told(self, attempt: str) -> str:
+        """Return the host that an attempt's master is said to be on: another one with each, by chance.
+
+        It is not lost with that host: only the planner is to think so.
+        """
+        return sorted(self.hosts)[zlib.crc32(attempt.encode()) % len(self.hosts)]
 
     def add_container(self, host: str | None, cell: int) -> str:
         """Return the id of a new request; raises `Transient` when the cell's AM does not answer."""

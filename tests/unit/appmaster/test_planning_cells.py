@@ -10,8 +10,8 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Kind
 from appmaster.planning.plan import plan
-from appmaster.planning.view import Presence
-from standby.model import SlotId, TaskRecord
+from appmaster.planning.view import Policy, Presence
+from standby.model import SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
 
@@ -50,6 +50,17 @@ def actives_in(cluster: FakeCluster, cell: int) -> list[Process]:
     return list(found.values())
 
 
+def exposed_to(cluster: FakeCluster) -> dict[TaskId, set[str]]:
+    """Return the tasks of which every copy would be lost with one host, and which host that is."""
+    found = {}
+    for record in records(cluster):
+        copies = [cluster.by_container(each) for each in record.placed.values()]
+        hosts = set.intersection(*({each.host, cluster.masters[each.cell]} for each in copies if each))
+        if hosts:
+            found[record.task] = hosts
+    return found
+
+
 @pytest.mark.parametrize("is_mixed", [False, True])
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_no_task_has_all_its_copies_in_one_cell(standbys: int, is_mixed: bool) -> None:
@@ -64,17 +75,59 @@ def test_no_host_takes_every_copy_not_even_with_a_master_on_it(standbys: int, co
     masters = {1: "h1", 2: "h2"}
     cluster = deployed(standbys=standbys, containers=containers, masters=masters)
 
-    def lost_with(process: Process) -> set[str]:
-        return {process.host, masters[process.cell]}
-
-    for record in records(cluster):
-        copies = [cluster.by_container(each) for each in record.placed.values()]
-        assert not set.intersection(*(lost_with(each) for each in copies if each is not None)), record
+    assert not exposed_to(cluster)
     cluster.lose_cell(2)
     cluster.lose_host("h2", silent=False)
     cluster.run(60_000)
     assert "failover_without_standby" not in cluster.kinds()
     assert all(cluster.active_process(each).host != "h2" for each in range(cluster.tasks))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(("standbys", "containers"), [(1, 2), (1, 3), (2, 2)])
+def test_copies_are_parted_again_when_a_master_comes_to_the_host_of_an_active(
+    standbys: int, containers: int, restarts: bool
+) -> None:
+    cluster = deployed(
+        standbys=standbys,
+        containers=containers,
+        hosts=("h1", "h2", "h3", "h4"),
+        masters={1: "h1", 2: "h2"},
+        policy=Policy(restarts=restarts),
+    )
+    cluster.lose_cell(2)
+    cluster.run(30_000)
+    assert cluster.is_whole()
+    busiest = Counter(each.host for each in actives_in(cluster, 1) if each.host != "h1")
+    ((host, _),) = busiest.most_common(1)
+    cluster.masters = {1: "h1", 2: host}
+    cluster.return_cell(2)
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert not exposed_to(cluster)
+    assert all(len(set(cells_of(cluster, each).values())) == 2 for each in records(cluster))
+    assert "failover_without_standby" not in cluster.kinds()
+    assert not cluster.view.unsettled
+    assert plan(cluster.view) == ()
+    cluster.lose_cell(2)
+    cluster.lose_host(host, silent=False)
+    cluster.run(60_000)
+    assert "failover_without_standby" not in cluster.kinds()
+
+
+def test_copies_stay_where_a_master_s_host_is_the_only_other_one() -> None:
+    cluster = deployed(hosts=("h1", "h2"), masters={1: "h1", 2: "h2"})
+    assert not exposed_to(cluster)
+    placed = {each.task: each.placed for each in records(cluster)}
+    cluster.masters = {1: "h2", 2: "h1"}
+    for cell in (1, 2):
+        cluster.tell(
+            happened.CellFound(cell, cluster.attempts[cell], cluster.hosts, 0, cluster.masters[cell])
+        )
+    cluster.run(30_000)
+    assert set(exposed_to(cluster)) == set(cluster.versions)
+    assert {each.task: each.placed for each in records(cluster)} == placed
+    assert not cluster.view.unsettled
 
 
 def test_mixed_containers_are_on_all_hosts_whatever_masters_are_there() -> None:
