@@ -138,10 +138,15 @@ def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: 
 def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container) -> str:
     """Return that every copy would be lost with the active's host, but for another one that it could go to.
 
-    It goes there as a standby: a copy that is active never moves while another could take over.
+    It goes there as a standby: a copy that is active never moves while another could take over. A standby of which the
+    same holds goes first, or the two would be handed over to each other until one has gone.
     """
     active = cohort.record.active
-    cell = exposed(turn, cohort, active) if active is not None and len(cohorts) == 1 else 0
+    if active is None or len(cohorts) != 1:
+        return ""
+    cell = exposed(turn, cohort, active)
+    if any(exposed(turn, cohort, each) for each in cohort.record.placed if each != active):
+        return ""
     return f"exposed: {holder.host} has the master of cell {cell}, where all its standbys are" if cell else ""
 
 

@@ -115,15 +115,26 @@ def test_copies_are_parted_again_when_a_master_comes_to_the_host_of_an_active(
     assert "failover_without_standby" not in cluster.kinds()
 
 
+def test_copies_on_each_other_s_master_s_hosts_change_active_once() -> None:
+    cluster = deployed(tasks=1, containers=1, hosts=("h1", "h2", "h3", "h4"), masters={1: "h1", 2: "h2"})
+    (record,) = records(cluster)
+    hosts = {each.cell: each.host for each in map(cluster.by_container, record.placed.values()) if each}
+    cluster.masters = {1: hosts[2], 2: hosts[1]}
+    cluster.elect(2)
+    assert exposed_to(cluster)
+    cluster.run(60_000)
+    assert not exposed_to(cluster)
+    assert not cluster.view.unsettled
+    assert cluster.kinds().count("handover_finished") == 1
+    assert "failover_without_standby" not in cluster.kinds()
+
+
 def test_copies_stay_where_a_master_s_host_is_the_only_other_one() -> None:
     cluster = deployed(hosts=("h1", "h2"), masters={1: "h1", 2: "h2"})
     assert not exposed_to(cluster)
     placed = {each.task: each.placed for each in records(cluster)}
     cluster.masters = {1: "h2", 2: "h1"}
-    for cell in (1, 2):
-        cluster.tell(
-            happened.CellFound(cell, cluster.attempts[cell], cluster.hosts, 0, cluster.masters[cell])
-        )
+    cluster.elect(2)
     cluster.run(30_000)
     assert set(exposed_to(cluster)) == set(cluster.versions)
     assert {each.task: each.placed for each in records(cluster)} == placed
