@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState, Transient
@@ -47,13 +47,37 @@ class Broker:
     def topic(self, partitions: int = 1) -> str:
         name = f"feed-{uuid.uuid4().hex[:12]}"
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+        # The controller has answered; a record may still come to a broker that does not know the topic, and is then
+        # given up by librdkafka (its issue 4904).
+        deadline = time.monotonic() + SECONDS
+        while not self._is_known(name, partitions):
+            assert time.monotonic() < deadline, f"{name} does not become known"
         return name
+
+    def _is_known(self, topic: str, partitions: int) -> bool:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, each): latest for each in range(partitions)}
+        try:
+            for each in self.admin.list_offsets(asked, request_timeout=SECONDS).values():
+                each.result(SECONDS)
+        except KafkaException:
+            return False
+        return True
 
     def produce(
         self, topic: str, values: list[bytes | None], partition: int = 0, key: bytes | None = None
     ) -> None:
-        send(self.producer, topic, values, partition, key)
+        failed: list[KafkaError] = []
+        for value in values:
+            self.producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
         assert self.producer.flush(SECONDS) == 0
+        assert not failed, failed
 
     def transactional(self) -> Producer:
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex}

@@ -120,9 +120,14 @@ class CountingJob(RunningJob):
             self._client = self._open.enter_context(client)
         return self._client
 
-    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+    def wait(
+        self,
+        condition: Callable[[Status], bool],
+        what: str = "an answer of the leader",
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Status:
         """Return the first status, seen from now on, that meets the condition."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 status = parse(self.client.status())
@@ -210,12 +215,13 @@ def submitted(*jobs: CountingJob) -> Iterator[None]:
         assert all(command.returncode == 0 for command in commands), "\n".join(said)
         for job in jobs:
             # A master that came to the other's host is asked for again, and its cell late: the copies, in one cell
-            # until then, are spread over both.
+            # until then, are spread over both. That takes some moves, one after the other, each with a process's start.
             job.wait(
                 lambda status, job=job: (
                     status.settled and sum(each.is_up for each in status.cells) == job.cells
                 ),  # type: ignore[misc]
                 "all cells, and copies where they are to stay",
+                3 * PATIENCE_SECONDS,
             )
         yield
 
