@@ -82,7 +82,7 @@ def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tm
             broker.wait()
             await_leaderless(admin, topic, 1)
             produce(0)
-            assert feed.wait(SECONDS / 2), "the query goes on waiting"
+            assert feed.wait(SECONDS), "the query goes on waiting"
             assert isinstance(feed.failure, InputAway), repr(feed.failure)
             assert feed.failure.partitions == {1}
             feed.stop()
