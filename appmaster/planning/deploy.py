@@ -14,7 +14,7 @@ from appmaster.planning.failover import missed
 from appmaster.planning.moving import move_reason
 from appmaster.planning.orders import is_up_to_date
 from appmaster.planning.planned import balance
-from appmaster.planning.spreading import exposed, together
+from appmaster.planning.spreading import lost_together
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import Job, Presence
 from standby.model import Phase, ProcessorId, Role, SlotId
@@ -67,7 +67,7 @@ def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Coho
             return False
         if not is_up_to_date(view, holder) or not is_current(job, holder):
             return False
-        is_misplaced = view.must_leave(holder) or together(turn, cohort, copy) or exposed(turn, cohort, copy)
+        is_misplaced = view.must_leave(holder) or lost_together(turn, cohort, copy)
         if is_misplaced or move_reason(turn, cohorts, cohort, copy, holder):
             return False
         role = Role.ACTIVE if record.active == copy else Role.STANDBY

@@ -14,7 +14,7 @@ from appmaster.planning.failover import is_in_sync
 from appmaster.planning.fitting import free_for, is_clear
 from appmaster.planning.mixed import choose_mixed, is_overloaded
 from appmaster.planning.placing import dropping
-from appmaster.planning.spreading import exposed, spread_now, together
+from appmaster.planning.spreading import lost_together, spread_now
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.upgrade import next_container
 from appmaster.planning.view import Container, Presence
@@ -136,16 +136,13 @@ def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holde
 
 
 def leaves_cell(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> int:
-    """Return the cell that a copy is to leave, or not to enter, for no other reason than the others; 0: none.
+    """Return the cell that a standby is to leave, or not to enter, for no other reason than the others; 0: none.
 
-    It leaves the cell that all of them are in, or the host that has the master of the others' cell. Not while its
-    processor's tasks are in several arrangements: their home draws them back.
+    Not while its processor's tasks are in several arrangements: their home draws them back.
     """
     if len(cohorts) > 1 or turn.view.must_leave(holder) or cohort.processor not in spread_now(turn):
         return 0
-    if copy != cohort.record.active and (cell := exposed(turn, cohort, copy)):
-        return cell
-    return together(turn, cohort, copy)
+    return lost_together(turn, cohort, copy) if copy != cohort.record.active else 0
 
 
 def _is_alone(cohort: Cohort, copy: int) -> bool:

@@ -16,7 +16,7 @@ from appmaster.planning.failover import fitness, is_in_sync
 from appmaster.planning.fitting import free_for
 from appmaster.planning.mixed import mixed_containers
 from appmaster.planning.moving import hand_over
-from appmaster.planning.spreading import exposed
+from appmaster.planning.spreading import lost_together
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
@@ -144,10 +144,10 @@ def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Co
     active = cohort.record.active
     if active is None or len(cohorts) != 1:
         return ""
-    cell = exposed(turn, cohort, active)
-    if any(exposed(turn, cohort, each) for each in cohort.record.placed if each != active):
+    cell = lost_together(turn, cohort, active)
+    if not cell or any(lost_together(turn, cohort, each) for each in cohort.record.placed if each != active):
         return ""
-    return f"exposed: {holder.host} has the master of cell {cell}, where all its standbys are" if cell else ""
+    return f"exposed: {holder.host} has the master of cell {cell}, where all its standbys are"
 
 
 def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:

@@ -18,28 +18,22 @@ from standby.model import ProcessorId
 MOST_AT_ONCE: Final = 4
 
 
-def together(turn: Turn, cohort: Cohort, copy: int) -> int:
-    """Return the cell that holds every copy of the tasks, if ``copy`` is the one to leave it; else 0.
+def lost_together(turn: Turn, cohort: Cohort, copy: int) -> int:
+    """Return the cell that ``copy`` is to leave, or not to enter, lest all copies of the tasks be lost at once; else 0.
 
-    That is the last standby: the active stays where it is.
-    """
-    holders = _spreadable(turn, cohort)
-    cells = {each.cell for each in holders.values()}
-    standbys = [each for each in holders if each != cohort.record.active]
-    if len(cells) != 1 or not standbys or copy != max(standbys):
-        return 0
-    return next(iter(cells))
-
-
-def exposed(turn: Turn, cohort: Cohort, copy: int) -> int:
-    """Return the cell that has its master on the host of ``copy`` and all other copies of the tasks; else 0.
-
-    That host's loss would take every copy. 0 as well when no host can be asked on which it would be better off.
+    It leaves the cell that all of them are in (the last standby does: the active stays where it is), or the host that
+    has the master of the cell of all others. 0 as well when no host can be asked on which it would be better off.
     """
     holders = _spreadable(turn, cohort)
     holder = holders.pop(copy, None)
-    cell = turn.view.other_master(holder.host, holder.cell) if holder is not None else 0
-    if holder is None or not cell or {each.cell for each in holders.values()} != {cell}:
+    cells = {each.cell for each in holders.values()}
+    if holder is None or len(cells) != 1:
+        return 0
+    (cell,) = cells
+    if holder.cell == cell:
+        standbys = [each for each in (*holders, copy) if each != cohort.record.active]
+        return cell if copy == max(standbys) else 0
+    if turn.view.other_master(holder.host, holder.cell) != cell:
         return 0
     taken = {holder.host, *(each.host for each in holders.values()), *turn.view.excluded}
     is_elsewhere = any(each.cell != cell and each.name not in taken for each in turn.view.offers)
@@ -70,8 +64,7 @@ def spread_now(turn: Turn) -> frozenset[ProcessorId]:
                 break
             cohorts = turn.cohorts(job, processor) or ()
             if len(cohorts) == 1 and any(
-                together(turn, cohorts[0], copy) or exposed(turn, cohorts[0], copy)
-                for copy in cohorts[0].record.placed
+                lost_together(turn, cohorts[0], copy) for copy in cohorts[0].record.placed
             ):
                 found.append(processor)
         turn.spread_now = frozenset(found)
