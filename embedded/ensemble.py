@@ -22,7 +22,7 @@ from embedded import probes
 from embedded.jars import open_cache
 from embedded.java import find_java
 from embedded.ports import free_ports
-from embedded.servers import LOOPBACK, ZOOKEEPER, Blueprint, Launch, Member
+from embedded.servers import LOOPBACK, ZOOKEEPER, Blueprint, Launch, Member, start_child
 from standby.errors import Unavailable
 
 #: How long an ensemble may take until it serves, on a machine that is busy with other things.
@@ -71,15 +71,7 @@ class Ensemble:
         """Start servers, all of those that do not run unless some are named; return when the ensemble serves."""
         for number in numbers or [each for each in self.numbers if each not in self._processes]:
             launch = self._launches[number]
-            with (self._directory / f"{number}.log").open("ab") as log:
-                self._processes[number] = subprocess.Popen(
-                    launch.arguments,
-                    env=dict(launch.environment),
-                    cwd=launch.directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
+            self._processes[number] = start_child(launch, self._directory / f"{number}.log")
         self.await_service()
 
     def await_service(self) -> None:

@@ -18,7 +18,7 @@ from embedded import probes
 from embedded.jars import open_cache
 from embedded.java import find_java
 from embedded.ports import free_ports
-from embedded.servers import KAFKA, LOOPBACK, Blueprint
+from embedded.servers import KAFKA, LOOPBACK, Blueprint, start_child
 from standby.errors import Unavailable
 
 _START_SECONDS: Final = 90.0
@@ -60,16 +60,7 @@ listener.name.secured.ssl.keystore.location={pair}
 
     def start(self) -> None:
         """Start it; return when it serves."""
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                self._launch.arguments,
-                env=dict(self._launch.environment),
-                cwd=self._launch.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self._process = process
+        process = self._process = start_child(self._launch, self._log)
 
         def check() -> None:
             if process.poll() is not None:

@@ -283,6 +283,19 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def start_child(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
+    """Start a server as a child of this process, its output behind what ``log`` has."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            launch.arguments,
+            env=dict(launch.environment),
+            cwd=launch.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+
 def _run(launch: Launch) -> None:
     """Run a short-lived tool of a server to its end; raises :class:`Unavailable` with what it said."""
     try:

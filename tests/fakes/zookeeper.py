@@ -16,7 +16,7 @@ from embedded import probes
 from embedded.jars import open_cache
 from embedded.java import find_java
 from embedded.ports import free_ports
-from embedded.servers import ZOOKEEPER, Blueprint
+from embedded.servers import ZOOKEEPER, Blueprint, start_child
 
 
 class LoneZooKeeper:
@@ -42,16 +42,7 @@ class LoneZooKeeper:
 
     def start(self) -> None:
         """Start it, in the state in which it was; returns when it serves."""
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                self._launch.arguments,
-                env=dict(self._launch.environment),
-                cwd=self._launch.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self._process = process
+        process = self._process = start_child(self._launch, self._log)
 
         def check() -> None:
             assert process.poll() is None, self._log.read_text()
