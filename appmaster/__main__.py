@@ -139,7 +139,7 @@ def _run() -> int:
             where = CellAddress(number, record.application, record.attempt, record.address)
             return SkeinCell(where, certificate, key, inbox.post, now_ms, lost)
 
-        cells = Cells(zookeeper, connect, inbox.post, now_ms, config.cell, lambda: candidate.reload())  # noqa: PLW0108
+        cells = Cells(zookeeper, connect, inbox.post, now_ms, config.cell)
         effects = Effects(
             inbox.post,
             now_ms,

@@ -62,7 +62,6 @@ class Candidate:
         self.loading = JobLoading(
             self.effects.definitions,
             lambda: self.driver.view,
-            lambda: self.cells.hosts,
             self.racks,
             lambda: self._growth.notes,
             self.withheld,

@@ -97,8 +97,6 @@ class _Held:
     """A thread is connecting."""
     is_lost: bool = False
     """It does not answer, and that has been told."""
-    hosts: tuple[str, ...] = ()
-    """That it can be asked for by name, as its AM said last, or that of the attempt before."""
 
 
 @dataclass
@@ -111,8 +109,6 @@ class Cells:
     now_ms: Callable[[], int]
     own: int
     """The cell of this candidate: ended last, for it ends this process too."""
-    changed: Callable[[], None] = lambda: None
-    """Called when the hosts that can be asked for may be others."""
     answer_seconds: float = 0.5
     """How long a new leader waits for AMs that say nothing."""
     patience_seconds: float = 6.0
@@ -132,12 +128,6 @@ class Cells:
     _begun: float = 0.0
     _collected: dict[int, list[Event]] | None = None
     """During a take-over: what was found, by cell. None: news goes into the inbox."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Every host that some cell can be asked for by name; while its AM is silent, none is gone for that."""
-        with self._lock:
-            return tuple(sorted({host for each in self._held.values() for host in each.hosts}))
 
     def begin(self) -> None:
         """Begin to connect to all cells at once; raises `Transient` when their records cannot be read.
@@ -273,8 +263,7 @@ class Cells:
             with self._lock:
                 former = held = self._held.get(number)
                 if held is None or held.record.attempt != record.attempt:
-                    hosts = former.hosts if former is not None else ()
-                    held = self._held[number] = _Held(record, time.monotonic(), hosts=hosts)
+                    held = self._held[number] = _Held(record, time.monotonic())
                 elif held.connection is not None or held.is_trying:
                     continue
                 held.is_trying = True
@@ -315,8 +304,6 @@ class Cells:
                 return
         for each in events:
             self.post(each)
-        if events:
-            self.changed()
 
     def _connected(self, number: int, held: _Held) -> list[Event]:
         """Return what is new of a cell after trying to connect to it."""
@@ -332,7 +319,7 @@ class Cells:
             if self._held.get(number) is not held or self._over.is_set():
                 connection.close()
                 return []  # another attempt has followed meanwhile, or nobody wants it any more
-            held.connection, held.is_lost, held.hosts = connection, False, connection.hosts
+            held.connection, held.is_lost = connection, False
             given_back = self._owed.intersection(each.skein_id for each in expected)
             self._owed -= given_back
         for each in given_back:

@@ -7,7 +7,7 @@ others alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,8 +43,6 @@ class JobLoading:
     definitions: dict[str, dict[int, JobDefinition]]
     """Job → each revision of its run that is known; filled here."""
     view: Callable[[], ClusterView]
-    hosts: Callable[[], Sequence[str]]
-    """Gives the hosts that can be asked for by name."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it when the application was submitted."""
     notes: _Texts = _none
@@ -81,7 +79,8 @@ class JobLoading:
             found += more
             records[name] = record
             table = parse_table(config.racks, config.host_attributes)
-            hosts += [table.host(each, rack=self.racks.get(each, "")) for each in self.hosts()]
+            named = {*self.racks, *table.racks, *table.attributes}
+            hosts += [table.host(each, rack=self.racks.get(each, "")) for each in sorted(named)]
         self.records, self.unreadable = records, unreadable
         by_name = {each.name: each for each in hosts}
         yield HostsKnown(tuple(by_name.values()))

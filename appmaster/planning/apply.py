@@ -239,8 +239,7 @@ def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> Clust
 
 
 def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
-    by_name = {each.name: each for each in sorted(event.hosts, key=lambda host: host.name)}
-    return cells.with_offers(replace(view, hosts=by_name))
+    return cells.with_offers(replace(view, described={each.name: each for each in event.hosts}))
 
 
 def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> ClusterView:

@@ -65,20 +65,23 @@ def is_of_silent_cell(view: ClusterView, event: happened.ContainerRegistered) ->
 
 
 def with_offers(view: ClusterView) -> ClusterView:
-    """Return the view with every host once for each cell that can be asked for it."""
+    """Return the view with every host that some cell has, and once for each cell that can be asked for it.
+
+    While its AM is silent, none of a cell's hosts is gone for that.
+    """
+    named = (
+        {host for each in view.cells.values() for host in each.hosts} if view.cells else view.described.keys()
+    )
+    hosts = {name: view.described.get(name) or HostInfo(name) for name in sorted(named)}
     if not view.cells:
-        return replace(view, offers=tuple(view.hosts.values()))
+        return replace(view, hosts=hosts, offers=tuple(hosts.values()))
     offers = tuple(
-        replace(
-            view.hosts.get(host) or HostInfo(host),
-            cell=number,
-            master_of=view.other_master(host, number),
-        )
+        replace(hosts[host], cell=number, master_of=view.other_master(host, number))
         for number, cell in sorted(view.cells.items())
         if cell.is_up
         for host in cell.hosts
     )
-    return replace(view, offers=offers)
+    return replace(view, hosts=hosts, offers=offers)
 
 
 def _without_requests(view: ClusterView, cell: int) -> ClusterView:

@@ -106,7 +106,7 @@ class RecordsRefused:
 
 @dataclass(frozen=True, slots=True)
 class HostsKnown:
-    """The hosts that can be asked for by name, and what is known of them."""
+    """What is known of hosts, whether or not they can be asked for; without cells, the hosts that can be."""
 
     hosts: tuple[HostInfo, ...]
 

@@ -261,7 +261,7 @@ class Turn:
 
     def host(self, name: str, cell: int = 1) -> HostInfo:
         """Return what is known of a host, for one cell; a container may come from one that nobody knew by name."""
-        known = self.view.hosts.get(name) or HostInfo(name)
+        known = self.view.described.get(name) or HostInfo(name)
         return known if known.cell == cell else replace(known, cell=cell)
 
     def on_host(self, host: str) -> Sequence[Container]:

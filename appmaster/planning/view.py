@@ -420,6 +420,8 @@ class ClusterView:
     bindings: Mapping[str, str] = field(default_factory=dict)
     """Decision being written → the container that it gives tasks to."""
     requests: Mapping[int, Request] = field(default_factory=dict)
+    described: Mapping[str, HostInfo] = field(default_factory=dict)
+    """What is known of hosts, whether or not they can be asked for: it comes before, or after, the cells."""
     hosts: Mapping[str, HostInfo] = field(default_factory=dict)
     """Hosts that can be asked for by name."""
     cells: Mapping[int, Cell] = field(default_factory=dict)

@@ -14,6 +14,8 @@ from tests.integration.counting import CountingJob, submitted
 #: Keys and values of several scripts, of no letters at all, and of none.
 TEXTS = ("Zürich", "東京", "Ω≈ç√", "👩🏽‍🚀", "naïve résumé", "line\nbreak", "", "\u200b", "a\x00b", "ﷺ")
 
+ZONES = {"127.0.0.11": "Süd", "127.0.0.12": "北", "127.0.0.13": "Süd"}
+
 Jobs = tuple[CountingJob, CountingJob]
 
 
@@ -21,10 +23,14 @@ Jobs = tuple[CountingJob, CountingJob]
 def jobs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     """Return two jobs whose names differ only in dots, dashes and underscores: of one task, and of two."""
     directory = tmp_path_factory.mktemp("names")
-    attributes = {"yarn.host.attributes": "127.0.0.11=zone:Süd,127.0.0.12=zone:北,127.0.0.13=zone:Süd"}
-    spread = {"job.locality.spread": "zone"}
-    one = CountingJob(cluster, directory / "one", "name_a.b-c", "in_put.a-b", 1, **attributes, **spread)
-    two = CountingJob(cluster, directory / "two", "name.a_b-c", "in-put.a_b", 2, **attributes, **spread)
+    settings = {
+        "yarn.host.attributes": ",".join(f"{host}=zone:{zone}" for host, zone in ZONES.items()),
+        "job.locality.spread": "zone",
+        # A host that lets a request expire is done without: for 5 s a busy machine may grant none.
+        "cluster-manager.container.request.timeout.ms": "60000",
+    }
+    one = CountingJob(cluster, directory / "one", "name_a.b-c", "in_put.a-b", 1, **settings)
+    two = CountingJob(cluster, directory / "two", "name.a_b-c", "in-put.a_b", 2, **settings)
     with submitted(one, two):
         yield one, two
 
@@ -38,9 +44,21 @@ def test_jobs_without_a_record_are_whole_and_have_put_out_nothing(jobs: Jobs) ->
 
 def test_attributes_in_any_script_part_the_copies(jobs: Jobs) -> None:
     for job in jobs:
-        zones = {"127.0.0.11": "Süd", "127.0.0.12": "北", "127.0.0.13": "Süd"}
         for task in job.status.tasks:
-            assert len({zones[each.host or ""] for each in task.replicas}) == 2, task
+            is_parted = len({ZONES[each.host or ""] for each in task.replicas}) == 2
+            # The rule is a soft one: a host that failed is done without.
+            assert is_parted or _failures(job), f"{task}\n{job.story()}"
+
+
+def _failures(job: CountingJob) -> list[str]:
+    """Return what kept the only host of its zone from having copies, as the log tells it."""
+    found = [each for each in job.events() if ZONES.get(each.host or "") == "北"]
+    return [
+        each.text
+        for each in found
+        if each.kind in ("container_lost", "launch_failed", "request_refused")
+        or (each.kind == "request_cancelled" and (each.data or {})["outcome"] == "expired")
+    ]
 
 
 def test_failover_of_one_task_with_texts_of_every_kind_leaves_the_other_job_alone(jobs: Jobs) -> None:

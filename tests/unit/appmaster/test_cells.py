@@ -147,7 +147,6 @@ def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
         happened.CellLost(2, "a2_01", "h2:1 does not answer", 7),
     ]
     assert lab.of(1).told == ["start"]
-    assert lab.under_test.hosts == ("h1", "h2")
 
 
 def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(
@@ -247,19 +246,6 @@ def test_leader_of_what_runs_already_waits_for_no_cell_that_is_starting(lab: Lab
     lab.under_test.patience_seconds = 1_000_000.0
     found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
     assert found == [1]
-
-
-def test_hosts_are_known_while_nobody_can_be_asked_for_them(lab: Lab) -> None:
-    lab.take_over()
-    lab.silent = {1, 2}
-    for number in (1, 2):
-        lab.of(number).lost("it stands still")
-    assert lab.under_test.hosts == ("h1", "h2")
-    lab.change(2, attempt="a2_02")
-    lab.under_test._look()
-    lab.await_tries()
-    assert lab.of(2).record.attempt == "a2_02"
-    assert lab.under_test.hosts == ("h1", "h2")
 
 
 def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_them(lab: Lab) -> None:

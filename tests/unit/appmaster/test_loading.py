@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from msgspec.structs import replace as with_fields
 
@@ -32,14 +33,14 @@ def loaded(job: JobRecord, status: StatusRecord | None = None) -> Loaded:
 class Leader:
     """A view that is told what is loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, racks: Mapping[str, str] = MappingProxyType({})) -> None:
         self.view = ClusterView(epoch=1)
         self.waiting: dict[str, str] = {}
         self.withheld: dict[str, str] = {}
         self.loading = JobLoading(
             {},
             lambda: self.view,
-            lambda: ("h1", "h2"),
+            racks,
             notes=lambda: {"j1": "a note"},
             withheld=lambda: self.withheld,
             waiting=lambda: self.waiting,
@@ -50,6 +51,23 @@ class Leader:
         for each in events:
             self.view = apply(self.view, each)
         return events
+
+
+def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> None:
+    leader = Leader({"h1": "/r1", "h2": "/default-rack"})
+    job = record("j1")
+    table = {"yarn.racks": "h3=/r3", "yarn.host.attributes": "h4=zone:b"}
+    job = with_fields(job, definition=with_fields(job.definition, config={**job.definition.config, **table}))
+    leader.load({"j1": loaded(job)}, ["j1"])
+    leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3", "h4", "h5"), 7))
+    found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
+    assert found == {
+        "h1": ("/r1", {}),
+        "h2": ("", {}),
+        "h3": ("/r3", {}),
+        "h4": ("", {"zone": "b"}),
+        "h5": ("", {}),
+    }
 
 
 def test_a_job_that_cannot_be_led_is_told_of_and_the_others_are_led() -> None:

@@ -434,6 +434,19 @@ def test_nothing_is_asked_for_while_no_cell_answers(cluster: FakeCluster) -> Non
     assert {each.attempt for each in cluster.processes.values() if each.replicas} == {cluster.attempts[2]}
 
 
+def test_hosts_are_known_while_nobody_can_be_asked_for_them(cluster: FakeCluster) -> None:
+    for cell in (1, 2):
+        cluster.lose_cell(cell, runs_on=True)
+    assert not cluster.view.offers
+    assert tuple(cluster.view.hosts) == cluster.hosts
+
+
+def test_hosts_of_which_nothing_is_known_but_their_cell_can_be_asked_for() -> None:
+    cluster = deployed()
+    cluster.tell(happened.HostsKnown(()))
+    assert {each.name for each in cluster.view.offers} == set(cluster.hosts) == set(cluster.view.hosts)
+
+
 def test_late_news_of_an_earlier_attempt_changes_nothing(cluster: FakeCluster) -> None:
     before = cluster.view.cells
     cluster.tell(happened.CellLost(1, "1.0", "late", cluster.now_ms))
