@@ -6,7 +6,8 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any
 
 from confluent_kafka import (
@@ -47,10 +48,21 @@ _ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
 _NEW_TOPIC_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
+#: So long an answer is waited for, where nobody says otherwise.
+ANSWER_SECONDS = 30.0
+
 
 def _quiet(settings: Settings) -> dict[str, Any]:
     """Return the settings with librdkafka's own log handed to ours."""
     return {"logger": logging.getLogger("librdkafka"), **settings}
+
+
+def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
+    """Return what the broker answers; raises `KafkaException`, also when no answer comes at all."""
+    try:
+        return future.result(ANSWER_SECONDS if timeout_seconds is None else timeout_seconds)
+    except NoAnswer as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
 
 
 class EventLog:
@@ -148,7 +160,7 @@ class Topics:
         """Create a topic and wait until every broker knows it; return False when it exists already."""
         topic = NewTopic(name, partitions, replication, config=dict(config))
         try:
-            self._admin.create_topics([topic])[name].result(timeout=30)
+            _answer(self._admin.create_topics([topic])[name])
         except KafkaException as error:
             if error.args[0].code() == _ALREADY_EXISTS:
                 return False
@@ -162,7 +174,7 @@ class Topics:
         """
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
         try:
-            return len(asked[name].result(timeout=timeout_seconds + 5).partitions)
+            return len(_answer(asked[name], timeout_seconds + 5).partitions)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
@@ -174,7 +186,7 @@ class Topics:
             return
         done = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=30)[name]
         try:
-            done.result(timeout=40)
+            _answer(done, 40.0)
         except KafkaException as error:
             # Somebody else may have been at it.
             if self.count(name) < partitions:
@@ -188,14 +200,12 @@ class Topics:
             earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
             found = self._admin.list_offsets(dict.fromkeys(new, earliest)) if new else {}
             first = [
-                TopicPartition(
-                    topic, each.partition, offset_in(done.result(timeout=30), f"{topic}-{each.partition}")
-                )
+                TopicPartition(topic, each.partition, offset_in(_answer(done), f"{topic}-{each.partition}"))
                 for each, done in found.items()
             ]
             if first:
                 request = ConsumerGroupTopicPartitions(group, first)
-                self._admin.alter_consumer_group_offsets([request])[group].result(timeout=30)
+                _answer(self._admin.alter_consumer_group_offsets([request])[group])
         except KafkaException as error:
             raise Unavailable(
                 f"offsets of {topic} cannot be committed for {group}: {error.args[0].str()}"
@@ -231,8 +241,8 @@ class Topics:
     def _described(self, name: str, timeout_seconds: float) -> TopicShape:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
-        found = self._admin.describe_configs([resource])[resource].result(timeout=timeout_seconds)
-        partitions = asked[name].result(timeout=timeout_seconds + 5).partitions
+        found = _answer(self._admin.describe_configs([resource])[resource], timeout_seconds)
+        partitions = _answer(asked[name], timeout_seconds + 5).partitions
         settings = {key: str(entry.value) for key, entry in found.items()}
         return TopicShape(len(partitions), min(len(each.replicas) for each in partitions), settings)
 
@@ -244,7 +254,7 @@ class Topics:
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
         try:
-            self._admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+            _answer(self._admin.incremental_alter_configs([resource])[resource])
         except KafkaException as error:
             raise Unavailable(
                 f"the settings of topic {name} cannot be changed: {error.args[0].str()}"
@@ -259,7 +269,7 @@ class Topics:
         """Delete topics; those that do not exist are passed over."""
         for name, done in self._admin.delete_topics(names, operation_timeout=30).items():
             try:
-                done.result(timeout=30)
+                _answer(done)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise Unavailable(f"topic {name} cannot be deleted: {error.args[0].str()}") from error
@@ -269,7 +279,7 @@ class Topics:
         gone = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)
         for done in self._admin.delete_consumer_groups([group]).values():
             try:
-                done.result(timeout=30)
+                _answer(done)
             except KafkaException as error:
                 if error.args[0].code() not in gone:
                     raise Unavailable(f"group {group} cannot be deleted: {error.args[0].str()}") from error

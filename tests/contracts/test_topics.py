@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from appmaster import changelog
+from appmaster.adapters import kafka
 from appmaster.adapters.kafka import Topics
 from appmaster.changelog import TopicAdmin
 from standby.config import parse
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.topics import MemoryTopics
 
 
@@ -64,3 +66,15 @@ def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(k
     both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     assert [each.offset for each in member.committed(both, 30)] == [1, 0]
     member.close()
+
+
+def test_a_broker_that_takes_connections_and_never_answers_is_said_to_be_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        topics = Topics({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
+        with pytest.raises(Unavailable, match=r"topic t cannot be created: .*answer"):
+            topics.create("t", 1, 1, {})
+        with pytest.raises(Unavailable, match=r"topic t cannot be deleted: .*answer"):
+            topics.delete(["t"])
