@@ -308,20 +308,18 @@ def test_an_empty_input_is_no_hindrance_to_warming(bootstrap: str, make: Callabl
     feed.stop()
 
 
-def test_a_cancelled_rehearsal_returns_at_once(bootstrap: str, make: Callable[..., Feed]) -> None:
+def test_a_cancelled_rehearsal_goes_no_further(bootstrap: str, make: Callable[..., Feed]) -> None:
     feed = make(filled_topic(bootstrap, 2000))
-    took = []
     for delay in (0.0, 0.05, 0.15, 0.3):
         thread = threading.Thread(target=feed.warm)
         thread.start()
         thread.join(delay)
-        began = time.monotonic()
         feed.cancel_warm()
         thread.join(SECONDS)
-        took.append(round((time.monotonic() - began) * 1000))
         assert not thread.is_alive()
-    print(f"cancel_warm() to the return of warm(): {took} ms")
-    assert max(took) < 2000
+        assert not feed.is_warm, "the rest of the rehearsal was left out"
+    feed.warm()
+    assert feed.is_warm
 
 
 # ---- with a JVM of their own: a process each ----
