@@ -140,7 +140,9 @@ class Topics:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
         try:
-            self._admin = AdminClient(_quiet(settings))
+            # Leaders of partitions that are just being made are looked up in a cache, which is not renewed when the
+            # broker says that there are none: the master would ask in vain for up to 15 minutes.
+            self._admin = AdminClient({**_quiet(settings), "metadata.max.age.ms": 2_000})
         except KafkaException as error:
             raise BadConfiguration(f"kafka.*: {error.args[0].str()}") from error
 

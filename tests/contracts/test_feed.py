@@ -51,19 +51,23 @@ class Broker:
         # The controller has answered; a record may still come to a broker that does not know the topic, and is then
         # given up by librdkafka (its issue 4904).
         deadline = time.monotonic() + SECONDS
-        while not self._is_known(name, partitions):
-            assert time.monotonic() < deadline, f"{name} does not become known"
+        while failure := self._failure(name, partitions):
+            assert time.monotonic() < deadline, f"{name} does not become known: {failure!r}"
         return name
 
-    def _is_known(self, topic: str, partitions: int) -> bool:
+    def _failure(self, topic: str, partitions: int) -> Exception | None:
+        """Return why the broker does not tell the end of a topic's partitions; None: it does."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, each): latest for each in range(partitions)}
-        # Asked again soon: librdkafka's question for a new topic's leader is sometimes not answered at all.
+        # A client of its own each time: one that was told once that a new topic has no leader yet (librdkafka 2.16)
+        # sometimes finds none for half a minute and more.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
         try:
-            answers = [each.result(2) for each in self.admin.list_offsets(asked, request_timeout=1).values()]
-        except (KafkaException, concurrent.futures.TimeoutError):
-            return False
-        return all(each.offset >= 0 for each in answers)
+            for each in admin.list_offsets(asked, request_timeout=2).values():
+                each.result(3)
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            return error
+        return None
 
     def produce(
         self, topic: str, values: list[bytes | None], partition: int = 0, key: bytes | None = None
