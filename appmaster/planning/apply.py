@@ -239,7 +239,12 @@ def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> Clust
 
 
 def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
-    return cells.with_offers(replace(view, described={each.name: each for each in event.hosts}))
+    described = {each.name: each for each in event.hosts}
+    if described == view.described:
+        return view
+    # Copies that stand together may be parted now.
+    view = unsettle(view, (processor for _, processor in view.processors()))
+    return cells.with_offers(replace(view, described=described))
 
 
 def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> ClusterView:

@@ -26,9 +26,10 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
     else:
         # What the attempt before was asked for went with it.
         view = _without_requests(view, event.cell)
+    before = view.offers
     view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
     if is_same:
-        return view
+        return view if view.offers == before else _looked_at_again(view)
     data = {"cell": event.cell, "attempt": event.attempt, "hosts": len(event.hosts)}
     return with_news(_looked_at_again(view), News("cell_found", data=data))
 

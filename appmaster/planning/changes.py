@@ -17,7 +17,16 @@ from appmaster.planning.view import (
     Presence,
     Recorded,
 )
-from standby.model import InputFailures, Phase, ProcessorId, ReplicaId, ReplicaStatus, TaskId, TaskRecord
+from standby.model import (
+    InputFailures,
+    Phase,
+    ProcessorId,
+    ReplicaId,
+    ReplicaStatus,
+    SlotId,
+    TaskId,
+    TaskRecord,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -212,8 +221,8 @@ def failed_attempt(
 ) -> ClusterView:
     """Return the view after a failure of ``place``: the next request waits, longer each time.
 
-    ``counts`` says whether it spends retry budget; a refused or expired request does not. ``waits`` says
-    whether even the first one in a row is waited after.
+    ``counts`` says whether it spends retry budget; a refused or expired request does not, nor does what a copy was to
+    move to: it serves where it is. ``waits`` says whether even the first one in a row is waited after.
     """
     job = view.jobs.get(job_of(place))
     if job is None:
@@ -225,12 +234,22 @@ def failed_attempt(
         wait = 0
     recent = tuple(each for each in old.failures_ms if each > at_ms - policy.retry_window_ms)
     attempts = Attempts(
-        failures_ms=(*recent, at_ms) if counts else recent,
+        failures_ms=(*recent, at_ms) if counts and not _is_held(view, place) else recent,
         not_before_ms=at_ms + wait,
         in_row=old.in_row + 1,
         last=reason,
     )
     return replace(view, attempts=put(view.attempts, place, attempts))
+
+
+def _is_held(view: ClusterView, place: Place) -> bool:
+    """Return whether every task of a place has its copy in some container."""
+    if not isinstance(place, SlotId):
+        return False
+    records = [view.records.get(each) for each in view.job_tasks(place.processor)]
+    return all(
+        each is not None and view.holder(each.record.placed.get(place.copy)) is not None for each in records
+    )
 
 
 def avoid(view: ClusterView, host: str, at_ms: int, place: Place, why: str) -> ClusterView:

@@ -14,7 +14,7 @@ from appmaster.planning.failover import missed
 from appmaster.planning.moving import move_reason
 from appmaster.planning.orders import is_up_to_date
 from appmaster.planning.planned import balance
-from appmaster.planning.spreading import lost_together
+from appmaster.planning.spreading import can_part
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import Job, Presence
 from standby.model import Phase, ProcessorId, Role, SlotId
@@ -67,15 +67,14 @@ def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Coho
             return False
         if not is_up_to_date(view, holder) or not is_current(job, holder):
             return False
-        is_misplaced = view.must_leave(holder) or lost_together(turn, cohort, copy)
-        if is_misplaced or move_reason(turn, cohorts, cohort, copy, holder):
+        if view.must_leave(holder) or move_reason(turn, cohorts, cohort, copy, holder):
             return False
         role = Role.ACTIVE if record.active == copy else Role.STANDBY
         expected = Phase.ACTIVE if role is Role.ACTIVE else Phase.TAILING
         for status in turn.statuses(cohort, copy, holder):
             if status is None or status.role is not role or status.phase is not expected:
                 return False
-    return all(
+    return not can_part(turn, cohort) and all(
         each.record.claimed
         and len(each.record.in_sync) == len(cohort.copies)
         and each.record.failures is None

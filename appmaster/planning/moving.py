@@ -14,7 +14,7 @@ from appmaster.planning.failover import is_in_sync
 from appmaster.planning.fitting import free_for, is_clear
 from appmaster.planning.mixed import choose_mixed, is_overloaded
 from appmaster.planning.placing import dropping
-from appmaster.planning.spreading import lost_together, spread_now
+from appmaster.planning.spreading import Parting, parting
 from appmaster.planning.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.upgrade import next_container
 from appmaster.planning.view import Container, Presence
@@ -112,12 +112,8 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
         return leaves
     if is_alone and not is_current(cohort.job, holder):
         return f"revision {cohort.job.revision} is to run"
-    cell = leaves_cell(turn, cohorts, cohort, copy, holder)
-    if cell and cell != holder.cell:
-        return (
-            f"every copy of its tasks would be lost with {holder.host}, which has the master of cell {cell}"
-        )
-    return f"every copy of its tasks is in cell {cell}" if cell else ""
+    parted = parts(turn, cohorts, cohort, copy)
+    return parted.reason if parted is not None else ""
 
 
 def kept_apart(
@@ -135,14 +131,13 @@ def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holde
     return len(cohorts) > 1 and turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
 
 
-def leaves_cell(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> int:
-    """Return the cell that a standby is to leave, or not to enter, for no other reason than the others; 0: none.
+def parts(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int) -> Parting | None:
+    """Return where a standby is to go for no other reason than the other copies; None: it is not to.
 
     Not while its processor's tasks are in several arrangements: their home draws them back.
     """
-    if len(cohorts) > 1 or turn.view.must_leave(holder) or cohort.processor not in spread_now(turn):
-        return 0
-    return lost_together(turn, cohort, copy) if copy != cohort.record.active else 0
+    found = parting(turn, cohort) if len(cohorts) == 1 and copy != cohort.record.active else None
+    return found if found is not None and found.copy == copy else None
 
 
 def _is_alone(cohort: Cohort, copy: int) -> bool:
@@ -225,11 +220,8 @@ def _target(
         is_ready = home.presence is Presence.LIVE and not turn.view.must_leave(home)
         return home if is_ready and home.id not in turn.taken and not home.binding else None
     among = kept_apart(turn, cohorts, cohort, slot, holder)
-    but_cell = leaves_cell(turn, cohorts, cohort, copy, holder)
-    found = free_for(turn, among, slot, but_cell=but_cell)
-    # It is the host that such a copy is to leave.
-    is_still_exposed = found is not None and found.host == holder.host and but_cell not in (0, holder.cell)
-    return found if not is_still_exposed else None
+    parted = parts(turn, cohorts, cohort, copy)
+    return free_for(turn, among, slot, parted.places if parted is not None else None)
 
 
 def hand_over(

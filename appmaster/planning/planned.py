@@ -16,7 +16,7 @@ from appmaster.planning.failover import fitness, is_in_sync
 from appmaster.planning.fitting import free_for
 from appmaster.planning.mixed import mixed_containers
 from appmaster.planning.moving import hand_over
-from appmaster.planning.spreading import lost_together
+from appmaster.planning.spreading import parting
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import next_container, outdated, too_many
 from appmaster.planning.view import Container, Job, Presence
@@ -84,7 +84,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
         reason = (
             _reason(turn, cohort, holder)
             or _next_door(turn, cohorts, cohort, holder)
-            or _exposed(turn, cohorts, cohort, holder)
+            or _exposed(turn, cohorts, cohort)
         )
         main = _gathering(turn, cohorts, cohort) if not reason else None
         if main is not None:
@@ -135,19 +135,13 @@ def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: 
     return f"regroup: its tasks belong in {home.id} on the same host"
 
 
-def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container) -> str:
-    """Return that every copy would be lost with the active's host, but for another one that it could go to.
+def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> str:
+    """Return that every copy would be lost at once unless the active goes elsewhere; empty when it need not.
 
-    It goes there as a standby: a copy that is active never moves while another could take over. A standby of which the
-    same holds goes first, or the two would be handed over to each other until one has gone.
+    It goes there as a standby: a copy that is active never moves while another could take over.
     """
-    active = cohort.record.active
-    if active is None or len(cohorts) != 1:
-        return ""
-    cell = lost_together(turn, cohort, active)
-    if not cell or any(lost_together(turn, cohort, each) for each in cohort.record.placed if each != active):
-        return ""
-    return f"exposed: {holder.host} has the master of cell {cell}, where all its standbys are"
+    found = parting(turn, cohort) if len(cohorts) == 1 else None
+    return f"exposed: {found.reason}" if found is not None and found.copy == cohort.record.active else ""
 
 
 def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:

@@ -62,7 +62,7 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
             # Asked for in this turn: the view knows of it only in the next.
             need = replace(need, siblings=(*need.siblings, *asked[place.processor]))  # noqa: PLW2901
         host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
-        if need.only_host and host is None:
+        if host is None and (need.only_host or need.places is not None):
             continue
         number += 1
         if isinstance(place, SlotId) and host is not None:
@@ -171,13 +171,13 @@ def _where(
         if need.preferred in view.hosts and need.preferred not in view.excluded:
             return need.preferred, cell, RequestKind.PREFERRED, "it was there when it was lost"
         return None, cell, RequestKind.PREFERRED, "its own host cannot be asked for"
-    if attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
+    if need.places is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
         # In turn with named ones: hosts that came after submit have no name to ask for.
         return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
     asked = question(turn, need, loads, cells)
     offers = view.offers
-    if need.but_cell:
-        offers = tuple(each for each in offers if each.cell != need.but_cell)
+    if need.places is not None:
+        offers = tuple(each for each in offers if (each.name, each.cell) in need.places)
     found = best(asked, offers)
     if found is not None:
         has_state = any(each.host == found.host for held in need.histories.values() for each in held)
@@ -192,7 +192,7 @@ def _where(
 
 def _cell_for(need: Need, cells: Mapping[int, int]) -> int:
     """Return the cell to ask where no host decides it: the one that holds fewest of the other copies."""
-    shared = {each: 0 for each in cells if each != need.but_cell} or dict.fromkeys(cells, 0)
+    shared = dict.fromkeys(cells, 0)
     for sibling in need.siblings:
         if sibling.host.cell in shared:
             shared[sibling.host.cell] += 1

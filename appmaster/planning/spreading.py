@@ -1,61 +1,67 @@
-"""Copies that would all be lost at once although that need not be: with a cell, or with a host. Pure.
+"""Copies that would all be lost at once although that need not be: with a host, a cell, a rack. Pure.
 
-Placing prefers another cell than the other copies', and hosts without another cell's master (`locality.rules`), but
-a copy that was created again while only one cell could be asked stays where it is, and so does one to whose host the
-master of the others' cell comes. When there is another place, one standby of such a task is filled there, a few
-processors at a time; where the active is the one to leave a host, a standby takes over first.
+Placing prefers hosts that share nothing with the other copies (`locality.rules`), but a copy that was created while
+only one cell, or one rack, could be asked stays where it is, and so does one to whose host the master of the others'
+cell comes. When there is a better place one copy goes there, of a few processors at a time; where it is the active, a
+standby takes over first.
+
+Every step makes the faults of its tasks' places smaller (`Ground.faults`), so that no copy goes back and forth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.view import Container
+from appmaster.planning.view import ClusterView
+from locality.hosts import HostInfo
 from standby.model import ProcessorId
 
 #: So many processors are spread anew at once: each of them fills a copy.
 MOST_AT_ONCE: Final = 4
 
+#: A host, and the cell that is asked for a container there.
+Place = tuple[str, int]
 
-def lost_together(turn: Turn, cohort: Cohort, copy: int) -> int:
-    """Return the cell that ``copy`` is to leave, or not to enter, lest all copies of the tasks be lost at once; else 0.
-
-    It leaves the cell that all of them are in (the last standby does: the active stays where it is), or the host that
-    has the master of the cell of all others. 0 as well when no host can be asked on which it would be better off.
-    """
-    holders = _spreadable(turn, cohort)
-    holder = holders.pop(copy, None)
-    cells = {each.cell for each in holders.values()}
-    if holder is None or len(cells) != 1:
-        return 0
-    (cell,) = cells
-    if holder.cell == cell:
-        standbys = [each for each in (*holders, copy) if each != cohort.record.active]
-        return cell if copy == max(standbys) else 0
-    if turn.view.other_master(holder.host, holder.cell) != cell:
-        return 0
-    taken = {holder.host, *(each.host for each in holders.values()), *turn.view.excluded}
-    is_elsewhere = any(each.cell != cell and each.name not in taken for each in turn.view.offers)
-    return cell if is_elsewhere else 0
+#: Whether all copies would be lost with one host, whether they share each thing of ``job.locality.spread`` in which
+#: hosts differ, and with how many hosts they would be lost. The first counts most: hosts are lost more often than cells
+#: and racks.
+Faults = tuple[int, ...]
 
 
-def _spreadable(turn: Turn, cohort: Cohort) -> dict[int, Container]:
-    """Return copy → its container, if every copy has its place and there are cells to choose from; else nothing.
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """What one copy is to do lest all copies of its tasks be lost at once."""
 
-    Those count too that a new leader only expects yet: where they are is known.
-    """
-    record, job = cohort.record, cohort.job
-    if record.displaced is not None or job.model.is_mixed or "cell" not in job.policy.spread:
-        return {}
-    if sum(each.is_up for each in turn.view.cells.values()) < 2:
-        return {}
-    holders = {each: turn.holder(cohort, each) for each in record.placed}
-    found = {copy: each for copy, each in holders.items() if each is not None}
-    return found if len(found) == len(holders) and found.keys() == set(cohort.copies) else {}
+    copy: int
+    places: frozenset[Place]
+    """Where it is best off; on its own host, in another cell, only when no other host will do."""
+    reason: str
 
 
-def spread_now(turn: Turn) -> frozenset[ProcessorId]:
+def parting(turn: Turn, cohort: Cohort) -> Parting | None:
+    """Return which copy of a processor goes where at this moment; None: none does, or it is not its turn."""
+    processor = cohort.processor
+    if processor not in _spread_now(turn):
+        return None
+    if processor not in turn.partings:
+        turn.partings[processor] = _parting(turn, cohort)
+    return turn.partings[processor]
+
+
+def can_part(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether all copies of a processor would be lost at once, and one of them has a better place to go to."""
+    stands = _stands(turn, cohort)
+    if len(stands) < 2:
+        return False
+    ground = _ground(turn, cohort)
+    faults = ground.faults(stands.values())
+    return any(faults) and any(_better(ground, stands, copy, faults) for copy in stands)
+
+
+def _spread_now(turn: Turn) -> frozenset[ProcessorId]:
     """Return the processors of which a copy may go elsewhere at this moment, only not to be lost with the others."""
     if turn.spread_now is None:
         found: list[ProcessorId] = []
@@ -63,9 +69,117 @@ def spread_now(turn: Turn) -> frozenset[ProcessorId]:
             if len(found) == MOST_AT_ONCE:
                 break
             cohorts = turn.cohorts(job, processor) or ()
-            if len(cohorts) == 1 and any(
-                lost_together(turn, cohorts[0], copy) for copy in cohorts[0].record.placed
-            ):
+            if len(cohorts) == 1 and can_part(turn, cohorts[0]):
                 found.append(processor)
         turn.spread_now = frozenset(found)
     return turn.spread_now
+
+
+def _parting(turn: Turn, cohort: Cohort) -> Parting | None:
+    """Return the step after which the faults are the smallest; of equal ones a standby's, the last one's."""
+    stands = _stands(turn, cohort)
+    ground = _ground(turn, cohort)
+    faults = ground.faults(stands.values())
+    found = []
+    for copy in stands:
+        options = list(_options(ground, stands, copy, faults))
+        lowest = min((each for each, _ in options), default=faults)
+        if lowest < faults:
+            places = frozenset(place for each, place in options if each == lowest)
+            found.append((lowest, copy == cohort.record.active, -copy, places))
+    if not found:
+        return None
+    lowest, _, negative, places = min(found, key=lambda each: each[:3])
+    return Parting(-negative, places, ground.reason(stands.values(), faults, lowest))
+
+
+def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
+    """Return copy → where it is, if every copy has its place and none has to leave it anyway; else nothing.
+
+    Those count too that a new leader only expects yet, if it is known where they are.
+    """
+    record, job = cohort.record, cohort.job
+    if record.displaced is not None or job.model.is_mixed or record.placed.keys() != set(cohort.copies):
+        return {}
+    found = {}
+    for copy in cohort.copies:
+        holder = turn.holder(cohort, copy)
+        if holder is None or not holder.host or turn.view.must_leave(holder):
+            return {}
+        found[copy] = turn.host(holder.host, holder.cell)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The hosts that can be asked for, as copies of one job's tasks see them."""
+
+    things: tuple[str, ...]
+    """Of ``job.locality.spread`` those in which the hosts differ."""
+    masters: Mapping[int, str]
+    """Cell → the host of its master."""
+    alike: Mapping[tuple[str, ...], list[HostInfo]]
+    """What they are in those things → the hosts."""
+
+    def faults(self, stands: Collection[HostInfo]) -> Faults:
+        """Return what would take all copies along that stand there."""
+        shared = [{each.value(thing) for each in stands} for thing in self.things]
+        hosts = len(self.lost_with(stands))
+        return (hosts > 0, *(len(each) == 1 and "" not in each for each in shared), hosts)
+
+    def lost_with(self, stands: Collection[HostInfo]) -> set[str]:
+        """Return the hosts of which each takes all copies along, itself or by a cell's master; one copy has its own."""
+        if "cell" not in self.things:
+            return set()
+        return set.intersection(*({each.name, self.masters.get(each.cell) or each.name} for each in stands))
+
+    def reason(self, stands: Collection[HostInfo], faults: Faults, better: Faults) -> str:
+        """Return in words which of the faults is over when they are the better ones."""
+        one = next(iter(stands))
+        for thing, was, is_still in zip(self.things, faults[1:-1], better[1:-1], strict=True):
+            if was and not is_still:
+                return f"every copy of its tasks is in {thing} {one.value(thing)}"
+        return f"every copy of its tasks would be lost with {', '.join(sorted(self.lost_with(stands)))}"
+
+
+def _ground(turn: Turn, cohort: Cohort) -> Ground:
+    spread = cohort.job.policy.spread
+    if spread not in turn.grounds:
+        turn.grounds[spread] = _looked_at(turn.view, spread)
+    return turn.grounds[spread]
+
+
+def _looked_at(view: ClusterView, spread: tuple[str, ...]) -> Ground:
+    offers = [each for each in view.offers if each.name not in view.excluded]
+    things = tuple(thing for thing in spread if len({each.value(thing) for each in offers} - {""}) > 1)
+    alike: dict[tuple[str, ...], list[HostInfo]] = {}
+    for each in offers:
+        alike.setdefault(tuple(map(each.value, things)), []).append(each)
+    return Ground(things, {number: each.master for number, each in view.cells.items()}, alike)
+
+
+def _better(ground: Ground, stands: Mapping[int, HostInfo], copy: int, faults: Faults) -> bool:
+    return next(_options(ground, stands, copy, faults), None) is not None
+
+
+def _options(
+    ground: Ground, stands: Mapping[int, HostInfo], copy: int, faults: Faults
+) -> Iterator[tuple[Faults, Place]]:
+    """Yield the faults that there would be with a copy elsewhere, if they are smaller, and where that is."""
+    others = [each for other, each in stands.items() if other != copy]
+    own = stands[copy].name
+    taken = {own, *(each.name for each in others)}
+    is_elsewhere = False
+    for hosts in ground.alike.values():
+        if (0, *ground.faults((*others, hosts[0]))[1:-1], 0) >= faults:
+            continue  # none of them will do
+        for each in hosts:
+            if each.name not in taken and (then := ground.faults((*others, each))) < faults:
+                is_elsewhere = True
+                yield then, (each.name, each.cell)
+    if is_elsewhere:
+        return
+    for each in (each for hosts in ground.alike.values() for each in hosts if each.name == own):
+        then = ground.faults((*others, each))
+        if then < faults:
+            yield then, (each.name, each.cell)

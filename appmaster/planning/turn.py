@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from appmaster.planning.actions import Change, Kind, WriteRecords
 from appmaster.planning.changes import without
@@ -28,6 +28,9 @@ from locality.history import remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
 from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role, SlotId, TaskId, TaskRecord
+
+if TYPE_CHECKING:
+    from appmaster.planning.spreading import Ground, Parting
 
 #: So many containers are looked at for the home of one copy.
 _MOST_HOMES: Final = 4
@@ -98,6 +101,8 @@ class Turn:
         self.preparing = len(view.handovers)
         #: See `appmaster.planning.spreading`; None: not looked at yet.
         self.spread_now: frozenset[ProcessorId] | None = None
+        self.partings: dict[ProcessorId, Parting | None] = {}
+        self.grounds: dict[tuple[str, ...], Ground] = {}
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None
         self._homes: dict[ProcessorId, dict[int, Container]] = {}

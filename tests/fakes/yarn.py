@@ -68,6 +68,7 @@ class FakeCluster:
     """None: the planner is told of no cells."""
     masters: Mapping[int, str] = field(default_factory=dict)
     """Cell → the host of its master, as far as the planner is told of it."""
+    racks: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.now_ms = 1_000
@@ -117,7 +118,8 @@ class FakeCluster:
         self.view = ClusterView()
         self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
         self.load()
-        self.tell(happened.HostsKnown(tuple(HostInfo(each) for each in self.hosts)))
+        known = (HostInfo(each, rack=self.racks.get(each, "")) for each in self.hosts)
+        self.tell(happened.HostsKnown(tuple(known)))
         self.tell(happened.HostsExcluded(dict(self.excluded)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for cell in self.cells:

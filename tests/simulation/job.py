@@ -50,6 +50,11 @@ CONFIG = {
 }
 
 
+def rack(host: str) -> str:
+    """Return the rack in which a host stands: there are two, each with every other host."""
+    return f"/{int(host[1:]) % 2}"
+
+
 @dataclass
 class Job:
     """What is asked of the cluster now."""
@@ -73,7 +78,7 @@ class Job:
         spec = JobSpec(STAGE, self.tasks, self.containers, self.standbys, self.is_mixed)
         policy = replace(POLICY, restarts=self.restarts)
         events: list[Event] = [
-            happened.HostsKnown(tuple(HostInfo(each) for each in hosts)),
+            happened.HostsKnown(tuple(HostInfo(each, rack=rack(each)) for each in hosts)),
             happened.HostsExcluded(dict(self.excluded)),
             happened.JobLoaded(NAME, RUN, spec, zookeeper.model, policy, self.revision),
         ]

@@ -13,7 +13,7 @@ from standby.errors import BrokenLaw
 from standby.model import Phase, ReplicaId, TaskRecord
 from tests.simulation.clock import Clock
 from tests.simulation.container import Container
-from tests.simulation.job import NAME, RUN, Job
+from tests.simulation.job import NAME, RUN, Job, rack
 from tests.simulation.kafka import Log
 from tests.simulation.laws import Laws
 from tests.simulation.leader import RESTART_MS, Candidate
@@ -163,6 +163,10 @@ class World:
         cells = {self.containers[name].cell for name in record.placed.values()}
         if len(cells) < min(self.cells, wanted) and not self.job.is_mixed:
             return f"every copy of {record.task} is in cell {cells}"
+        racks = {rack(self.containers[name].host.name) for name in record.placed.values()}
+        allowed = {rack(each) for each in self.hosts if each not in self.job.excluded}
+        if len(racks) < min(len(allowed), wanted) and not self.job.is_mixed:
+            return f"every copy of {record.task} is in rack {racks}"
         return ""
 
     def passed(self, process: Process, step: str) -> None:
