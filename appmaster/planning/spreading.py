@@ -96,7 +96,8 @@ def _parting(turn: Turn, cohort: Cohort) -> Parting | None:
 def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
     """Return copy → where it is, if every copy has its place and none has to leave it anyway; else nothing.
 
-    Those count too that a new leader only expects yet, if it is known where they are.
+    Those count too that a new leader only expects yet, if it is known where they are. While a cell does not answer,
+    what may be had there is not known.
     """
     record, job = cohort.record, cohort.job
     if record.displaced is not None or job.model.is_mixed or record.placed.keys() != set(cohort.copies):
@@ -105,6 +106,8 @@ def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
     for copy in cohort.copies:
         holder = turn.holder(cohort, copy)
         if holder is None or not holder.host or turn.view.must_leave(holder):
+            return {}
+        if not turn.view.is_of_cell_that_answers(holder):
             return {}
         found[copy] = turn.host(holder.host, holder.cell)
     return found

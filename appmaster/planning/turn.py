@@ -109,6 +109,7 @@ class Turn:
         self._home_of: dict[str, SlotId | None] = {}
         self._free: list[Container] | None = None
         self._by_host: dict[str, list[Container]] | None = None
+        self._hosts: dict[tuple[str, int], HostInfo] = {}
         self._by_job: dict[str, list[Container]] | None = None
         self._idle: list[Container] | None = None
         self._by_place: dict[Place, list[Container]] | None = None
@@ -266,8 +267,11 @@ class Turn:
 
     def host(self, name: str, cell: int = 1) -> HostInfo:
         """Return what is known of a host, for one cell; a container may come from one that nobody knew by name."""
-        known = self.view.described.get(name) or HostInfo(name)
-        return known if known.cell == cell else replace(known, cell=cell)
+        found = self._hosts.get((name, cell))
+        if found is None:
+            known = self.view.described.get(name) or HostInfo(name)
+            found = self._hosts[name, cell] = known if known.cell == cell else replace(known, cell=cell)
+        return found
 
     def on_host(self, host: str) -> Sequence[Container]:
         """Return every container on a host."""

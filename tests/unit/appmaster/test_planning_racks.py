@@ -100,6 +100,23 @@ def test_copies_that_are_parted_in_racks_stay_parted_in_cells() -> None:
     assert not cluster.view.unsettled
 
 
+def test_no_rack_is_worth_a_cell_that_has_not_answered_a_new_leader_yet() -> None:
+    cluster = deployed(cells=(1, 2))
+    cluster.lose_host("h3", silent=False)
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert in_one_rack(cluster) == set(cluster.versions)
+    cluster.return_host("h3")
+    cluster.actions.clear()
+    cluster.elect(2, silent=(2,))
+    cluster.run(1_500)
+    assert not [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    cluster.tell(happened.CellFound(2, cluster.latest[2], cluster.hosts, cluster.now_ms))
+    cluster.run(120_000)
+    assert not in_one_rack(cluster)
+    assert not cluster.view.unsettled
+
+
 def test_where_hosts_stand_may_become_known_late() -> None:
     cluster = FakeCluster(tasks=1, containers=1)
     cluster.run(10_000)
