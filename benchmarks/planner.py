@@ -36,6 +36,8 @@ from standby.model import Phase, ReplicaStatus, Role, Wanted
 #: Tasks of one container; as many containers of a host hold actives as hold standbys.
 _TASKS_IN_CONTAINER: Final = 20
 _CONTAINERS_ON_HOST: Final = 10
+_CELLS: Final = (1, 2)
+_RACKS: Final = 4
 
 _FAILED: Final = "the planner did not come to rest"
 
@@ -58,7 +60,11 @@ class World:
         self.numbers: dict[str, int] = {}
         spec = JobSpec("main", tasks, self.processors, 1)
         self.tell(happened.Elected(1, self.now_ms, 0))
-        self.tell(happened.HostsKnown(tuple(HostInfo(each) for each in self.hosts)))
+        known = (HostInfo(each, rack=f"/{at % _RACKS}") for at, each in enumerate(self.hosts))
+        self.tell(happened.HostsKnown(tuple(known)))
+        for cell in _CELLS:
+            found = happened.CellFound(cell, f"attempt{cell}", self.hosts, self.now_ms, self.hosts[cell])
+            self.tell(found)
         self.tell(happened.JobLoaded("job", "run", spec, None, Policy()))
 
     def tell(self, event: happened.Event) -> None:
@@ -130,7 +136,17 @@ class World:
             happened.RequestPlaced(action.number, skein),
             happened.ContainerGranted(skein, self.now_ms),
             happened.ContainerRegistered(
-                container, skein, self.serial, host, self.serial, 0, (), (), self.now_ms
+                container,
+                skein,
+                self.serial,
+                host,
+                self.serial,
+                0,
+                (),
+                (),
+                self.now_ms,
+                cell=action.cell,
+                attempt=f"attempt{action.cell}",
             ),
         ]
 
