@@ -62,7 +62,7 @@ class JobLoading:
         ``jobs`` are all that there are, or why they cannot be read.
         """
         found: list[Event] = []
-        hosts: list[HostInfo] = []
+        hosts: dict[str, HostInfo] = {}
         records: dict[str, JobRecord] = {}
         unreadable: dict[str, str] = {}
         for name, loaded in jobs.items():
@@ -80,10 +80,9 @@ class JobLoading:
             records[name] = record
             table = parse_table(config.racks, config.host_attributes)
             named = {*self.racks, *table.racks, *table.attributes}
-            hosts += [table.host(each, rack=self.racks.get(each, "")) for each in sorted(named)]
+            hosts |= {each: table.host(each, rack=self.racks.get(each, "")) for each in named}
         self.records, self.unreadable = records, unreadable
-        by_name = {each.name: each for each in hosts}
-        yield HostsKnown(tuple(by_name.values()))
+        yield HostsKnown(tuple(hosts.values()))
         yield from (JobForgotten(each) for each in self.view().jobs if each not in jobs)
         yield from found
 

@@ -33,6 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from appmaster.changelog import TopicShape
 from standby import naming
 from standby.adapters.kafka_input import offset_in
+from standby.adapters.lasting import LEADERS_RENEWED_MS
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.model import TaskId
@@ -140,9 +141,7 @@ class Topics:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
         try:
-            # Leaders of partitions that are just being made are looked up in a cache, which is not renewed when the
-            # broker says that there are none: the master would ask in vain for up to 15 minutes.
-            self._admin = AdminClient({**_quiet(settings), "metadata.max.age.ms": 2_000})
+            self._admin = AdminClient({**_quiet(settings), "metadata.max.age.ms": LEADERS_RENEWED_MS})
         except KafkaException as error:
             raise BadConfiguration(f"kafka.*: {error.args[0].str()}") from error
 

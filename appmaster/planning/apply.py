@@ -15,6 +15,7 @@ from appmaster.planning import events as happened
 from appmaster.planning.changes import (
     put,
     unsettle,
+    unsettle_all,
     unsettle_job,
     with_news,
     with_records,
@@ -243,8 +244,7 @@ def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
     if described == view.described:
         return view
     # Copies that stand together may be parted now.
-    view = unsettle(view, (processor for _, processor in view.processors()))
-    return cells.with_offers(replace(view, described=described))
+    return cells.with_offers(replace(unsettle_all(view), described=described))
 
 
 def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> ClusterView:
@@ -254,7 +254,7 @@ def _hosts_excluded(view: ClusterView, event: happened.HostsExcluded) -> Cluster
     news = [each for each in news if each.host not in view.excluded]
     news += [News("host_admitted", host=host) for host in view.excluded if host not in event.hosts]
     view = with_news(replace(view, excluded=dict(event.hosts)), *news)
-    return unsettle(view, (processor for _, processor in view.processors()))
+    return unsettle_all(view)
 
 
 def _commanded(view: ClusterView, event: happened.Commanded) -> ClusterView:

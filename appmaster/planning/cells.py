@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from appmaster.planning import events as happened
-from appmaster.planning.changes import put, unsettle, with_news
+from appmaster.planning.changes import put, unsettle_all, with_news
 from appmaster.planning.view import Cell, CellState, ClusterView, News
 from locality.hosts import HostInfo
 
@@ -29,9 +29,9 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
     before = view.offers
     view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
     if is_same:
-        return view if view.offers == before else _looked_at_again(view)
+        return view if view.offers == before else unsettle_all(view)
     data = {"cell": event.cell, "attempt": event.attempt, "hosts": len(event.hosts)}
-    return with_news(_looked_at_again(view), News("cell_found", data=data))
+    return with_news(unsettle_all(view), News("cell_found", data=data))
 
 
 def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
@@ -50,7 +50,7 @@ def cell_lost(view: ClusterView, event: happened.CellLost) -> ClusterView:
     hosts = known.hosts if known is not None else ()
     cell = Cell(event.cell, event.attempt, hosts, CellState.LOST, event.at_ms, event.reason)
     view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
-    view = _looked_at_again(_without_requests(view, event.cell))
+    view = unsettle_all(_without_requests(view, event.cell))
     held = [each for each in view.containers.values() if each.cell == event.cell]
     data = {"cell": event.cell, "attempt": event.attempt, "containers": len(held)}
     return with_news(view, News("cell_lost", reason=event.reason, data=data))
@@ -90,7 +90,3 @@ def _without_requests(view: ClusterView, cell: int) -> ClusterView:
     return replace(
         view, requests={number: each for number, each in view.requests.items() if each.cell != cell}
     )
-
-
-def _looked_at_again(view: ClusterView) -> ClusterView:
-    return unsettle(view, (processor for _, processor in view.processors()))

@@ -57,6 +57,11 @@ def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterVie
     return view if more <= view.unsettled else replace(view, unsettled=view.unsettled | more)
 
 
+def unsettle_all(view: ClusterView) -> ClusterView:
+    """Return the view in which every processor is looked at again."""
+    return unsettle(view, (processor for _, processor in view.processors()))
+
+
 def unsettle_job(view: ClusterView, job: str) -> ClusterView:
     """Return the view in which the passes look at all of a job again."""
     return unsettle(view, view.jobs[job].model.processors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from appmaster.planning.spreading import Spot
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.view import HOLDING, Container, Presence
 from standby.model import SlotId
@@ -14,13 +15,13 @@ def free_for(
     turn: Turn,
     cohorts: tuple[Cohort, ...],
     slot: SlotId,
-    places: frozenset[tuple[str, int]] | None = None,
+    spots: frozenset[Spot] | None = None,
 ) -> Container | None:
     """Return a free container for a slot that passes the same-host check, the one asked for it first.
 
-    Of several, one in a cell with fewer of the other copies, then one on no other master's host. ``places`` (host,
-    cell): a copy that could well stay is to go to one of them, so only a container that was asked for it will do.
-    Another's would be the other's again once the copy has been closed for it.
+    Of several, one in a cell with fewer of the other copies, then one on no other master's host. ``spots``: a copy that
+    could well stay is to go to one of them, so only a container that was asked for it will do. Another's would be the
+    other's again once the copy has been closed for it.
     """
     job = cohorts[0].job
     others = turn.siblings(cohorts, slot)
@@ -28,12 +29,12 @@ def free_for(
     cells = [each.host.cell for each in others]
 
     def fits(each: Container) -> bool:
-        is_elsewhere = each.host not in siblings and (places is None or (each.host, each.cell) in places)
+        is_elsewhere = each.host not in siblings and (spots is None or (each.host, each.cell) in spots)
         return is_elsewhere and not turn.view.must_leave(each) and is_current(job, each)
 
     own = [each for each in turn.free_at(job, slot) if fits(each)]
     # One that was asked for another slot which still waits for it stays free for that one.
-    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if places is None and fits(each))
+    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if spots is None and fits(each))
     return min(
         own or idle,
         key=lambda each: (cells.count(each.cell), turn.view.other_master(each.host, each.cell) != 0, each.id),

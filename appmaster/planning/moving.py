@@ -112,7 +112,7 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
         return leaves
     if is_alone and not is_current(cohort.job, holder):
         return f"revision {cohort.job.revision} is to run"
-    parted = parts(turn, cohorts, cohort, copy)
+    parted = parts(turn, cohort, copy)
     return parted.reason if parted is not None else ""
 
 
@@ -131,12 +131,9 @@ def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holde
     return len(cohorts) > 1 and turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
 
 
-def parts(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int) -> Parting | None:
-    """Return where a standby is to go for no other reason than the other copies; None: it is not to.
-
-    Not while its processor's tasks are in several arrangements: their home draws them back.
-    """
-    found = parting(turn, cohort) if len(cohorts) == 1 and copy != cohort.record.active else None
+def parts(turn: Turn, cohort: Cohort, copy: int) -> Parting | None:
+    """Return where a standby is to go for no other reason than the other copies; None: it is not to."""
+    found = parting(turn, cohort) if copy != cohort.record.active else None
     return found if found is not None and found.copy == copy else None
 
 
@@ -220,8 +217,8 @@ def _target(
         is_ready = home.presence is Presence.LIVE and not turn.view.must_leave(home)
         return home if is_ready and home.id not in turn.taken and not home.binding else None
     among = kept_apart(turn, cohorts, cohort, slot, holder)
-    parted = parts(turn, cohorts, cohort, copy)
-    return free_for(turn, among, slot, parted.places if parted is not None else None)
+    parted = parts(turn, cohort, copy)
+    return free_for(turn, among, slot, parted.spots if parted is not None else None)
 
 
 def hand_over(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from appmaster.planning.failover import poison, reservation
 from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.moving import kept_apart, move_reason, parts
+from appmaster.planning.spreading import Spot
 from appmaster.planning.turn import Cohort, Turn, is_current
 from appmaster.planning.upgrade import extra_containers
 from appmaster.planning.view import (
@@ -33,8 +34,8 @@ class Need:
     only_host: bool = False
     """Policy ``restart``: its own host is asked for, and no other yet."""
     preferred: str | None = None
-    places: frozenset[tuple[str, int]] | None = None
-    """Host and cell: only these will do, for it could well stay where it is; None: all will."""
+    spots: frozenset[Spot] | None = None
+    """Only these will do, for it could well stay where it is; None: all will."""
     siblings: tuple[Sibling, ...] = ()
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
 
@@ -116,7 +117,7 @@ def _need(
     record = cohort.record
     holder = turn.holder(cohort, slot.copy)
     siblings = turn.siblings(cohorts, slot)
-    parted = parts(turn, cohorts, cohort, slot.copy) if holder is not None else None
+    parted = parts(turn, cohort, slot.copy) if holder is not None else None
     if holder is not None and parted is None:
         # It is to go elsewhere, if there is an elsewhere.
         taken = {holder.host, *(each.host.name for each in siblings)}
@@ -129,7 +130,7 @@ def _need(
         is_active=is_active,
         only_host=only_host,
         preferred=record.hosts.get(slot.copy) if affine and holder is None else None,
-        places=parted.places if parted is not None else None,
+        spots=parted.spots if parted is not None else None,
         siblings=siblings,
         histories={
             each.record.task: each.record.history

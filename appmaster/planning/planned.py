@@ -84,7 +84,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
         reason = (
             _reason(turn, cohort, holder)
             or _next_door(turn, cohorts, cohort, holder)
-            or _exposed(turn, cohorts, cohort)
+            or _exposed(turn, cohort)
         )
         main = _gathering(turn, cohorts, cohort) if not reason else None
         if main is not None:
@@ -135,12 +135,12 @@ def _next_door(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: 
     return f"regroup: its tasks belong in {home.id} on the same host"
 
 
-def _exposed(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> str:
+def _exposed(turn: Turn, cohort: Cohort) -> str:
     """Return that every copy would be lost at once unless the active goes elsewhere; empty when it need not.
 
     It goes there as a standby: a copy that is active never moves while another could take over.
     """
-    found = parting(turn, cohort) if len(cohorts) == 1 else None
+    found = parting(turn, cohort)
     return f"exposed: {found.reason}" if found is not None and found.copy == cohort.record.active else ""
 
 

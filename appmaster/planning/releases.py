@@ -158,7 +158,7 @@ def _unwanted(
         if need.is_reservation:
             if container.host == need.preferred:
                 return None
-        elif (need.places is None or (container.host, container.cell) in need.places) and all(
+        elif (need.spots is None or (container.host, container.cell) in need.spots) and all(
             container.host != each.host.name for each in need.siblings
         ):
             return None

@@ -62,7 +62,7 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
             # Asked for in this turn: the view knows of it only in the next.
             need = replace(need, siblings=(*need.siblings, *asked[place.processor]))  # noqa: PLW2901
         host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
-        if host is None and (need.only_host or need.places is not None):
+        if host is None and (need.only_host or need.spots is not None):
             continue
         number += 1
         if isinstance(place, SlotId) and host is not None:
@@ -171,13 +171,13 @@ def _where(
         if need.preferred in view.hosts and need.preferred not in view.excluded:
             return need.preferred, cell, RequestKind.PREFERRED, "it was there when it was lost"
         return None, cell, RequestKind.PREFERRED, "its own host cannot be asked for"
-    if need.places is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
+    if need.spots is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
         # In turn with named ones: hosts that came after submit have no name to ask for.
         return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
     asked = question(turn, need, loads, cells)
     offers = view.offers
-    if need.places is not None:
-        offers = tuple(each for each in offers if (each.name, each.cell) in need.places)
+    if need.spots is not None:
+        offers = tuple(each for each in offers if (each.name, each.cell) in need.spots)
     found = best(asked, offers)
     if found is not None:
         has_state = any(each.host == found.host for held in need.histories.values() for each in held)

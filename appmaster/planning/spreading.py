@@ -23,7 +23,7 @@ from standby.model import ProcessorId
 MOST_AT_ONCE: Final = 4
 
 #: A host, and the cell that is asked for a container there.
-Place = tuple[str, int]
+Spot = tuple[str, int]
 
 #: Whether all copies would be lost with one host, whether they share each thing of ``job.locality.spread`` in which
 #: hosts differ, and with how many hosts they would be lost. The first counts most: hosts are lost more often than cells
@@ -36,19 +36,19 @@ class Parting:
     """What one copy is to do lest all copies of its tasks be lost at once."""
 
     copy: int
-    places: frozenset[Place]
+    spots: frozenset[Spot]
     """Where it is best off; on its own host, in another cell, only when no other host will do."""
     reason: str
 
 
 def parting(turn: Turn, cohort: Cohort) -> Parting | None:
-    """Return which copy of a processor goes where at this moment; None: none does, or it is not its turn."""
-    processor = cohort.processor
-    if processor not in _spread_now(turn):
-        return None
-    if processor not in turn.partings:
-        turn.partings[processor] = _parting(turn, cohort)
-    return turn.partings[processor]
+    """Return which copy of a processor goes where at this moment; None: none does, or it is not its turn.
+
+    Not while its tasks are in several arrangements: their home draws them back.
+    """
+    if turn.partings is None:
+        turn.partings = _partings(turn)
+    return turn.partings.get(cohort.processor)
 
 
 def can_part(turn: Turn, cohort: Cohort) -> bool:
@@ -58,39 +58,35 @@ def can_part(turn: Turn, cohort: Cohort) -> bool:
         return False
     ground = _ground(turn, cohort)
     faults = ground.faults(stands.values())
-    return any(faults) and any(_better(ground, stands, copy, faults) for copy in stands)
+    options = (each for copy in stands for each in _options(ground, stands, copy, faults))
+    return any(faults) and next(options, None) is not None
 
 
-def _spread_now(turn: Turn) -> frozenset[ProcessorId]:
-    """Return the processors of which a copy may go elsewhere at this moment, only not to be lost with the others."""
-    if turn.spread_now is None:
-        found: list[ProcessorId] = []
-        for job, processor in turn.unsettled():
-            if len(found) == MOST_AT_ONCE:
-                break
-            cohorts = turn.cohorts(job, processor) or ()
-            if len(cohorts) == 1 and can_part(turn, cohorts[0]):
-                found.append(processor)
-        turn.spread_now = frozenset(found)
-    return turn.spread_now
+def _partings(turn: Turn) -> dict[ProcessorId, Parting]:
+    """Return what is to be done in the first few processors of which a copy should not be lost with the others."""
+    found: dict[ProcessorId, Parting] = {}
+    for job, processor in turn.unsettled():
+        if len(found) == MOST_AT_ONCE:
+            break
+        cohorts = turn.cohorts(job, processor) or ()
+        if len(cohorts) == 1 and can_part(turn, cohorts[0]):
+            found[processor] = _best_step(turn, cohorts[0])
+    return found
 
 
-def _parting(turn: Turn, cohort: Cohort) -> Parting | None:
+def _best_step(turn: Turn, cohort: Cohort) -> Parting:
     """Return the step after which the faults are the smallest; of equal ones a standby's, the last one's."""
     stands = _stands(turn, cohort)
     ground = _ground(turn, cohort)
     faults = ground.faults(stands.values())
-    found = []
-    for copy in stands:
+    least, mover, spots = faults, cohort.copies[0], frozenset[Spot]()
+    for copy in sorted(stands, key=lambda each: (each == cohort.record.active, -each)):
         options = list(_options(ground, stands, copy, faults))
-        lowest = min((each for each, _ in options), default=faults)
-        if lowest < faults:
-            places = frozenset(place for each, place in options if each == lowest)
-            found.append((lowest, copy == cohort.record.active, -copy, places))
-    if not found:
-        return None
-    lowest, _, negative, places = min(found, key=lambda each: each[:3])
-    return Parting(-negative, places, ground.reason(stands.values(), faults, lowest))
+        lowest = min((each for each, _ in options), default=least)
+        if lowest < least:
+            least, mover = lowest, copy
+            spots = frozenset(spot for each, spot in options if each == lowest)
+    return Parting(mover, spots, ground.reason(stands.values(), faults, least))
 
 
 def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
@@ -161,13 +157,9 @@ def _looked_at(view: ClusterView, spread: tuple[str, ...]) -> Ground:
     return Ground(things, {number: each.master for number, each in view.cells.items()}, alike)
 
 
-def _better(ground: Ground, stands: Mapping[int, HostInfo], copy: int, faults: Faults) -> bool:
-    return next(_options(ground, stands, copy, faults), None) is not None
-
-
 def _options(
     ground: Ground, stands: Mapping[int, HostInfo], copy: int, faults: Faults
-) -> Iterator[tuple[Faults, Place]]:
+) -> Iterator[tuple[Faults, Spot]]:
     """Yield the faults that there would be with a copy elsewhere, if they are smaller, and where that is."""
     others = [each for other, each in stands.items() if other != copy]
     own = stands[copy].name

@@ -100,8 +100,7 @@ class Turn:
         self.undecided: set[str] = set()
         self.preparing = len(view.handovers)
         #: See `appmaster.planning.spreading`; None: not looked at yet.
-        self.spread_now: frozenset[ProcessorId] | None = None
-        self.partings: dict[ProcessorId, Parting | None] = {}
+        self.partings: dict[ProcessorId, Parting] | None = None
         self.grounds: dict[tuple[str, ...], Ground] = {}
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None

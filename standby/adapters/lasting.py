@@ -26,6 +26,11 @@ _PATIENCE_SECONDS: Final = 8.0
 #: seconds librdkafka's default of 10 s would add as much to the recovery.
 RECONNECT_MS: Final = 1_000
 
+#: How old a client's idea of the leaders may be. It looks them up in its cache, and does not renew that when a broker
+#: answers that it is none, as one that was restarted does (FENCED_LEADER_EPOCH) or that has just made a partition: by
+#: librdkafka's default it would ask in vain for up to 15 minutes.
+LEADERS_RENEWED_MS: Final = 2_000
+
 C = TypeVar("C")
 
 
@@ -74,9 +79,7 @@ def lasting_admin(settings: Mapping[str, str | int | bool], **more: Any) -> Last
     """Return a client for questions about topics and offsets; ``more`` goes to `AdminClient` as it is."""
     ours = {
         **settings,
-        # librdkafka looks the leaders up in its cache, and does not renew that when a broker that was restarted
-        # answers FENCED_LEADER_EPOCH: it would ask in vain for up to 15 minutes.
-        "metadata.max.age.ms": 2_000,
+        "metadata.max.age.ms": LEADERS_RENEWED_MS,
         "reconnect.backoff.max.ms": RECONNECT_MS,
     }
     return Lasting(lambda: AdminClient({**ours}, **more))

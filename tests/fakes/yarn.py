@@ -118,8 +118,7 @@ class FakeCluster:
         self.view = ClusterView()
         self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
         self.load()
-        known = (HostInfo(each, rack=self.racks.get(each, "")) for each in self.hosts)
-        self.tell(happened.HostsKnown(tuple(known)))
+        self.tell_hosts()
         self.tell(happened.HostsExcluded(dict(self.excluded)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for cell in self.cells:
@@ -133,6 +132,11 @@ class FakeCluster:
             process.is_connected = False
             if not self.cells or self.latest[process.cell] == process.attempt:
                 self.expect(process)
+
+    def tell_hosts(self) -> None:
+        """Tell in which racks the hosts stand."""
+        known = (HostInfo(each, rack=self.racks.get(each, "")) for each in self.hosts)
+        self.tell(happened.HostsKnown(tuple(known)))
 
     def expect(self, process: Process) -> None:
         """Tell a new leader of a container that is listed, or registered where its cell's AM is silent."""

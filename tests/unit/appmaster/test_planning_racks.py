@@ -8,7 +8,6 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.plan import plan
 from appmaster.planning.view import JobState, Policy
-from locality.hosts import HostInfo
 from standby.model import TaskId
 from tests.fakes.yarn import FakeCluster
 
@@ -90,9 +89,7 @@ def test_copies_that_are_parted_in_racks_stay_parted_in_cells() -> None:
     cluster.tell(
         happened.CellFound(standby.cell, standby.attempt, (active.host, standby.host), cluster.now_ms)
     )
-    cluster.tell(
-        happened.HostsKnown(tuple(HostInfo(each, rack=rack) for each, rack in cluster.racks.items()))
-    )
+    cluster.tell_hosts()
     cluster.run(30_000)
     assert not in_one_rack(cluster)
     assert {each.cell for each in cluster.processes.values()} == {1, 2}
@@ -124,9 +121,7 @@ def test_where_hosts_stand_may_become_known_late() -> None:
     (standby,) = (each.host for each in cluster.processes.values() if each.host != active)
     assert not cluster.view.unsettled
     cluster.racks = dict.fromkeys(cluster.hosts, "/b") | {active: "/a", standby: "/a"}
-    cluster.tell(
-        happened.HostsKnown(tuple(HostInfo(each, rack=rack) for each, rack in cluster.racks.items()))
-    )
+    cluster.tell_hosts()
     cluster.run(30_000)
     assert not in_one_rack(cluster)
     assert not cluster.view.unsettled
