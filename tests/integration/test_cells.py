@@ -17,6 +17,7 @@ from tests.integration.two_cells import (
     CANDIDATE,
     cells_of_actives,
     epochs,
+    has_rejoined,
     is_whole,
     leader,
     master,
@@ -80,6 +81,8 @@ def test_dead_leader_s_process_is_followed_at_once_and_no_task_notices(
     assert epochs(job) == before
     assert not job.kinds(begun) & {"container_lost", "failover_started", "cell_lost"}
     job.assert_exact()
+    # What follows takes the leader away again, which only a candidate can notice that stands.
+    soon(lambda: has_rejoined(zookeeper, was), "the candidate that was killed, as another one")
 
 
 def test_dead_am_takes_its_cell_which_fails_over_and_returns_as_a_follower(
@@ -123,12 +126,7 @@ def test_leader_paused_past_its_session_resigns_and_rejoins(job: CountingJob, zo
         job.produce(0, pairs(0, 3_000))
     finally:
         stopped.send(signal.SIGCONT)
-
-    def has_rejoined() -> bool:
-        found = {each.candidate for each in zookeeper.candidates() if each.cell == was.cell}
-        return bool(found) and was.candidate not in found
-
-    soon(has_rejoined, "the candidate that was paused, as another one")
+    soon(lambda: has_rejoined(zookeeper, was), "the candidate that was paused, as another one")
     job.wait(is_whole(job))
     assert epochs(job) == before
     assert [each.kind for each in job.events(begun)].count("leader_elected") == 1

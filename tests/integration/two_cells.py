@@ -38,6 +38,12 @@ def leader(zookeeper: ZooKeeper) -> CandidateRecord:
     return next(each for each in zookeeper.candidates() if each.candidate == record.candidate)
 
 
+def has_rejoined(zookeeper: ZooKeeper, was: CandidateRecord) -> bool:
+    """Return whether a candidate that ended stands again, as another one."""
+    found = {each.candidate for each in zookeeper.candidates() if each.cell == was.cell}
+    return bool(found) and was.candidate not in found
+
+
 def cells_of_copies(job: CountingJob) -> list[set[int | None]]:
     """Return, task by task, the cells that its copies are in."""
     status = job.client.status()
