@@ -209,7 +209,7 @@ def _run() -> int:
             _log.info(
                 "leading under epoch %d; control port %s:%d, http port %d", epoch, host, port, http.port
             )
-            events.append(_elected(epoch, me, container))
+            events.append(_elected(epoch, me, container, election.deposed))
             _finish(_led(candidate, front, epoch), effects, events, cells)
         finally:
             election.give_up()
@@ -241,7 +241,7 @@ def _finish(view: ClusterView, effects: Effects, events: EventLog, cells: Cells)
     cells.finish(succeeded=succeeded, diagnostics=diagnostics)
 
 
-def _elected(epoch: int, me: ControllerRecord, container: str) -> dict[str, Any]:
+def _elected(epoch: int, me: ControllerRecord, container: str, deposed: str | None) -> dict[str, Any]:
     """Return the first entry of a leadership in the event log."""
     return {
         "at_ms": _wall_ms(),
@@ -250,7 +250,7 @@ def _elected(epoch: int, me: ControllerRecord, container: str) -> dict[str, Any]
         **dict.fromkeys(("job", "task", "copy", "task_epoch", "reason", "decision")),
         "container": container,
         "host": me.host,
-        "data": {"candidate": me.candidate, "pid": os.getpid()},
+        "data": {"candidate": me.candidate, "pid": os.getpid(), "deposed": deposed},
     }
 
 

@@ -91,6 +91,8 @@ class Election:
         self._declined: Sequence[str] = ()
         self._epoch = 0
         self._why = ""
+        self.deposed: str | None = None
+        """The candidate that was found dead, and whose record was seized; None: nobody led, or nobody any more."""
 
     # ---- Storm's operations ----
 
@@ -177,6 +179,7 @@ class Election:
         epoch = self._electorate.lead(self._me, depose=leader)
         if epoch is not None:
             self.lease.renew(asked)
+            self.deposed = leader.candidate if leader is not None and is_other else None
         self._read_again_ms = 0
         return epoch
 

@@ -44,6 +44,7 @@ from standby.replica.origin import DATABASE
 from standby.wire import JobDefinition
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
@@ -111,7 +112,7 @@ class Lab:
         ]
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in self.admin.create_topics(topics).values():
-            future.result(20)
+            future.result(PATIENCE_SECONDS)
 
     @property
     def task_ids(self) -> tuple[TaskId, ...]:
@@ -368,17 +369,17 @@ class Container:
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self.replicas.statuses()
 
-    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20) -> None:
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, is_so, seconds)
 
-    def await_phase(self, phase: Phase, seconds: float = 20) -> None:
+    def await_phase(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, lambda each: each.phase is phase, seconds)
 
-    def await_processed(self, seconds: float = 30) -> None:
+    def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
         await_processed(self, self.lab, seconds)
 
     def close(self) -> None:
-        assert self.replicas.close(10), (self.statuses(), self.replicas.broken)
+        assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)
 
     def __enter__(self) -> Container:
         return self
@@ -433,16 +434,16 @@ class Child:
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self._statuses
 
-    def await_phase(self, phase: Phase, seconds: float = 20) -> None:
+    def await_phase(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, lambda each: each.phase is phase, seconds)
 
-    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20) -> None:
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, is_so, seconds)
 
-    def await_death(self, seconds: float = 30) -> int:
+    def await_death(self, seconds: float = PATIENCE_SECONDS) -> int:
         return self.process.wait(seconds)
 
-    def await_told(self, seconds: float = 10) -> None:
+    def await_told(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Return once everything is read that the dead process has told."""
         self._listener.join(seconds)
         assert not self._listener.is_alive()
@@ -453,7 +454,7 @@ class Child:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -479,7 +480,7 @@ def await_all(
         time.sleep(0.01)
 
 
-def await_processed(container: Container | Child, lab: Lab, seconds: float = 30) -> None:
+def await_processed(container: Container | Child, lab: Lab, seconds: float = PATIENCE_SECONDS) -> None:
     """Return when every task has committed all of its input."""
     ends = [lab.position(each) for each in range(lab.tasks)]
     await_all(

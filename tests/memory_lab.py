@@ -24,6 +24,7 @@ from tests.fakes.feed import MemoryFeed, MemoryFeeds
 from tests.fakes.kafka import MemoryKafka
 from tests.fakes.peers import PlacedRecords
 from tests.fakes.records import MemoryRecords
+from tests.patience import PATIENCE_SECONDS
 
 JOB = "ledger"
 
@@ -173,7 +174,7 @@ class MemoryContainer:
     def statuses(self) -> list[ReplicaStatus]:
         return list(self.replicas.statuses().values())
 
-    def eventually(self, is_so: Callable[[], bool], seconds: float = 15) -> None:
+    def eventually(self, is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Return once it is so; woken by changes, and now and then for what changes without being told."""
         deadline = time.monotonic() + seconds
         while not is_so():
@@ -197,5 +198,5 @@ class MemoryContainer:
         self.eventually(is_processed)
 
     def close(self) -> None:
-        assert self.replicas.close(10), (self.statuses(), self.replicas.broken)
+        assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)
         assert all(each.is_closed for each in self.feeds.made)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from embedded.places import cache_directory
 from embedded.ports import free_ports
 from standby.errors import Unavailable
+from tests.patience import PATIENCE_SECONDS
 
 _HOST: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.1
@@ -104,7 +105,7 @@ class Prometheus:
         """Return the data of an answer of its API (``/api/v1/…``)."""
         url = f"http://{_HOST}:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{url}: {error.read().decode()}") from error

@@ -23,6 +23,7 @@ from standby.replica.keys import prefix
 from standby.replica.overlay import Emitted
 from standby.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
+from tests.patience import PATIENCE_SECONDS
 
 KEY = prefix("default") + b"key"
 
@@ -85,7 +86,7 @@ def make_job(request: pytest.FixtureRequest, inputs: tuple[str, ...]) -> Iterato
         topics = [NewTopic(each, 2, 1) for each in (*inputs, f"{name}-out", f"{name}-changelog")]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics(topics).values():
-            future.result(20)
+            future.result(PATIENCE_SECONDS)
     broker: Broker = (connect if is_real else MemoryKafka().connect)("contract", parse(flat), definition)
     _await_leaders(broker)
     yield Job(broker, f"{name}-out", inputs)

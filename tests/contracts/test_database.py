@@ -13,6 +13,7 @@ from standby.adapters.rocksdict import open_database
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenDatabase, Profile
 from tests.fakes.database import MemoryDisk
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -240,7 +241,7 @@ def test_a_checkpoint_taken_while_somebody_writes_is_one_moment(
 
     writer = threading.Thread(target=write)
     writer.start()
-    begun.wait(10)
+    begun.wait(PATIENCE_SECONDS)
     before = database.get_many([b"a"])[0]
     database.checkpoint(tmp_path / "copy")
     done.set()

@@ -23,13 +23,11 @@ from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
-SECONDS = 30.0
-
 at = Offsets.of
-"""Within which a promise must be kept on a busy machine."""
 
 
 def task(partition: int) -> TaskId:
@@ -47,10 +45,10 @@ class Broker:
 
     def topic(self, partitions: int = 1) -> str:
         name = f"feed-{uuid.uuid4().hex[:12]}"
-        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_SECONDS)
         # The controller has answered; a record may still come to a broker that does not know the topic, and is then
         # given up by librdkafka (its issue 4904).
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while failure := self._failure(name, partitions):
             assert time.monotonic() < deadline, f"{name} does not become known: {failure!r}"
         return name
@@ -81,18 +79,18 @@ class Broker:
                 partition,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-        assert self.producer.flush(SECONDS) == 0
+        assert self.producer.flush(PATIENCE_SECONDS) == 0
         assert not failed, failed
 
     def transactional(self) -> Producer:
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex}
         producer = Producer({**settings, "retry.backoff.ms": 1, "retry.backoff.max.ms": 10})
-        producer.init_transactions(SECONDS)
+        producer.init_transactions(PATIENCE_SECONDS)
         return producer
 
     def truncate(self, topic: str, before: int) -> None:
         where = TopicPartition(topic, 0, before)
-        self.admin.delete_records([where])[where].result(SECONDS)
+        self.admin.delete_records([where])[where].result(PATIENCE_SECONDS)
 
 
 def send(
@@ -127,11 +125,11 @@ class Deliveries:
         return batches[-1].end.total if batches else -1
 
     def wait(self, feed: Feed, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         with self._changed:
             while not until():
                 assert not feed.wait(0), f"the feed ended: {feed.failure!r}"
-                assert time.monotonic() < deadline, f"after {SECONDS} s only {self.calls}"
+                assert time.monotonic() < deadline, f"after {PATIENCE_SECONDS} s only {self.calls}"
                 self._changed.wait(0.1)
 
     def assert_gapless(self, starts: Mapping[int, int]) -> None:
@@ -236,7 +234,7 @@ def test_every_record_comes_once_across_batches_and_restarts(broker: Broker, mak
     for _ in range(2):
         seen = TwoBatchesThenBoom()
         feed.start(committed(), seen)
-        assert feed.wait(SECONDS)
+        assert feed.wait(PATIENCE_SECONDS)
         assert isinstance(feed.failure, Boom)
         everything.calls += seen.calls
     feed.start(committed(), everything)
@@ -278,11 +276,11 @@ def test_aborted_records_are_invisible_and_markers_are_passed(broker: Broker, ma
     for name, keep in (("first", True), ("gone", False), ("second", True), ("tail", False)):
         writer.begin_transaction()
         send(writer, topic, numbered(3, name))
-        writer.flush(SECONDS)
+        writer.flush(PATIENCE_SECONDS)
         if keep:
-            writer.commit_transaction(SECONDS)
+            writer.commit_transaction(PATIENCE_SECONDS)
         else:
-            writer.abort_transaction(SECONDS)
+            writer.abort_transaction(PATIENCE_SECONDS)
     feed, seen = make(topic, batch_max_records=4), Deliveries()
     feed.start({task(0): at(0)}, seen)
     # Four transactions of three records, each with its marker.
@@ -297,7 +295,7 @@ def test_an_open_transaction_shows_nothing_until_it_is_committed(broker: Broker,
     writer = broker.transactional()
     writer.begin_transaction()
     send(writer, topic, [b"inside"])
-    writer.flush(SECONDS)
+    writer.flush(PATIENCE_SECONDS)
     broker.produce(topic, [b"behind"])
     feed, seen = make(topic), Deliveries()
     with pytest.raises(Transient, match="last stable offset, 1"):
@@ -306,7 +304,7 @@ def test_an_open_transaction_shows_nothing_until_it_is_committed(broker: Broker,
     seen.wait(feed, lambda: seen.end() >= 1)
     assert seen.values() == [b"before"]
     assert seen.end() == 1
-    writer.commit_transaction(SECONDS)
+    writer.commit_transaction(PATIENCE_SECONDS)
     seen.wait(feed, lambda: seen.end() == 4)
     assert seen.values() == [b"before", b"inside", b"behind"]
     seen.assert_gapless({0: 0})
@@ -325,7 +323,7 @@ def test_an_exception_in_deliver_ends_the_feed_and_the_batch_comes_again(broker:
     seen = Deliveries(before=fail)
     feed = make(topic, batch_max_records=3)
     feed.start({task(0): at(0)}, seen)
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is boom
     assert seen.values() == numbered(6)[: seen.end()]
     assert seen.end() == 3
@@ -344,7 +342,7 @@ def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker
     broker.produce(topic, good, 1)
     feed, seen = make(topic, "refuse_poison", batch_max_records=5), Deliveries()
     feed.start({task(0): at(1)}, seen, {task(0): at(9)})
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is None
     assert seen.values(0) == good[1:]
     assert seen.end(0) == 9
@@ -353,13 +351,13 @@ def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker
     seen.assert_gapless({0: 1})
     # The record itself, alone: what the transform raises is told, and nothing is delivered.
     feed.start({task(0): at(9)}, seen, {task(0): at(10)})
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert "poison" in str(failure_of(feed))
     assert not isinstance(failure_of(feed), (Transient, CorruptState))
     assert seen.end(0) == 9
     # And what comes behind it.
     feed.start({task(0): at(10), task(1): at(2)}, seen, {task(0): at(12), task(1): at(3)})
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert failure_of(feed) is None
     assert seen.values(0) == [*good[1:], *good[:2]]
     assert seen.values(1) == good[2:3]
@@ -376,16 +374,16 @@ def test_a_bounded_run_passes_what_holds_no_records(broker: Broker, make: Make) 
     for name, keep in (("first", True), ("gone", False), ("last", True)):
         writer.begin_transaction()
         send(writer, topic, numbered(2, name))
-        writer.flush(SECONDS)
+        writer.flush(PATIENCE_SECONDS)
         if keep:
-            writer.commit_transaction(SECONDS)
+            writer.commit_transaction(PATIENCE_SECONDS)
         else:
-            writer.abort_transaction(SECONDS)
+            writer.abort_transaction(PATIENCE_SECONDS)
     feed, seen = make(topic), Deliveries()
     # Two records and a marker each; then the end lies behind a marker, and amid an aborted transaction.
     for until in (3, 5, 6, 7, 9):
         feed.start({task(0): at(max(seen.end(), 0))}, seen, {task(0): at(until)})
-        assert feed.wait(SECONDS)
+        assert feed.wait(PATIENCE_SECONDS)
         assert failure_of(feed) is None
         assert seen.end() == until
     assert seen.values() == numbered(2, "first") + numbered(2, "last")
@@ -408,18 +406,18 @@ def test_a_bounded_run_may_be_stopped(broker: Broker, make: Make) -> None:
 
     def hold(_: tuple[TaskBatch, ...]) -> None:
         entered.set()
-        assert leave.wait(SECONDS)
+        assert leave.wait(PATIENCE_SECONDS)
 
     seen = Deliveries(before=hold)
     feed = make(topic, batch_max_records=2)
     feed.start({task(0): at(0)}, seen, {task(0): at(6)})
-    assert entered.wait(SECONDS)
+    assert entered.wait(PATIENCE_SECONDS)
     stopper = threading.Thread(target=feed.stop)
     stopper.start()
     stopper.join(0.3)
     assert stopper.is_alive()
     leave.set()
-    stopper.join(SECONDS)
+    stopper.join(PATIENCE_SECONDS)
     assert not stopper.is_alive()
     assert feed.wait(0)
     assert feed.failure is None
@@ -475,19 +473,19 @@ def test_stop_waits_for_the_batch_in_deliver(broker: Broker, make: Make) -> None
 
     def hold(_: tuple[TaskBatch, ...]) -> None:
         entered.set()
-        assert leave.wait(SECONDS)
+        assert leave.wait(PATIENCE_SECONDS)
 
     seen = Deliveries(before=hold)
     feed = make(topic, batch_max_records=2)
     feed.start({task(0): at(0)}, seen)
-    assert entered.wait(SECONDS)
+    assert entered.wait(PATIENCE_SECONDS)
     stopper = threading.Thread(target=feed.stop)
     stopper.start()
     stopper.join(0.3)
     assert stopper.is_alive()
     assert not feed.wait(0)
     leave.set()
-    stopper.join(SECONDS)
+    stopper.join(PATIENCE_SECONDS)
     assert not stopper.is_alive()
     assert feed.wait(0)
     assert feed.failure is None
@@ -530,7 +528,7 @@ def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Brok
     ]
     for number, (key, value) in enumerate(records):
         broker.producer.produce(topic, value, key, 0, timestamp=1_357_000_000_123 + number)
-    broker.producer.flush(SECONDS)
+    broker.producer.flush(PATIENCE_SECONDS)
     feed, seen = make(topic), Deliveries()
     feed.start({task(0): at(0)}, seen)
     seen.wait(feed, lambda: seen.end() == 5)
@@ -562,7 +560,7 @@ def test_a_transform_that_moves_rows_to_another_task_ends_the_feed(broker: Broke
     broker.produce(topic, numbered(3))
     feed, seen = make(topic, "other_task"), Deliveries()
     feed.start({task(0): at(0)}, seen)
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert isinstance(feed.failure, BadConfiguration)
     assert "_task" in str(feed.failure)
     assert seen.calls == []
@@ -606,7 +604,7 @@ def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make
 
 def await_prepared(feed: Feed) -> None:
     """Return once the feed says that it is prepared; nothing tells, it is looked at as the kernel does."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not feed.is_prepared:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -723,7 +721,7 @@ def test_an_exception_in_the_first_delivery_of_a_prepared_feed_ends_it(broker: B
     feed.prepare({task(0): at(2)})
     await_prepared(feed)
     feed.start({task(0): at(3)}, Deliveries(before=fail))
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is boom
     again = Deliveries()
     feed.start({task(0): at(3)}, again)
@@ -777,7 +775,7 @@ def test_two_inputs_are_merged_within_a_batch_by_time(broker: Broker, make: Make
     produce_at(broker, second, 0, [(b"b0", 2_000), (b"b1", 3_000), (b"b2", 4_000)])
     feed, seen = make(f"{first},{second}"), Deliveries()
     feed.start({task(0): at(0, 0)}, seen, {task(0): at(4, 3)})
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is None
     assert seen.end() == 7
     for batch in seen.of(0):
@@ -805,7 +803,7 @@ def test_a_transform_of_two_inputs_must_keep_the_topic(broker: Broker, make: Mak
     def run() -> None:
         """Spark's refuses to begin, the plain one finds out with the first rows."""
         feed.start({task(0): at(0, 0)}, seen)
-        assert feed.wait(SECONDS)
+        assert feed.wait(PATIENCE_SECONDS)
         assert feed.failure is not None
         raise feed.failure
 
@@ -819,7 +817,7 @@ def produce_at(broker: Broker, topic: str, partition: int, records: list[tuple[b
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value, time_ms in records:
         producer.produce(topic, value, b"k", partition, timestamp=1_700_000_000_000 + time_ms)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def topics_of(seen: Deliveries, partition: int) -> dict[bytes | None, str]:

@@ -21,6 +21,7 @@ from standby.ports import Deliver, Feed, TaskBatch
 from standby.replica.overlay import Outbox
 from standby.wire import JobDefinition
 from tests.fakes.task_state import TaskState
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +76,7 @@ def test_every_order_goes_out_once_with_its_customer(
 
     try:
         start(feed, deliver)
-        assert done.wait(60), feed.failure
+        assert done.wait(PATIENCE_SECONDS), feed.failure
     finally:
         feed.close()
     told = {body["order"]: body for body in (json.loads(each.value or b"") for each in found.records)}
@@ -106,7 +107,7 @@ def start(feed: Feed, deliver: Deliver) -> None:
 def write(bootstrap: str, names: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(each, 1, 1) for each in names.values()]).values():
-        future.result(20)
+        future.result(PATIENCE_SECONDS)
     producer = Producer({"bootstrap.servers": bootstrap})
     for topic, key, body, time_ms in RECORDS:
         value = None if body is None else json.dumps(body).encode()

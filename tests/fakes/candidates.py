@@ -31,6 +31,7 @@ from standby.adapters.tls import client_context
 from standby.cluster import ClusterConfig
 from standby.peers import CODE_ROUTE, Holder
 from standby.records import ControllerRecord
+from tests.patience import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
 
@@ -40,7 +41,7 @@ def clock() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def until(is_so: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+def until(is_so: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Return once ``is_so``; fails the test after ``seconds``."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
@@ -60,7 +61,7 @@ class Gated:
         self._way.publish(bundle, path)
 
     def fetch(self, bundle: str, holders: Sequence[Holder], part: Path) -> None:
-        self._gate.wait(60)
+        self._gate.wait(PATIENCE_SECONDS)
         self._way.fetch(bundle, holders, part)
 
     def forget(self, bundle: str) -> None:
@@ -89,7 +90,7 @@ class CodeCandidate:
         self.zookeeper = ZooKeeper(connect, cluster, 4_000)
         self.zookeeper.connect()
         self.client = KazooClient(connect, timeout=4)
-        self.client.start(timeout=10)
+        self.client.start(timeout=PATIENCE_SECONDS)
         self.peers = PeerServer(HOST, credentials)
         self.me = Holder(name, HOST, self.peers.port)
         self.store = BundleStore(disk)
@@ -147,7 +148,7 @@ class DeskCandidate:
         self.zookeeper = ZooKeeper(connect, cluster, 4_000)
         self.zookeeper.connect()
         self.client = KazooClient(connect, timeout=4)
-        self.client.start(timeout=10)
+        self.client.start(timeout=PATIENCE_SECONDS)
         self.resigned: list[str] = []
         self.epoch = 0
         self.asked: list[Mapping[str, Any]] = []

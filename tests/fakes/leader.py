@@ -15,6 +15,7 @@ import grpc
 from standby.adapters.grpc import Credentials
 from standby.records import ControllerRecord
 from standby.wire import METHOD, Assign, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
+from tests.patience import PATIENCE_SECONDS
 
 _Message = TypeVar("_Message", Hello, Heartbeat, Report)
 
@@ -56,7 +57,7 @@ class Session:
         kind: type[_Message],
         condition: Callable[[_Message], bool] = lambda _: True,
         *,
-        timeout: float = 10.0,
+        timeout: float = PATIENCE_SECONDS,
         after: int = 0,
     ) -> _Message:
         """Return the first message of that kind, from number ``after`` on, that fulfils the condition."""
@@ -85,11 +86,18 @@ class Session:
 
 
 class ScriptedLeader:
-    """Serves on a free port; each container that introduces itself becomes a `Session`."""
+    """Serves on a port; each container that introduces itself becomes a `Session`."""
 
     def __init__(
-        self, credentials: Credentials, *, host: str = "127.0.0.1", epoch: int = 1, candidate: str = "a"
+        self,
+        credentials: Credentials,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        epoch: int = 1,
+        candidate: str = "a",
     ) -> None:
+        """``port``: 0 for any free one."""
         self._sessions: queue.SimpleQueue[Session] = queue.SimpleQueue()
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
         service, _, name = METHOD.strip("/").partition("/")
@@ -102,12 +110,12 @@ class ScriptedLeader:
             root_certificates=credentials.certificate,
             require_client_auth=True,
         )
-        port = self._server.add_secure_port(f"{host}:0", security)
+        port = self._server.add_secure_port(f"{host}:{port}", security)
         self.record = ControllerRecord(candidate, host, port, epoch)
         """What its znode says."""
         self._server.start()
 
-    def session(self, timeout: float = 15.0) -> Session:
+    def session(self, timeout: float = PATIENCE_SECONDS) -> Session:
         """Return the next container's stream, in the order in which they came."""
         try:
             return self._sessions.get(timeout=timeout)
@@ -124,7 +132,7 @@ class ScriptedLeader:
 
     def cut(self) -> None:
         """Break every stream and refuse connections from now on."""
-        self._server.stop(None).wait(5)
+        self._server.stop(None).wait(PATIENCE_SECONDS)
 
     def __enter__(self) -> ScriptedLeader:
         return self

@@ -19,6 +19,7 @@ from standby.model import TaskId, TaskRecord
 from standby.peers import PeerAddress, PeerAnswer, PeerRequest
 from standby.ports import RecordReader
 from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.patience import PATIENCE_SECONDS
 
 
 class PeerNet:
@@ -89,7 +90,7 @@ class Giver:
 
         def hold(_: bytes) -> None:
             reached.set()
-            go_on.wait(20)
+            go_on.wait(PATIENCE_SECONDS)
 
         self.on_piece = hold
         return reached, go_on

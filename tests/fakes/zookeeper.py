@@ -17,6 +17,7 @@ from embedded.jars import open_cache
 from embedded.java import find_java
 from embedded.ports import free_ports
 from embedded.servers import ZOOKEEPER, Blueprint, start_child
+from tests.patience import PATIENCE_SECONDS
 
 
 class LoneZooKeeper:
@@ -59,7 +60,7 @@ class LoneZooKeeper:
     def client(self) -> KazooClient:
         """Return a started client."""
         client = KazooClient(self.connect, timeout=5)
-        client.start(timeout=20)
+        client.start(timeout=PATIENCE_SECONDS)
         return client
 
     def __enter__(self) -> LoneZooKeeper:

@@ -25,7 +25,8 @@ from embedded.cluster import LocalCluster
 from standby import naming
 from standby.errors import StandfastError
 from standby.replica.keys import split
-from tests.integration.running import PATIENCE_SECONDS, RunningJob
+from tests.integration.running import RunningJob
+from tests.patience import PATIENCE_SECONDS
 
 _CODE = Path(__file__).with_name("counting_job.py")
 _LOOK_SECONDS = 0.1

@@ -14,7 +14,8 @@ from demo.topics import end_offsets
 from embedded.cluster import LocalCluster
 from standby.naming import escape
 from tests.exactness import OUTPUT_TOPICS, assert_exact, fresh_topics, stream, wait_until_processed
-from tests.integration.running import PATIENCE_SECONDS, RunningJob
+from tests.integration.running import RunningJob
+from tests.patience import PATIENCE_SECONDS
 
 _LOOK_SECONDS = 0.05
 

@@ -17,9 +17,7 @@ from demo.command import ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
-
-#: A test that takes longer to see something has failed.
-PATIENCE_SECONDS = 60.0
+from tests.patience import PATIENCE_SECONDS
 
 _LOOK_SECONDS = 0.2
 
@@ -93,7 +91,7 @@ class RunningJob(ABC):
         """Return the leader's metrics, as Prometheus gets them."""
         leader = self.ask("status", self.name)["leader"]
         with urllib.request.urlopen(
-            f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=5
+            f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=PATIENCE_SECONDS
         ) as answer:
             text: str = answer.read().decode()
         return text

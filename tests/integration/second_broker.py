@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from embedded.cluster import LocalCluster
 from embedded.jars import classpath
 from embedded.java import LEAN, find_java
-from tests.integration.running import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 #: The ids of the embedded cluster's own broker and of this one.
 FIRST: Final = 1
@@ -48,7 +48,9 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
     cluster_id = _read(own / "data" / "meta.properties")["cluster.id"]
     with (directory / "log").open("wb") as log:
         format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)]
-        subprocess.run(format_it, env=environment, stdout=log, stderr=log, check=True, timeout=60)
+        subprocess.run(
+            format_it, env=environment, stdout=log, stderr=log, check=True, timeout=PATIENCE_SECONDS
+        )
         broker = subprocess.Popen([*java, "kafka.Kafka", str(file)], env=environment, stdout=log, stderr=log)
     try:
         _await_registered(AdminClient({"bootstrap.servers": cluster.kafka_bootstrap}))
@@ -72,12 +74,14 @@ def _await_registered(client: AdminClient) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            client.create_topics([NewTopic(topic, 1, replica_assignment=[[SECOND]])])[topic].result(20)
+            client.create_topics([NewTopic(topic, 1, replica_assignment=[[SECOND]])])[topic].result(
+                PATIENCE_SECONDS
+            )
             break
         except KafkaException:
             assert time.monotonic() < deadline, "the second broker does not join"
             time.sleep(_LOOK_SECONDS)
-    client.delete_topics([topic])[topic].result(20)
+    client.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
 
 def _read(properties: Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ from standby.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate, until
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.fakes.zookeeper import LoneZooKeeper
+from tests.patience import PATIENCE_SECONDS
 
 CONFIG = {
     "task.inputs": "in",
@@ -401,7 +402,7 @@ def test_a_bundle_is_announced_again_after_the_session_was_lost(
     until(lambda: ONE[0] in zookeeper.codes(), "it is announced")
     before = a.client.client_id
     thief = KazooClient(server.connect, client_id=before)
-    thief.start(timeout=10)
+    thief.start(timeout=PATIENCE_SECONDS)
     # Closing it ends the session for both.
     thief.stop()
     thief.close()
@@ -412,4 +413,4 @@ def test_a_bundle_is_announced_again_after_the_session_was_lost(
             stat = client.exists(path)
             return stat is not None and stat.ephemeralOwner not in (0, before[0])
 
-        until(is_announced, "announced by the new session", seconds=30)
+        until(is_announced, "announced by the new session")

@@ -20,6 +20,7 @@ from standby.adapters.peer_code import PeerCode
 from standby.adapters.tls import client_context
 from standby.errors import BadConfiguration, Transient, Unavailable
 from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.patience import PATIENCE_SECONDS
 
 DATA = b"not even a zip " * 20_000
 DIGEST = bundles.digest_of(DATA)
@@ -123,7 +124,7 @@ def test_calls_that_are_under_way_are_ended_and_later_ones_are_refused(tmp_path:
         (tmp_path / each).read_text()
     code.interrupt()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
     assert not any(each.is_alive() for each in threads)
     assert ["exit status" in each for each in failed] == [True, True]
     with pytest.raises(Transient, match="called off"):

@@ -17,7 +17,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -39,6 +38,7 @@ from standby.records import encode, encode_task
 from standby.wire import Heartbeat, JobDefinition, Report
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -47,14 +47,8 @@ HOSTS = ("127.0.0.11", "127.0.0.12")
 TASKS = 2
 KEYS = 50
 
-#: Milliseconds after the orders in which the output's silence is looked for.
-AROUND_MS = 1_500
-
-#: The least that a killed active costs: that it is dead must be seen, agreed on, and acted on first.
-CRASH_MS = 800
-
-#: Hand-overs of each kind that are measured.
-ROUNDS = int(os.environ.get("STANDFAST_ROUNDS", "4"))
+#: Hand-overs of each kind.
+ROUNDS = 2
 
 #: Counts per key: what is emitted says exactly which records were taken in, and how often.
 MODULE = """
@@ -114,19 +108,15 @@ class Job:
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
 
-    def output_times(self, partition: int) -> list[int]:
-        """Return when each committed output of a partition was written, Unix milliseconds, in order."""
-        return [at for each, _, _, at in self._read() if each == partition]
-
     def outputs(self) -> dict[bytes, list[int]]:
         """Return every committed output, by key, in order."""
         found: dict[bytes, list[int]] = {}
-        for _, key, value, _ in self._read():
+        for key, value in self._read():
             found.setdefault(key, []).append(int(value))
         return found
 
-    def _read(self) -> Iterator[tuple[int, bytes, bytes, int]]:
-        """Yield partition, key, value and time of every committed output."""
+    def _read(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and value of every committed output."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -147,7 +137,7 @@ class Job:
             key, value = message.key(), message.value()
             assert isinstance(key, bytes)
             assert value is not None
-            yield message.partition() or 0, key, value, message.timestamp()[1]
+            yield key, value
         consumer.close()
 
     def assert_exact(self) -> None:
@@ -209,7 +199,7 @@ class Play:
         self.directory = directory
         self.job = Job(cluster, directory / "state", feed)
         self.zookeeper: Any = KazooClient(cluster.zookeeper_connect, timeout=10)
-        self.zookeeper.start(timeout=20)
+        self.zookeeper.start(timeout=PATIENCE_SECONDS)
         self.leader = ScriptedLeader(shared_credentials())
         self.zookeeper.create(
             naming.controller_path(self.job.cluster), encode(self.leader.record), makepath=True
@@ -224,7 +214,7 @@ class Play:
         self.containers.append(Container(self.job, self.embedded, HOSTS[copy % 2], copy, place, localised))
         return self.follow(copy)
 
-    def follow(self, copy: int, timeout: float = 20.0) -> Session:
+    def follow(self, copy: int, timeout: float = PATIENCE_SECONDS) -> Session:
         """Return the next stream, which must be of that copy's container."""
         session = self.leader.session(timeout)
         assert session.hello.container.endswith(str(copy + 2)), session.hello
@@ -280,7 +270,7 @@ class Play:
         path = naming.container_path(self.job.cluster, f"container_1_0001_01_00000{copy + 2}")
         gone = threading.Event()
         while self.zookeeper.exists(path, watch=lambda _: gone.set()) is not None:
-            assert gone.wait(20), "the session did not expire"
+            assert gone.wait(PATIENCE_SECONDS), "the session did not expire"
             gone.clear()
 
     def close(self) -> None:
@@ -335,7 +325,7 @@ def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(pla
     play.job.send(3_000)
     play.containers[0].send(signal.SIGKILL)
     killed = time.time_ns() // 1_000_000
-    assert play.sessions[0].is_over.wait(5)
+    assert play.sessions[0].is_over.wait(PATIENCE_SECONDS)
     # Of what came before it may have processed everything.
     play.job.send(1_000)
     play.record(1, 2, claimed=True)
@@ -382,7 +372,7 @@ def test_state_left_by_an_ended_container_is_told_and_used_by_the_next(play: Pla
     pair(play)
     play.containers[1].send(signal.SIGTERM)
     begun = time.monotonic()
-    assert play.containers[1].popen.wait(15) == exits.ORDERLY
+    assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
     print(f"SIGTERM → end: {(time.monotonic() - begun) * 1000:.0f} ms")
     hello = play.start(1).hello
     assert [(each.task.partition, each.run) for each in hello.leftovers] == [
@@ -400,7 +390,7 @@ def test_the_process_ends_in_order_while_it_processes(play: Play) -> None:
     play.job.send(5_000)
     play.containers[0].send(signal.SIGTERM)
     begun = time.monotonic()
-    assert play.containers[0].popen.wait(15) == exits.ORDERLY
+    assert play.containers[0].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
     print(f"SIGTERM under load → end: {(time.monotonic() - begun) * 1000:.0f} ms")
     play.record(1, 2, claimed=True)
     play.order(1, Role.ACTIVE, 2)
@@ -518,31 +508,21 @@ class Flow:
             self._job.send(KEYS)
 
 
-def hand_over(play: Play, old: int, new: int, epoch: int, *, is_planned: bool) -> int:
-    """Make ``new`` active; return when the orders went out, Unix milliseconds."""
+def hand_over(play: Play, old: int, new: int, epoch: int, *, is_planned: bool) -> None:
+    """Make ``new`` active while the input flows; as planned: prepared while ``old`` goes on."""
     if is_planned:
         play.order(new, Role.STANDBY, epoch - 1, is_next=True)
         play.wait(new, lambda each: each.is_prepared and each.epoch == epoch - 1)
     play.record(new, epoch, claimed=True)
-    ordered = time.time_ns() // 1_000_000
     play.order(old, Role.STANDBY, epoch)
     play.order(new, Role.ACTIVE, epoch)
     play.wait(new, lambda each: each.epoch == epoch and each.first_commit_ms is not None)
     play.wait(old, lambda each: each.epoch == epoch and each.phase is Phase.TAILING)
-    return ordered
-
-
-def gap_ms(times: list[int], around: int) -> int:
-    """Return the longest silence between two outputs not long after ``around``."""
-    return max(
-        later - earlier
-        for earlier, later in itertools.pairwise(times)
-        if later >= around and earlier <= around + AROUND_MS
-    )
 
 
 @pytest.mark.spark
-def test_a_planned_hand_over_pauses_the_output_for_less_than_a_crash_does(spark_play: Play) -> None:
+def test_hand_overs_back_and_forth_prepared_or_not_are_exact_while_input_flows(spark_play: Play) -> None:
+    """How long each pauses the output is measured by ``python -m benchmarks.failover --kind handover``."""
     play = spark_play
     play.record(0, 1, claimed=False)
     play.start(0)
@@ -551,23 +531,14 @@ def test_a_planned_hand_over_pauses_the_output_for_less_than_a_crash_does(spark_
     play.order(1, Role.STANDBY, 1)
     play.job.send(2_000)
     play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
-    orders: dict[bool, list[int]] = {True: [], False: []}
     with Flow(play.job):
         for epoch in range(2, 2 + 2 * ROUNDS):
             old, new = (0, 1) if epoch % 2 == 0 else (1, 0)
             play.sessions[new].wait_for(Report, lambda each: each.warm, timeout=90)
-            # Each way both ways, so that the containers' own differences even out.
-            is_planned = epoch % 4 in (2, 3)
-            # Some output on either side, or the silences would run into each other.
-            time.sleep(2 * AROUND_MS / 1000)
-            orders[is_planned].append(hand_over(play, old, new, epoch, is_planned=is_planned))
+            # Each way both ways.
+            hand_over(play, old, new, epoch, is_planned=epoch % 4 in (2, 3))
     play.processed(epoch % 2 == 0)
     play.job.assert_exact()
-    times = [play.job.output_times(each) for each in range(TASKS)]
-    gaps = {way: [max(gap_ms(each, at) for each in times) for at in orders[way]] for way in orders}
-    for way, found in gaps.items():
-        print(f"output silent, {'planned' if way else 'unprepared'}: {found} ms, median {median(found)} ms")
-    assert median(gaps[True]) < CRASH_MS
 
 
 def largest_gap_ms(session: Session) -> float:
@@ -589,13 +560,16 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     play.processed(0)
     java = java_of(play.containers[0])
     report = session.wait_for(
-        Report, lambda each: each.rss_bytes > java.memory_info().rss, timeout=10, after=len(session.received)
+        Report,
+        lambda each: each.rss_bytes > java.memory_info().rss,
+        timeout=PATIENCE_SECONDS,
+        after=len(session.received),
     )
     print(f"memory with the JVM: {report.rss_bytes / 2**20:.0f} MiB")
     print(f"largest gap between heartbeats of 200 ms: {largest_gap_ms(session):.0f} ms")
     play.containers[0].send(signal.SIGKILL)
-    assert session.is_over.wait(5)
-    java.wait(15)
+    assert session.is_over.wait(PATIENCE_SECONDS)
+    java.wait(PATIENCE_SECONDS)
 
     # The former's own files, as a restart of the container on its host finds them.
     session = play.start(0)
@@ -606,6 +580,6 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     java = java_of(play.containers[1])
     java.kill()
     begun = time.monotonic()
-    assert play.containers[1].popen.wait(15) == exits.BROKEN
+    assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.BROKEN
     print(f"JVM killed → container's end: {(time.monotonic() - begun) * 1000:.0f} ms")
     play.job.assert_exact()

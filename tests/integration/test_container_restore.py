@@ -18,6 +18,7 @@ from standby.model import Phase, Role, TaskId, TaskRecord
 from standby.records import encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.integration.test_container_kernel import HOSTS, TASKS, Play
+from tests.patience import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ class PlacedPlay(Play):
     def metrics(self, copy: int) -> dict[str, float]:
         """Return where a container's states came from."""
         port = self.sessions[copy].hello.http_port
-        with urllib.request.urlopen(f"http://{HOSTS[copy]}:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://{HOSTS[copy]}:{port}/metrics", timeout=PATIENCE_SECONDS
+        ) as answer:
             text = answer.read().decode()
         found = re.findall(
             r'^standfast_restores_total\{job="counting",source="(\w+)"\} (\S+)$', text, re.MULTILINE

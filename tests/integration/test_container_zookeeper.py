@@ -46,6 +46,7 @@ from standby.naming import (
 from standby.peers import PeerAddress
 from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -72,12 +73,12 @@ class Member:
         self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
         self.membership.start()
 
-    def next(self, kind: type[_Kind], timeout: float = 15.0) -> _Kind:
+    def next(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
         event = self._queue.get(timeout=timeout)
         assert isinstance(event, kind), event
         return event
 
-    def until(self, kind: type[_Kind], timeout: float = 15.0) -> _Kind:
+    def until(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
         while True:
             event = self._queue.get(timeout=timeout)
             if isinstance(event, kind):
@@ -120,7 +121,7 @@ def member(zookeeper: LoneZooKeeper, name: str) -> Iterator[Member]:
 def end_session(zookeeper: LoneZooKeeper, member: KazooClient) -> None:
     """End another client's session, as its expiry would."""
     twin = KazooClient(zookeeper.connect, client_id=member.client_id, timeout=1.5)
-    twin.start(timeout=10)
+    twin.start(timeout=PATIENCE_SECONDS)
     twin.stop()
     twin.close()
 
@@ -193,7 +194,7 @@ def test_a_leader_record_of_another_program_is_told_as_unknown(
 
 def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: Any, name: str) -> None:
     own = make_client(zookeeper.connect, 5_000)
-    own.start(timeout=10)
+    own.start(timeout=PATIENCE_SECONDS)
     records = ZooKeeperRecords(own, name)
     assert records.read(TASK) is None
     record = TaskRecord(TASK, 0, 3, {0: "container_1", 1: "container_2"}, {0: "h1"}, (0, 1), True, "d1")
@@ -212,7 +213,7 @@ def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: An
 def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
     with LoneZooKeeper(tmp_path) as server:
         client = make_client(server.connect, 2_000)
-        client.start(timeout=10)
+        client.start(timeout=PATIENCE_SECONDS)
         records = ZooKeeperRecords(client, "c", timeout_seconds=0.5)
         assert records.read(TASK) is None
         server.kill()
@@ -235,7 +236,7 @@ def test_a_registered_container_is_found_by_its_peers(
     zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
 ) -> None:
     own = make_client(zookeeper.connect, 5_000)
-    own.start(timeout=10)
+    own.start(timeout=PATIENCE_SECONDS)
     peers = ZooKeeperPeers(own, name)
     assert peers.find(RECORD.container) is None
     member.registered()
@@ -324,7 +325,7 @@ def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
 def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
     with LoneZooKeeper(tmp_path) as server:
         client = make_client(server.connect, 2_000)
-        client.start(timeout=10)
+        client.start(timeout=PATIENCE_SECONDS)
         server.kill()
         with pytest.raises(Transient):
             ZooKeeperCode(client, "c", timeout_seconds=0.5).read_code("0" * 64)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from embedded.registry import names
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,7 +53,7 @@ def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[i
     process.send_signal(number)
     assert process.stdout is not None
     said = process.stdout.read()
-    return process.wait(60), said
+    return process.wait(PATIENCE_SECONDS), said
 
 
 @pytest.mark.parametrize(

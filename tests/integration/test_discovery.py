@@ -38,6 +38,7 @@ from standby.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate, until
 from tests.fakes.certificates import shared_credentials
 from tests.fakes.zookeeper import LoneZooKeeper
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.test_requests import CONFIG
 
 DEFINITION = JobDefinition("j1", "run1", CONFIG, "changelog", "group", 4)
@@ -86,7 +87,9 @@ def skein(tmp_path: Path) -> Path:
 
 
 def get(candidate: DeskCandidate, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{candidate.http.port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{candidate.http.port}{path}", timeout=PATIENCE_SECONDS
+    ) as answer:
         return json.load(answer)
 
 
@@ -393,7 +396,7 @@ def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
             until(lambda: not a.desk.info()["is_fresh"], "it notices")
             assert [each["candidate"] for each in a.desk.info()["candidates"]] == ["a"]
             own.start()
-            until(lambda: a.desk.info()["is_fresh"], "it has read it again", seconds=30)
+            until(lambda: a.desk.info()["is_fresh"], "it has read it again")
         finally:
             a.close()
 

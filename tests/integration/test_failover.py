@@ -19,6 +19,7 @@ from embedded.cluster import LocalCluster
 from standby.model import TaskId
 from standby.naming import state_path
 from tests.integration.flights_job import FlightsJob, deployed
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def scrape(job: FlightsJob) -> str:
     """Return the leader's metrics, as Prometheus gets them."""
     leader = job.ask("status", "flights")["leader"]
     with urllib.request.urlopen(
-        f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=5
+        f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=PATIENCE_SECONDS
     ) as answer:
         text: str = answer.read().decode()
     return text

@@ -20,7 +20,7 @@ from embedded.cluster import LocalCluster
 from standby.adapters.tls import client_context
 from standby.records import ContainerRecord
 from tests.integration.counting import CountingJob, some, submitted
-from tests.integration.running import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 NAME = "looked-up"
 STORE = "default"
@@ -98,7 +98,7 @@ def _answer(container: ContainerRecord, context: ssl.SSLContext | None) -> bytes
     """Return what a client reads that speaks TLS like this, or none; nothing when it is hung up on."""
     request = f"GET /state/{NAME}/{STORE}?key=only HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     try:
-        plain = socket.create_connection((container.host, container.peer_port), timeout=5)
+        plain = socket.create_connection((container.host, container.peer_port), timeout=PATIENCE_SECONDS)
         with plain if context is None else context.wrap_socket(plain) as line:
             line.sendall(request)
             return line.recv(100)

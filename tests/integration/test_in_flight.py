@@ -26,7 +26,6 @@ from standby.model import TaskId, TaskRecord
 from standby.naming import task_path
 from standby.records import decode_task
 from tests.integration.counting import CountingJob, submitted
-from tests.integration.running import PATIENCE_SECONDS
 from tests.integration.two_cells import (
     CANDIDATE,
     epochs,
@@ -37,6 +36,7 @@ from tests.integration.two_cells import (
     soon,
     whole_in_both_cells,
 )
+from tests.patience import PATIENCE_SECONDS
 
 NAME, TASKS = "inflight", 4
 

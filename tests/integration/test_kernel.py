@@ -19,6 +19,7 @@ from standby.replica.origin import SIDE_FILE
 from tests.fakes.records import MemoryRecords
 from tests.integration.deaths import Death, StartChild, named, succeed_one_that_dies_in_a_batch
 from tests.kernel_lab import Lab
+from tests.patience import PATIENCE_SECONDS
 
 #: Points a batch passes, with the passing that is deadly: in the midst of the run, not at its first step.
 IN_A_BATCH = (
@@ -108,7 +109,7 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
     def stall(point: str) -> None:
         # As a stopped process: in an open transaction, its records already with the broker.
         if point == probes.BEFORE_COMMIT and stop.is_set():
-            assert go.wait(60)
+            assert go.wait(PATIENCE_SECONDS)
 
     lab.name(0, 1)
     with lab.local("host-a", stall) as zombie, lab.local("host-b") as successor:
@@ -144,7 +145,7 @@ def test_an_idle_active_that_was_succeeded_steps_down_by_itself(lab: Lab) -> Non
         lab.name(1, 2, claimed=True)
         successor.want(1, Role.ACTIVE, 2)
         successor.await_phase(Phase.ACTIVE)
-        former.await_phase(Phase.FENCED, 15)
+        former.await_phase(Phase.FENCED)
         assert all("claimed at epoch 2, newer than 1" in each.detail for each in former.statuses().values())
         # The successor is idle as well, and was not disturbed.
         assert {(each.phase, each.epoch) for each in successor.statuses().values()} == {(Phase.ACTIVE, 2)}
@@ -195,7 +196,7 @@ def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> Non
     def stall(point: str) -> None:
         if point == step:
             stalled.release()
-            assert go.wait(60)
+            assert go.wait(PATIENCE_SECONDS)
 
     old_records = MemoryRecords()
     for task in lab.task_ids:
@@ -204,7 +205,7 @@ def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> Non
     with lab.local("host-b", stall, old_records) as promotee, lab.local("host-a") as rightful:
         promotee.want(1, Role.ACTIVE, 2)
         for _ in lab.task_ids:
-            assert stalled.acquire(timeout=20)
+            assert stalled.acquire(timeout=PATIENCE_SECONDS)
         rightful.want(0, Role.ACTIVE, 3)
         lab.produce(200)
         rightful.await_processed()
@@ -244,7 +245,7 @@ def test_any_changelog_tail_is_replayed_to_its_end(
     with lab.local("host-a") as container:
         container.want(0, Role.STANDBY, 1)
         container.await_phase(Phase.TAILING)
-        container.await_all(lambda each: each.end == each.applied == end and each.lag_ms == 0, 5)
+        container.await_all(lambda each: each.end == each.applied == end and each.lag_ms == 0)
         (status,) = container.statuses().values()
         assert status.lag_records == 0
         # And it can be promoted from there: the drain passes the same tail.
@@ -304,11 +305,11 @@ def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
         end = next(each.applied for each in active.statuses().values() if each.replica.task.partition == 0)
         assert end is not None
         for future in lab.admin.delete_records([TopicPartition(lab.definition.changelog, 0, end)]).values():
-            future.result(10)
+            future.result(PATIENCE_SECONDS)
         with lab.local("host-b") as again:
             again.want(1, Role.STANDBY, 1)
             again.await_phase(Phase.TAILING)
-            again.await_all(lambda each: each.lag_records == 0, 5)
+            again.await_all(lambda each: each.lag_records == 0)
             # That task alone.
             assert [each.exists() for each in marks] == [False, True]
 
@@ -377,7 +378,7 @@ def test_promotions_under_load_are_quick(lab: Lab, capsys: pytest.CaptureFixture
             marks.clear()
             # The old one is not told: it must be fenced, as when it cannot be reached.
             new.want(copy, Role.ACTIVE, epoch)
-            new.await_all(lambda each: each.first_commit_ms is not None, 20)
+            new.await_all(lambda each: each.first_commit_ms is not None)
             times["fence"].append((marks[probes.WRITER_INITIALISED] - started) * 1000)
             times["drain"].append((marks[probes.DRAINED] - marks[probes.WRITER_INITIALISED]) * 1000)
             times["claim"].append((marks[probes.CLAIMED] - marks[probes.DRAINED]) * 1000)

@@ -12,6 +12,7 @@ from embedded.cluster import LocalCluster
 from standby.kernel import probes
 from standby.model import Phase, Role
 from tests.kernel_lab import IS_LONG, Lab
+from tests.patience import PATIENCE_SECONDS
 
 #: Two minutes in the acceptance list (``STANDFAST_LONG=1``); above the transaction's time-out in any case.
 AWAY_SECONDS = 120 if IS_LONG else 7
@@ -40,12 +41,12 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
         with lab.load(20, 0.02):
             active.await_all(lambda each: (each.input_committed or 0) > 100)
             late.want(2, Role.STANDBY, 1)
-            assert restoring.wait(20)
+            assert restoring.wait(PATIENCE_SECONDS)
             cluster.stop_kafka()
             may_restore.set()
             if away_seconds:
                 # For longer than the ends count as fresh: the standby's membership is frozen, nothing is lost.
-                standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING, 20)
+                standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING)
                 time.sleep(away_seconds - 4)
             before = {each.replica: each.input_committed or 0 for each in active.statuses().values()}
             cluster.start_kafka()
@@ -57,16 +58,16 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
                 90,
             )
             recovered = time.monotonic() - began
-        active.await_processed(60)
+        active.await_processed()
         for each in (standby, late):
-            each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0, 30)
+            each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0)
         assert [each.replicas.broken for each in (active, standby, late)] == [None] * 3
         # And the standbys are as good as they say.
         lab.name(1, 2, claimed=True)
         standby.want(1, Role.ACTIVE, 2)
         lab.produce(100)
         standby.await_processed()
-        late.await_all(lambda one: one.lag_records == 0, 30)
+        late.await_all(lambda one: one.lag_records == 0)
     lab.assert_exact()
     lab.assert_local_state("host-b")
     with capsys.disabled():

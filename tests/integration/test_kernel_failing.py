@@ -16,6 +16,7 @@ from standby.config import parse
 from standby.kernel import probes
 from standby.model import InputFailures, Phase, Role
 from tests.kernel_lab import CLUSTER, Child, Lab
+from tests.patience import PATIENCE_SECONDS
 
 
 def lab_with_dead_letters(
@@ -29,7 +30,7 @@ def lab_with_dead_letters(
         **{"task.on.error": "dead-letter", "task.dead.letter": dead, **config},
     )
     for future in lab.admin.create_topics([NewTopic(dead, tasks, 1)]).values():
-        future.result(20)
+        future.result(PATIENCE_SECONDS)
     return lab, dead
 
 

@@ -13,6 +13,7 @@ from standby.kernel.ports import Change, Profile
 from standby.model import Phase, Role
 from tests.fakes import ledger_job
 from tests.kernel_lab import Lab
+from tests.patience import PATIENCE_SECONDS
 
 
 class FailingDisk:
@@ -71,7 +72,7 @@ def test_user_code_that_never_returns_is_given_up_within_its_deadline(
     def step(rows: Any, state: Any, out: Any) -> None:
         ledger_job.step(rows, state, out)
         if hangs.is_set():
-            assert go.wait(60)
+            assert go.wait(PATIENCE_SECONDS)
 
     lab.name(0, 1)
     with lab.local("host-a", step=step) as active, lab.local("host-b") as standby:
@@ -82,7 +83,7 @@ def test_user_code_that_never_returns_is_given_up_within_its_deadline(
         standby.await_phase(Phase.TAILING)
         hangs.set()
         lab.produce(200)
-        active.await_phase(Phase.FAILED, 10)
+        active.await_phase(Phase.FAILED)
         assert all("nothing was committed for 1000 ms" in each.detail for each in active.statuses().values())
         lab.name(1, 2, claimed=True)
         standby.want(1, Role.ACTIVE, 2)

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from standby.model import Phase, Role
 from tests.kernel_lab import Container, Lab
+from tests.patience import PATIENCE_SECONDS
 
 #: How long an idle active waits before it commits its offset again, and a little more.
 AN_HOUR_MS = 3_601_000
@@ -28,14 +29,14 @@ class Clock:
 def forget_offsets(lab: Lab) -> None:
     """Have Kafka forget the group's offsets, as it does by itself after some days without a commit."""
     for future in lab.admin.delete_consumer_groups([lab.definition.group], request_timeout=10).values():
-        future.result(10)
+        future.result(PATIENCE_SECONDS)
     assert lab.committed_offsets() == [0] * lab.tasks
 
 
 def delete_input(lab: Lab, partition: int, before: int) -> None:
     topic = lab.definition.config["task.inputs"]
     for future in lab.admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        future.result(10)
+        future.result(PATIENCE_SECONDS)
 
 
 def process_some(lab: Lab, container: Container, epoch: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from standby.control import exits
 from standby.model import Phase, Role
 from tests.kernel_lab import IS_LONG, Child, Lab
+from tests.patience import PATIENCE_SECONDS
 
 #: `task.progress.timeout.ms` of the job; a cold JVM's first batch must not be taken for one that hangs.
 PROGRESS_SECONDS = 30.0
@@ -57,7 +58,7 @@ def test_a_jvm_that_hangs_costs_its_replica_and_no_record(
             successor.want(1, Role.ACTIVE, 2)
             successor.await_processed()
             assert active.await_death(60) == exits.BROKEN
-            jvm.wait(15)
+            jvm.wait(PATIENCE_SECONDS)
         finally:
             if jvm.is_running():
                 jvm.kill()

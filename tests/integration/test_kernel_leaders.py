@@ -16,6 +16,7 @@ from standby.model import Phase, ReplicaStatus, Role
 from standby.ports import InputAway
 from tests.integration.second_broker import FIRST, SECOND, await_leaderless, second_broker
 from tests.kernel_lab import CLUSTER, Container, Lab
+from tests.patience import PATIENCE_SECONDS
 
 
 class LabOnTwoBrokers(Lab):
@@ -66,7 +67,7 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
         broker.close()
         topics = [*lab.inputs, lab.definition.changelog]
         for future in lab.admin.delete_topics(topics).values():
-            future.result(20)
+            future.result(PATIENCE_SECONDS)
 
 
 def of_task(container: Container, partition: int) -> ReplicaStatus:

@@ -18,6 +18,7 @@ from standby.replica.lifecycle import Signal
 from standby.replica.origin import DATABASE
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
+from tests.patience import PATIENCE_SECONDS
 
 STATE_RECORDS = 4000
 
@@ -74,7 +75,7 @@ def follow(container: Container, active: Container) -> None:
     """Return once everything is applied that the active has committed."""
     done = {each.replica.task: each.applied or 0 for each in active.statuses().values()}
     container.await_phase(Phase.TAILING)
-    container.await_all(lambda each: (each.applied or 0) >= done[each.replica.task], 20)
+    container.await_all(lambda each: (each.applied or 0) >= done[each.replica.task])
 
 
 def active_and_standby(lab: Lab, start: Start) -> tuple[Container, Container]:
@@ -158,7 +159,7 @@ def test_a_giver_that_dies_half_way_costs_no_record(
     reached, go_on = doomed.hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
-    assert reached.wait(20)
+    assert reached.wait(PATIENCE_SECONDS)
     doomed.close()
     go_on.set()
     follow(new, active)
@@ -209,7 +210,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
     def hold(point: str) -> None:
         if point == probes.REPLAYED:
             reached.set()
-            go_on.wait(20)
+            go_on.wait(PATIENCE_SECONDS)
 
     with lab.local("a", records=records) as active:
         active.want(0, Role.ACTIVE, 1)
@@ -219,18 +220,18 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
         # Its changelog is below the default from which on peers are asked: it replays.
         with lab.local("b", hold, records, peers=net.peers_of("b")) as standby:
             standby.want(1, Role.STANDBY, 1)
-            assert reached.wait(20)
+            assert reached.wait(PATIENCE_SECONDS)
             lab.produce(STATE_RECORDS, keys=500)
             active.await_processed()
             ends = {each.replica.task.partition: each.applied for each in active.statuses().values()}
             cut = TopicPartition(lab.definition.changelog, 0, ends[0] or 0)
             for future in lab.admin.delete_records([cut]).values():
-                future.result(10)
+                future.result(PATIENCE_SECONDS)
             # Its reader may have fetched ahead; what it has in hand is no cut.
             lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
             lost._post(lost, lost._run, Signal.STATE_LOST, "the changelog was cut off")
             go_on.set()
-            standby.await_all(lambda each: bool(sources(standby).get("active")), 20)
+            standby.await_all(lambda each: bool(sources(standby).get("active")))
             follow(standby, active)
             assert sources(standby) == {"changelog": lab.tasks, "active": 1}
     lab.assert_local_state("b")

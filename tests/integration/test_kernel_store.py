@@ -14,6 +14,7 @@ import pytest
 from standby.kernel.ports import Profile
 from tests.fakes.store_child import KEYS, key, opened, value
 from tests.kernel_lab import IS_LONG, ROOT
+from tests.patience import PATIENCE_SECONDS
 
 KILLS = 50 if IS_LONG else 4
 
@@ -38,7 +39,7 @@ def test_the_position_is_that_of_the_rows_wherever_a_write_was_cut(
                 told = int(lines.readline())
             time.sleep(moments.uniform(0, 0.2))
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_SECONDS)
             told = max([told, *(int(line) for line in lines.read().splitlines()[:-1])])
         store = opened(tmp_path / "store", profile)
         position = store.position.offset

@@ -17,6 +17,7 @@ from standby.kernel.ports import Writer
 from standby.model import Offsets
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 
 #: Fewer than the records of one transaction below.
 QUEUE = 50
@@ -31,7 +32,7 @@ def name(kafka_bootstrap: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
     topics = [NewTopic(f"{name}-{each}", 1, 1) for each in ("in", "out", "late", "changelog")]
     for future in admin.create_topics(topics).values():
-        future.result(20)
+        future.result(PATIENCE_SECONDS)
     return name
 
 

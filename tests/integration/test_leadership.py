@@ -24,6 +24,7 @@ from standby.records import ContainerRecord, ControllerRecord
 from standby.wire import JobDefinition
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.candidates import until
+from tests.patience import PATIENCE_SECONDS
 
 TASK = TaskId("job", "main", 0)
 RECORD = TaskRecord(TASK, active=0, epoch=1, placed={0: "c1"}, hosts={0: "h1"}, in_sync=(0,), decision="1-1")
@@ -94,14 +95,14 @@ def seized_at_once(rivals: tuple[ZooKeeper, ...], dead: ControllerRecord) -> lis
     won: list[int] = []
 
     def seize(rival: ZooKeeper) -> None:
-        both.wait(5)
+        both.wait(PATIENCE_SECONDS)
         won.append(rival.lead(candidate("rival"), depose=dead) or 0)
 
     threads = [threading.Thread(target=seize, args=(each,)) for each in rivals]
     for each in threads:
         each.start()
     for each in threads:
-        each.join(10)
+        each.join(PATIENCE_SECONDS)
     return sorted(won)
 
 
@@ -175,7 +176,7 @@ def test_registered_containers_are_known_by_their_incarnation_until_their_sessio
     gone = threading.Event()
     assert first.container_names(gone.set) == {"c_0", "c_1"}
     second.close()
-    assert gone.wait(5)
+    assert gone.wait(PATIENCE_SECONDS)
     assert first.container_names() == frozenset()
 
 
@@ -211,7 +212,7 @@ def test_change_of_the_requested_state_wakes_the_watcher(sessions: tuple[ZooKeep
     woken = threading.Event()
     assert first.job("job", woken.set) is not None
     assert second.request("job", is_wanted=False, purge=True)
-    assert woken.wait(5)
+    assert woken.wait(PATIENCE_SECONDS)
     job = first.job("job")
     assert job is not None
     assert (job.is_wanted, job.purge) == (False, True)
@@ -248,7 +249,7 @@ def test_leader_that_resigns_leaves_its_place_at_once_and_a_deposed_one_takes_no
     changed = threading.Event()
     assert second.controller(changed.set) is not None
     first.resign_lead()
-    assert changed.wait(5)
+    assert changed.wait(PATIENCE_SECONDS)
     assert second.lead(candidate("b")) == 2
     first.resign_lead()
     leader = second.controller()
@@ -292,7 +293,7 @@ def test_change_of_any_cell_wakes_who_watches_all_of_them(sessions: tuple[ZooKee
         woken = threading.Event()
         second.cells(woken.set)
         change()
-        assert woken.wait(5)
+        assert woken.wait(PATIENCE_SECONDS)
     found = second.cells()
     assert {number: each.address for number, each in found.items()} == {2: "h2:1", 3: ""}
     assert not first.change_cell(9, lambda present: present)
@@ -327,7 +328,7 @@ def test_new_attempt_that_shares_another_master_s_host_makes_way_until_attempts_
         second.record(zookeeper)
         second.start()
         try:
-            assert second.wait(60) == MADE_WAY, second.text
+            assert second.wait(PATIENCE_SECONDS) == MADE_WAY, second.text
         finally:
             second.kill()
         assert "cell 1 has its master on this host, too" in second.text
@@ -336,6 +337,6 @@ def test_new_attempt_that_shares_another_master_s_host_makes_way_until_attempts_
         third = CandidateProcess(tmp_path / "third", config, attempt=3)
         third.start()
         try:
-            until(lambda: zookeeper.cells()[2].attempt.endswith("_03"), "the third one stays", 60)
+            until(lambda: zookeeper.cells()[2].attempt.endswith("_03"), "the third one stays")
         finally:
             third.kill()

@@ -19,8 +19,8 @@ from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports
 from tests.integration.flights_job import FlightsJob, deployed
-from tests.integration.running import PATIENCE_SECONDS
 from tests.monitoring_files import FOLDER, expressions
+from tests.patience import PATIENCE_SECONDS
 from tests.prometheus import Prometheus, tool
 
 _POLL_SECONDS = 0.25
@@ -44,7 +44,7 @@ def promtool(*arguments: str) -> None:
         cwd=FOLDER,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from embedded.cluster import LocalCluster
 from tests.integration.counting import CountingJob, some
-from tests.integration.running import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 CLUSTER = "shared"
 

@@ -18,6 +18,7 @@ from standby.model import Phase, Role
 from standby.ports import Feed
 from standby.wire import JobDefinition
 from tests.kernel_lab import Lab
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -47,7 +48,7 @@ def start_lab(bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
             },
         )
         for future in lab.admin.create_topics([NewTopic(dead, 3, 1)]).values():
-            future.result(20)
+            future.result(PATIENCE_SECONDS)
         return lab, dead
 
     return start

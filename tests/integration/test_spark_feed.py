@@ -29,11 +29,11 @@ from standby.feed.make import check_transform, make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, TaskBatch
 from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
-SECONDS = 60.0
 
 at = Offsets.of
 
@@ -105,7 +105,7 @@ def filled_topic(bootstrap: str, records: int, value: str = '{{"a": [{0}], "n": 
     topic = f"spark-{uuid.uuid4().hex[:12]}"
     # A variable of its own: a client that is collected takes its unanswered requests along.
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_SECONDS)
     produce(bootstrap, topic, [value.format(number) for number in range(records)])
     return topic
 
@@ -115,7 +115,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), b"key-%d" % (number % 7), 0)
         producer.poll(0)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 TASK = TaskId("spark-feed", "main", 0)
@@ -131,7 +131,7 @@ class Deliveries:
         self.came.set()
 
     def wait_for(self, feed: Feed, end: int) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.batches or self.batches[-1].end.total < end:
             assert time.monotonic() < deadline
             assert not feed.wait(0), repr(feed.failure)
@@ -210,7 +210,7 @@ def test_an_exception_of_the_users_function_is_told_as_it_is(
 ) -> None:
     feed, seen = make(filled_topic(bootstrap, 3, "v{0}"), transform), Deliveries()
     feed.start({TASK: at(0)}, seen)
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert type(feed.failure).__name__ == kind
     assert said in str(feed.failure)
     assert seen.batches == []
@@ -226,7 +226,7 @@ def test_what_deliver_raises_is_told_even_when_it_is_no_ordinary_exception(
 
     feed = make(filled_topic(bootstrap, 3))
     feed.start({TASK: at(0)}, deliver)
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is leaving
 
 
@@ -236,17 +236,17 @@ def test_records_that_vanish_under_a_running_feed_end_it(bootstrap: str, make: C
 
     def deliver(_: tuple[TaskBatch, ...]) -> None:
         entered.set()
-        assert leave.wait(SECONDS)
+        assert leave.wait(PATIENCE_SECONDS)
 
     feed = make(topic, batch_max_records=10)
     feed.start({TASK: at(0)}, deliver)
-    assert entered.wait(SECONDS)
+    assert entered.wait(PATIENCE_SECONDS)
     produce(bootstrap, topic, [f"v{number}" for number in range(10, 30)])
     where = TopicPartition(topic, 0, 20)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_records([where])[where].result(SECONDS)
+    admin.delete_records([where])[where].result(PATIENCE_SECONDS)
     leave.set()
-    assert feed.wait(SECONDS)
+    assert feed.wait(PATIENCE_SECONDS)
     assert isinstance(feed.failure, CorruptState)
     assert "position 10 is below the first record, 20" in str(feed.failure)
 
@@ -296,6 +296,29 @@ def test_many_starts_leave_nothing_behind(bootstrap: str, make: Callable[..., Fe
     assert descriptors_later <= descriptors + 5
 
 
+def test_a_start_that_was_prepared_for_begins_no_other_query(
+    bootstrap: str, make: Callable[..., Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beginning one is most of what a promotion in place waits for."""
+    from standby.feed.spark import SparkFeed
+
+    feed, seen = make(filled_topic(bootstrap, 10, "v{0}")), Deliveries()
+    assert isinstance(feed, SparkFeed)
+    begin, begun = feed.begin, threading.Semaphore(0)
+
+    def counted(*parts: Any) -> Any:
+        begun.release()
+        return begin(*parts)
+
+    monkeypatch.setattr(feed, "begin", counted)
+    feed.prepare({TASK: at(4)})
+    assert begun.acquire(blocking=False)
+    feed.start({TASK: at(6)}, seen)
+    seen.wait_for(feed, 10)
+    assert seen.column("value") == [b"v6", b"v7", b"v8", b"v9"]
+    assert not begun.acquire(blocking=False)
+
+
 def test_an_empty_input_is_no_hindrance_to_warming(bootstrap: str, make: Callable[..., Feed]) -> None:
     topic = filled_topic(bootstrap, 0)
     feed, seen = make(topic, "row_by_row"), Deliveries()
@@ -315,7 +338,7 @@ def test_a_cancelled_rehearsal_goes_no_further(bootstrap: str, make: Callable[..
         thread.start()
         thread.join(delay)
         feed.cancel_warm()
-        thread.join(SECONDS)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
         assert not feed.is_warm, "the rest of the rehearsal was left out"
     feed.warm()
@@ -366,10 +389,9 @@ def test_a_jvm_that_dies_ends_the_feed_and_hangs_nothing(bootstrap: str) -> None
 first = threading.Event()
 feed.start({task: Offsets.of(0)}, lambda _: first.set())
 assert first.wait(120)
-began = time.monotonic()
 os.kill(feed.child_pids[0], signal.SIGKILL)
-assert feed.wait(30)
-tell(seconds=time.monotonic() - began, failure=type(feed.failure).__name__, says=str(feed.failure), warm=feed.is_warm)
+assert feed.wait(60)
+tell(failure=type(feed.failure).__name__, says=str(feed.failure), warm=feed.is_warm)
 feed.stop()
 for call in (feed.warm, lambda: feed.start({task: Offsets.of(0)}, print)):
     try:
@@ -381,7 +403,6 @@ for call in (feed.warm, lambda: feed.start({task: Offsets.of(0)}, print)):
     assert told["failure"] == "Transient"
     assert told["says"] == told["later"] == "Spark's JVM has died"
     assert told["warm"] is False
-    assert told["seconds"] < 5
 
 
 def test_a_jvm_that_does_not_answer_is_ended(bootstrap: str) -> None:
@@ -402,7 +423,7 @@ except Transient as error:
     )
     assert told["says"] == "Spark's JVM has died"
     assert told["gone"] is True
-    assert 1.5 < told["seconds"] < 10
+    assert told["seconds"] > 1.5
 
 
 def test_a_killed_process_takes_its_jvm_along(bootstrap: str, tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from standby.model import Offsets, TaskId
 from standby.ports import InputAway, TaskBatch
 from standby.wire import JobDefinition
 from tests.integration.second_broker import FIRST, SECOND, await_leaderless, second_broker
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-SECONDS = 60.0
 
 
 class Deliveries:
@@ -39,7 +38,7 @@ class Deliveries:
 
     def wait(self, ends: dict[int, int]) -> None:
         with self._come:
-            assert self._come.wait_for(lambda: self._ends == ends, SECONDS), (self._ends, ends)
+            assert self._come.wait_for(lambda: self._ends == ends, PATIENCE_SECONDS), (self._ends, ends)
 
 
 def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -63,14 +62,14 @@ def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tm
 
     def produce(partition: int) -> None:
         producer.produce(topic, b"value", b"key", partition)
-        assert producer.flush(SECONDS) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     feed = make_feed(config, definition, classpath("spark-kafka"), tmp_path)
     with second_broker(cluster, tmp_path / "second") as broker:
         try:
             admin.create_topics([NewTopic(topic, 2, replica_assignment=[[FIRST], [SECOND]])])[topic].result(
-                SECONDS
+                PATIENCE_SECONDS
             )
             feed.warm()
             for partition in (0, 1):
@@ -82,7 +81,7 @@ def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tm
             broker.wait()
             await_leaderless(admin, topic, 1)
             produce(0)
-            assert feed.wait(SECONDS), "the query goes on waiting"
+            assert feed.wait(PATIENCE_SECONDS), "the query goes on waiting"
             assert isinstance(feed.failure, InputAway), repr(feed.failure)
             assert feed.failure.partitions == {1}
             feed.stop()
@@ -91,4 +90,4 @@ def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tm
             seen.wait({0: 2})
         finally:
             feed.close()
-            admin.delete_topics([topic])[topic].result(SECONDS)
+            admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from demo.command import ROOT
 from embedded.cluster import LocalCluster
+from tests.patience import PATIENCE_SECONDS
 
 MODULE = """
 def step(rows, state, out):
@@ -61,9 +62,9 @@ def submits(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     """Return a job that could be submitted, with its topic."""
     admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
     topic = f"submit-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE_SECONDS)
     yield Submits(cluster, tmp_path_factory.mktemp("job"), topic)
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
 
 def test_job_in_order_passes_every_check_and_nothing_is_submitted(

@@ -15,6 +15,7 @@ from demo.standing import Status
 from embedded.cluster import LocalCluster
 from embedded.servers import KAFKA, ZOOKEEPER
 from tests.integration.counting import CountingJob, Pair, submitted
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -70,7 +71,7 @@ def sources(job: CountingJob, container: str) -> list[tuple[str, str]]:
 def test_nobody_else_reads_the_tree(job: CountingJob, cluster: LocalCluster) -> None:
     job.wait(is_whole, "a whole job")
     stranger = KazooClient(cluster.zookeeper_connect, timeout=10)
-    stranger.start(timeout=20)
+    stranger.start(timeout=PATIENCE_SECONDS)
     try:
         for path in ("", "/jobs", "/jobs/whole", "/containers", "/candidates", "/controller", "/code"):
             with pytest.raises(NoAuthError):

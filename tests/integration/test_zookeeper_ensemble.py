@@ -92,7 +92,7 @@ class Play:
         self.process = self.stage.container(session_ms=SESSION_MS)
         self._open.callback(lambda: print(f"---- container\n{self.process.text()[-4_000:]}"))
         self.session = self.leader.session()
-        until(lambda: len(self.standing().candidates) == 2 and self.standing().leader, "two candidates", 30)
+        until(lambda: len(self.standing().candidates) == 2 and self.standing().leader, "two candidates")
 
     @staticmethod
     def _end(master: CandidateProcess) -> None:
@@ -211,7 +211,7 @@ def test_all_servers_stand_still_for_longer_than_the_session(play: Play) -> None
     play.ensemble.resume()
     play.ensemble.await_service()
     play.assert_leads()
-    until(lambda: len(play.standing().candidates) == 2, "two candidates", 30)
+    until(lambda: len(play.standing().candidates) == 2, "two candidates")
     if play.stage.czxid() != play.session.hello.incarnation:
         # Its process is the same; a new incarnation introduces itself anew.
         play.session = play.leader.session()
@@ -234,7 +234,7 @@ def test_everything_is_stopped_and_started_again_on_what_is_on_the_disks(play: P
     for each in play.masters:
         each.start()
     play.assert_leads()
-    until(lambda: len({each[1] for each in play.standing().candidates}) >= 2, "two candidates", 30)
+    until(lambda: len({each[1] for each in play.standing().candidates}) >= 2, "two candidates")
     after = play.standing()
     assert after.epoch > before.epoch
     with play.observer() as zookeeper:

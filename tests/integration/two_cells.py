@@ -10,7 +10,7 @@ from appmaster.records import CandidateRecord
 from demo.standing import Status
 from embedded.cluster import ContainerProcess
 from tests.integration.counting import CountingJob, Pair
-from tests.integration.running import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 #: The AM is a JVM; its candidate is a Python process of the same container.
 AM, CANDIDATE = "com.anaconda.skein.ApplicationMaster", "appmaster"

@@ -15,8 +15,7 @@ from appmaster.planning import events as happened
 from appmaster.planning.events import Event
 from appmaster.records import CellRecord
 from standby.errors import Transient, Unavailable
-
-PATIENCE_SECONDS = 10.0
+from tests.patience import PATIENCE_SECONDS
 
 
 @dataclass

@@ -14,8 +14,7 @@ from appmaster.adapters.grpc import ControlServer
 from appmaster.planning import events as happened
 from standby import wire
 from tests.fakes.certificates import shared_credentials
-
-PATIENCE_SECONDS = 10.0
+from tests.patience import PATIENCE_SECONDS
 
 HELLO = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=4)
 

@@ -19,6 +19,7 @@ from appmaster.planning.view import ClusterView, Policy
 from appmaster.records import CandidateRecord
 from standby.errors import Fenced, Transient
 from standby.records import ControllerRecord
+from tests.patience import PATIENCE_SECONDS
 
 SESSION_MS = 6_000
 
@@ -166,9 +167,10 @@ def test_second_one_waits_until_the_first_gives_up(ensemble: Ensemble, clock: Cl
     first.leave("told to end")
     assert not first.is_leader
     first.give_up()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [2]
     assert second.is_leader
+    assert second.deposed is None
     second.leave("the test is over")
 
 
@@ -184,11 +186,12 @@ def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemb
     second = election(ensemble, clock, "b", is_dead=is_dead)
     first.enter()
     thread, won = entered(second)
-    assert looked.wait(5)
+    assert looked.wait(PATIENCE_SECONDS)
     assert won == []
     dead.add(7000)
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [2]
+    assert (first.deposed, second.deposed) == (None, "a")
     assert ensemble.epoch == 2
     first.leave("over")
     second.leave("over")
@@ -213,7 +216,7 @@ def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Cloc
 
     def is_dead(host: str, port: int) -> bool:
         if ensemble.epoch == 1:
-            both.wait(5)
+            both.wait(PATIENCE_SECONDS)
         return ensemble.epoch == 1
 
     rivals = [election(ensemble, clock, each, is_dead=is_dead) for each in ("b", "c")]
@@ -226,7 +229,7 @@ def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Cloc
     for each in (first, *rivals):
         each.leave("over")
     for thread, _ in waiting:
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
     assert sorted(won for _, [won] in waiting) == [0, 2]
 
 
@@ -246,11 +249,11 @@ def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ens
     second = election(ensemble, clock, "b", is_dead=is_dead)
     ensemble.reads = 0
     thread, won = entered(second)
-    assert many.wait(10)
+    assert many.wait(PATIENCE_SECONDS)
     assert ensemble.reads == 1, "its port is asked again and again, ZooKeeper is not"
     first.leave("over")
     first.give_up()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [2]
     second.leave("over")
 
@@ -269,7 +272,7 @@ def test_confirmation_that_came_too_late_is_asked_for_again_at_once(ensemble: En
 
     ensemble.confirming = confirming
     candidate.enter()
-    assert answered.wait(5)
+    assert answered.wait(PATIENCE_SECONDS)
     assert asked[1] - asked[0] == 10_000
     candidate.leave("over")
 
@@ -292,10 +295,10 @@ def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Cloc
 
     candidate = election(ensemble, clock, "a", may_lead)
     thread, won = entered(candidate)
-    assert asked.wait(5)
+    assert asked.wait(PATIENCE_SECONDS)
     assert ensemble.record is None
     lacks.clear()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [1]
     candidate.leave("over")
 
@@ -305,7 +308,7 @@ def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble, clock: Clock) ->
     first.enter()
     thread, won = entered(second)
     second.leave("its session has expired")
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [0]
     first.leave("over")
     first.give_up()
@@ -315,9 +318,9 @@ def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble, clock: Clock) ->
 def test_servers_that_are_away_are_waited_for(ensemble: Ensemble, clock: Clock) -> None:
     ensemble.is_away = True
     thread, won = entered(candidate := election(ensemble, clock, "a"))
-    assert ensemble.refused.wait(5)
+    assert ensemble.refused.wait(PATIENCE_SECONDS)
     ensemble.is_away = False
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert won == [1]
     candidate.leave("over")
 
@@ -343,9 +346,9 @@ def test_lease_runs_out_unless_it_is_renewed_from_when_it_was_asked(clock: Clock
 def test_leader_that_was_deposed_learns_it_when_it_asks(ensemble: Ensemble, clock: Clock) -> None:
     candidate = election(ensemble, clock, "a", session_ms=40)
     candidate.enter()
-    assert ensemble.confirmed.wait(5)
+    assert ensemble.confirmed.wait(PATIENCE_SECONDS)
     ensemble.epoch += 1
-    assert candidate._left.wait(5)
+    assert candidate._left.wait(PATIENCE_SECONDS)
     assert not candidate.is_leader
     assert candidate.why == "another leads"
 

@@ -25,6 +25,7 @@ from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 TASKS = 2
 
@@ -283,7 +284,7 @@ def test_what_is_asked_over_http(unchanged: Cluster, path: str, status: int, tex
     context = client_context(unchanged.directory)
     context.check_hostname = False
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", unchanged.servers[0].port, context=context, timeout=5
+        "127.0.0.1", unchanged.servers[0].port, context=context, timeout=PATIENCE_SECONDS
     )
     connection.request("GET", path)
     answer = connection.getresponse()

@@ -21,6 +21,7 @@ from appmaster.records import CandidateRecord
 from standby.config import parse
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.records import ContainerRecord
+from tests.patience import PATIENCE_SECONDS
 
 CANDIDATES = (
     CandidateRecord("a-1", "127.0.0.11", 4000, 4001, 1, 7, "container_1", 0, "0.1"),
@@ -64,7 +65,7 @@ def serving(find: Any = discovered, wanted_port: int = 0, *, shows_all: bool = T
 def get(port: HttpPort, path: str, **headers: str) -> tuple[int, str, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()
@@ -147,7 +148,7 @@ def test_closed_port_refuses() -> None:
     with serving() as port:
         pass
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port.port), timeout=2)
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS)
 
 
 def test_host_that_is_not_this_one_is_named() -> None:

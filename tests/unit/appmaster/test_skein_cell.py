@@ -12,6 +12,7 @@ from skein.exceptions import ConnectionError as SkeinConnectionError
 
 from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.planning import events as happened
+from tests.patience import PATIENCE_SECONDS
 
 
 @dataclass
@@ -103,7 +104,7 @@ def test_lost_am_is_told_of_when_its_port_refuses(cell: SkeinCell, am: Am, event
     am.answers = False
     cell.start()
     assert cell._thread is not None
-    cell._thread.join(10)
+    cell._thread.join(PATIENCE_SECONDS)
     assert events == ["its AM is dead: nobody listens at its port"]
 
 
@@ -131,7 +132,7 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(
     made.request(1, None)
     made.start()
     assert made._thread is not None
-    made._thread.join(10)
+    made._thread.join(PATIENCE_SECONDS)
     assert lost == ["its AM is dead: nobody listens at its port"]
     assert refused == 1
 

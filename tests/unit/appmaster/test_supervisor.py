@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.supervisor import FINISHED, MADE_WAY, RESIGNED, SUPERSEDED, supervise
+from tests.patience import PATIENCE_SECONDS
 
 #: Exits with the n-th status of its arguments at its n-th life, which it counts in a file.
 LIVES = """
@@ -125,4 +126,4 @@ def test_termination_is_passed_on_and_ends_it() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0

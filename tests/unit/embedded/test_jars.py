@@ -18,6 +18,7 @@ from embedded.jars import JarCache
 from embedded.java import find_java
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration, StandfastError, Unavailable
+from tests.patience import PATIENCE_SECONDS
 
 ONE = Coordinate("org.example", "one", "1.0")
 TWO = Coordinate("org.example", "two", "1.0")
@@ -224,7 +225,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named(cache: JarCache, repository: Re
     root = Path(__file__).parents[3]
     script = FILL.format(root=str(root), cache=str(cache.directory), settings=str(repository.settings))
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
     )
     assert "the disk is full" in done.stdout
     assert names_in(cache.directory) == {".lock"}

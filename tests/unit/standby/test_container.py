@@ -10,6 +10,7 @@ import pytest
 from standby.adapters.liveness import LivenessPort
 from standby.container import read_place
 from standby.errors import BadConfiguration, Unavailable
+from tests.patience import PATIENCE_SECONDS
 
 
 def test_the_place_is_what_yarn_and_skein_say() -> None:
@@ -36,10 +37,10 @@ def test_what_is_missing_is_named(environment: dict[str, str], named: str) -> No
 def test_the_port_accepts_until_it_is_closed() -> None:
     port = LivenessPort("127.0.0.1")
     for _ in range(300):
-        socket.create_connection(("127.0.0.1", port.port), timeout=2).close()
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS).close()
     port.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port.port), timeout=2)
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS)
 
 
 def test_the_port_is_the_first_thing_that_closes_when_the_process_dies() -> None:
@@ -56,7 +57,7 @@ def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, allowed[1]))
     try:
         port = LivenessPort("127.0.0.1")
-        socket.create_connection(("127.0.0.1", port.port), timeout=2).close()
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS).close()
         port.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)

@@ -16,6 +16,7 @@ from standby.control.state import ControlState, Identity, Policy
 from standby.errors import Unavailable
 from standby.metrics import Metric, of_container
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from tests.patience import PATIENCE_SECONDS
 
 ACTIVE = ReplicaStatus(
     ReplicaId(TaskId("flights", "main", 0), 1),
@@ -89,7 +90,9 @@ def server() -> Iterator[MetricsServer]:
 
 def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS
+        ) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()
@@ -130,4 +133,4 @@ def test_a_closed_server_refuses(has_started: bool) -> None:
         server.start(lambda: (), lambda: (True, {}))
     server.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.port), timeout=2)
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)

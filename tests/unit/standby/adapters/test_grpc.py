@@ -33,6 +33,7 @@ from standby.errors import BadConfiguration
 from standby.wire import CERTIFICATE_NAME, METHOD, Exit, Heartbeat, Hello, Report, encode
 from tests.fakes.certificates import new_credentials, shared_credentials, write_credentials
 from tests.fakes.leader import ScriptedLeader
+from tests.patience import PATIENCE_SECONDS
 
 HELLO = Hello(1, "container_1", "anywhere_0", 1, 7, "127.0.0.1", 4001, 4002, 77, 0)
 
@@ -46,7 +47,7 @@ class News:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.post = self._queue.put
 
-    def next(self, kind: type[_Kind], timeout: float = 5.0) -> _Kind:
+    def next(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
         """Return the next event, which must be of that kind."""
         event = self._queue.get(timeout=timeout)
         assert isinstance(event, kind), event
@@ -54,7 +55,7 @@ class News:
 
     def take(self, count: int) -> list[Event]:
         """Return the next events, of whatever kind."""
-        return [self._queue.get(timeout=5) for _ in range(count)]
+        return [self._queue.get(timeout=PATIENCE_SECONDS) for _ in range(count)]
 
     def is_quiet(self, seconds: float) -> bool:
         """Return whether nothing is posted for so long."""
@@ -142,14 +143,12 @@ def test_orders_are_posted_in_order(leader: ScriptedLeader, news: News) -> None:
     stream.drop()
 
 
-def test_a_dead_leader_is_noticed_at_once(leader: ScriptedLeader, news: News) -> None:
+def test_a_dead_leader_is_noticed(leader: ScriptedLeader, news: News) -> None:
     connect(leader, news)
     leader.session()
     news.next(StreamConnected)
-    begun = time.monotonic()
     leader.cut()
     assert news.next(StreamBroken).stream == 3
-    assert time.monotonic() - begun < 4
 
 
 def test_an_end_in_order_is_a_broken_stream_too(leader: ScriptedLeader, news: News) -> None:
@@ -160,25 +159,25 @@ def test_an_end_in_order_is_a_broken_stream_too(leader: ScriptedLeader, news: Ne
     assert news.next(StreamBroken).reason == "ended by the leader"
 
 
-def test_nobody_at_the_address_is_noticed_at_once(news: News) -> None:
+def test_nobody_at_the_address_is_noticed(news: News) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    begun = time.monotonic()
     connect(port, news)
     assert "UNAVAILABLE" in news.next(StreamBroken).reason
-    assert time.monotonic() - begun < 4
 
 
 def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_tries(news: News) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    begun = time.monotonic()
-    for _ in range(5):
-        connect(port, news)
-        news.next(StreamBroken)
-    assert time.monotonic() - begun < 7, "gRPC's own back-off: 1, 1.6, 2.6 and 4.1 s"
+    connect(port, news)
+    news.next(StreamBroken)
+    with ScriptedLeader(shared_credentials(), port=port) as leader:
+        # gRPC's own back-off of a second would refuse this one, too.
+        stream = connect(leader, news)
+        news.next(StreamConnected)
+        stream.drop()
 
 
 def test_a_leader_with_other_credentials_is_not_talked_to(news: News) -> None:
@@ -212,7 +211,7 @@ def test_the_last_words_arrive(leader: ScriptedLeader, news: News) -> None:
         stream.send(Report(number, ()))
     stream.finish(2.0)
     session.wait_for(Report, lambda each: each.number == 49)
-    assert session.is_over.wait(2)
+    assert session.is_over.wait(PATIENCE_SECONDS)
 
 
 def test_a_dropped_stream_says_nothing_more(leader: ScriptedLeader, news: News) -> None:
@@ -220,7 +219,7 @@ def test_a_dropped_stream_says_nothing_more(leader: ScriptedLeader, news: News) 
     session = leader.session()
     news.next(StreamConnected)
     stream.drop()
-    assert session.is_over.wait(2)
+    assert session.is_over.wait(PATIENCE_SECONDS)
     assert news.is_quiet(0.3)
 
 

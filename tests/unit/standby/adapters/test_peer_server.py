@@ -16,6 +16,7 @@ from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.peers import PeerAnswer, PeerRequest
 from standby.wire import CERTIFICATE_NAME
 from tests.fakes.certificates import new_credentials, shared_credentials, write_credentials
+from tests.patience import PATIENCE_SECONDS
 
 
 def answer(request: PeerRequest) -> PeerAnswer:
@@ -109,7 +110,7 @@ def test_without_the_clusters_credentials_nobody_is_answered(
         # With TLS 1.3 the client hears of the refusal only when it reads.
         with pytest.raises(OSError):  # noqa: PT011 - refused by the one side or reset by the other
             ask_once(raw, context)
-    plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
     with pytest.raises((http.client.HTTPException, OSError)):
         ask(plain, "/test/echo/a")
     plain.close()

@@ -26,6 +26,7 @@ from standby.control.state import ControlState, Identity, Policy
 from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
 from standby.wire import Assign, JobDefinition, Report
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
+from tests.patience import PATIENCE_SECONDS
 
 JOB = JobDefinition("flights", "r1", {}, "changelog", "group", 1)
 LEFT = (Leftover(TaskId("flights", "main", 4), "r1", 9),)
@@ -147,7 +148,7 @@ def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
     answer = threading.Event()
 
     def slow() -> tuple[Leftover, ...]:
-        answer.wait(10)
+        answer.wait(PATIENCE_SECONDS)
         return LEFT
 
     world = Surrounded(slow)

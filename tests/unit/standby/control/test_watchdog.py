@@ -6,12 +6,13 @@ import itertools
 import threading
 
 from standby.control.watchdog import Watchdog
+from tests.patience import PATIENCE_SECONDS
 
 
 def test_a_count_that_stands_still_is_told() -> None:
     told = threading.Event()
     Watchdog(lambda: 7, told.set, looks=3, interval_seconds=0.01).start()
-    assert told.wait(5)
+    assert told.wait(PATIENCE_SECONDS)
 
 
 def test_a_count_that_rises_is_left_alone() -> None:
@@ -29,5 +30,5 @@ def test_a_count_that_rises_is_left_alone() -> None:
 
     watchdog = Watchdog(count, told.set, looks=3, interval_seconds=0.01)
     watchdog.start()
-    assert looked.wait(5)
+    assert looked.wait(PATIENCE_SECONDS)
     assert not told.is_set()

@@ -16,6 +16,7 @@ from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
 from standby.feed.reading import Reading
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
+from tests.patience import PATIENCE_SECONDS
 
 
 def task(partition: int) -> TaskId:
@@ -103,7 +104,7 @@ def test_nothing_passes_before_the_gate_is_open() -> None:
     assert not passed.wait(0.05)
     assert held.has_arrived
     held.open(at({0: 1}), seen)
-    assert passed.wait(10)
+    assert passed.wait(PATIENCE_SECONDS)
     assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
 
 
@@ -122,13 +123,13 @@ def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> Non
     with pytest.raises(queue.Empty):
         passed.get(timeout=0.05)
     held.pass_below(at({0: 3, 1: 6}))
-    assert passed.get(timeout=10) == 1
+    assert passed.get(timeout=PATIENCE_SECONDS) == 1
     with pytest.raises(queue.Empty):
         passed.get(timeout=0.05)
     assert held.records_below(at({0: 1, 1: 6})) is None, "that has gone"
     assert held.records_below(at({0: 3, 1: 6})) == 1
     held.open(at({0: 3, 1: 6}), seen)
-    assert passed.get(timeout=10) == 2
+    assert passed.get(timeout=PATIENCE_SECONDS) == 2
     assert (seen.spans, seen.offsets) == ({0: [(3, 4)], 1: [(6, 7)]}, {0: [3], 1: [6]})
 
 
@@ -217,7 +218,7 @@ def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> 
     held.pass_below({task(0): Offsets.of(5, 0)})
     assert not passed.wait(0.05)
     held.pass_below({task(0): Offsets.of(5, 1)})
-    assert passed.wait(10)
+    assert passed.wait(PATIENCE_SECONDS)
     assert held.positions == {task(0): Offsets.of(1, 1)}
 
 

@@ -11,6 +11,7 @@ import pytest
 from standby.errors import Transient
 from standby.feed.warmup import FIRST, KEEP_SECONDS, WarmUp
 from standby.model import InputPartition
+from tests.patience import PATIENCE_SECONDS
 
 
 class ScriptedQuery:
@@ -126,9 +127,9 @@ def test_a_cancel_ends_the_running_rehearsal_and_leaves_out_the_others() -> None
     warm = warm_up(stage)
     thread = threading.Thread(target=warm.run)
     thread.start()
-    assert stage.begun.wait(5)
+    assert stage.begun.wait(PATIENCE_SECONDS)
     warm.cancel()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert len(stage.queries) == 1
     assert stage.running[0].is_stopped

@@ -19,6 +19,7 @@ from standby.replica.keys import POSITION
 from standby.replica.origin import DATABASE
 from tests.fakes.peers import PeerNet
 from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Disks = tuple[Path, Path]
 
@@ -199,12 +200,12 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
 
     def hold(_: bytes) -> None:
         reached.set()
-        go_on.wait(20)
+        go_on.wait(PATIENCE_SECONDS)
 
     net.give("giver", giver.replicas.offer).on_piece = hold
     taker = lab.container("a", databases=open_database, peers=net.peers_of("a"))
     taker.want(1, Role.STANDBY, 1)
-    assert reached.wait(10)
+    assert reached.wait(PATIENCE_SECONDS)
     fill(disks[0])
     go_on.set()
     taker.await_phase(Phase.TAILING)

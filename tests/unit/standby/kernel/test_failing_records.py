@@ -24,6 +24,7 @@ from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, MemoryKafka
 from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
 
@@ -500,7 +501,7 @@ def test_each_failure_is_news_for_the_leader(start: Start) -> None:
     lab.poison(0)
     active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
     active.changed.clear()
-    assert active.changed.wait(10), "no phase changes any more: only a further failure can tell"
+    assert active.changed.wait(PATIENCE_SECONDS), "no phase changes any more: only a further failure can tell"
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
 
 

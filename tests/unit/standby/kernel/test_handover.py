@@ -15,6 +15,7 @@ from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
 
@@ -129,7 +130,7 @@ def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
 
     active, standby = pair(lab, start, script=script)
     want_next(standby, 1, 1)
-    assert prepared.wait(10)
+    assert prepared.wait(PATIENCE_SECONDS)
     assert not any(each.is_prepared for each in standby.statuses())
     hand_over(lab, active, standby)
     lab.produce(20)
@@ -170,7 +171,7 @@ def test_no_rehearsal_runs_once_a_warm_standby_is_next(
     warms = feed.warms
     renewed = threading.Event()
     feed.on_prepare = renewed.set
-    assert renewed.wait(10), "the next look at what is prepared"
+    assert renewed.wait(PATIENCE_SECONDS), "the next look at what is prepared"
     assert feed.warms == warms
 
 
@@ -244,7 +245,7 @@ def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(
 
     lab.kafka.before_commit = hold
     lab.produce(20)
-    assert entered.wait(10)
+    assert entered.wait(PATIENCE_SECONDS)
     hand_over(lab, active, standby)
     leave.set()
     lab.kafka.before_commit = lambda: None

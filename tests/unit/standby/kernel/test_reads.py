@@ -20,6 +20,7 @@ from standby.model import Phase, Role
 from standby.replica.keys import POSITION
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
 
@@ -97,7 +98,7 @@ def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLa
     def probe(point: str) -> None:
         if point == AFTER_COMMIT and hold.is_set():
             at_commit.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_SECONDS)
 
     lab.name(0, 1)
     active = start("a", step=count, probe=probe)
@@ -106,7 +107,7 @@ def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLa
     active.await_processed()
     hold.set()
     lab.kafka.append("in", 0, b"k", b"v")
-    assert at_commit.wait(10)
+    assert at_commit.wait(PATIENCE_SECONDS)
     # The batch thread stands in its commit: the answer comes all the same, and is that of the commit before.
     assert found(active, "k").value == INT.dump(1)
     go_on.set()

@@ -11,6 +11,7 @@ import pytest
 from standby.kernel import probes
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 
 def filled(tmp_path: Path, **config: str) -> MemoryLab:
@@ -50,21 +51,20 @@ def test_a_throttled_restore_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
     lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": str(rate)})
     expected = size(lab) / rate
     assert expected > 1, "too little to be slowed down"
-    assert expected * 0.7 < restored(lab) < expected * 1.5 + 2
+    # How exactly it is kept to is told by the throttle's own tests.
+    assert restored(lab) > expected * 0.7
 
 
 def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
-    # Each record at this rate takes some 15 s.
+    # Each record at this rate takes some 15 s, all of them hours.
     lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1)
     successor.await_phase(Phase.RESTORING)
     successor.eventually(lambda: any((each.applied or 0) > 0 for each in successor.statuses()))
     lab.name(1, 2)
-    began = time.monotonic()
     successor.want(1, Role.ACTIVE, 2)
     successor.await_processed()
-    assert time.monotonic() - began < 5
     lab.assert_exact()
     successor.close()
 
@@ -129,7 +129,7 @@ def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Pat
     def look(point: str) -> None:
         nonlocal most
         if point == probes.REPLAYED:
-            gate.wait(10)
+            gate.wait(PATIENCE_SECONDS)
             most = max(most, len(lab.kafka.readers))
 
     lab.kafka.read_limit = 20
@@ -162,7 +162,7 @@ def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
 
 
 def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
-    # Each record at this rate takes some 15 s.
+    # Each record at this rate takes some 15 s, all of them hours.
     lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "1"})
     in_step, far_behind = lab.tasks
     lab.name(0, 1)

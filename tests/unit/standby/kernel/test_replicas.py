@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
 
@@ -196,7 +196,7 @@ def test_every_thread_ends_with_its_container(lab: MemoryLab, start: Make) -> No
     names = ("commit-", "replica-", f"{JOB}-", "conductor", "closer")
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith(names):
-            thread.join(15)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), thread.name
 
 
@@ -346,7 +346,7 @@ def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
     def stall() -> None:
         if hang.is_set():
             hang.clear()
-            assert go.wait(30)
+            assert go.wait(PATIENCE_SECONDS)
 
     lab.kafka.before_commit = stall
     lab.name(0, 1)
@@ -373,14 +373,14 @@ def test_user_code_that_never_returns_breaks_the_container(
 
     def hang(rows: object, state: object, out: object) -> None:
         began.set()
-        never.wait(60)
+        never.wait(PATIENCE_SECONDS)
 
     lab.name(0, 1)
     active = start("a", step=hang)
     active.want(0, Role.ACTIVE, 1)
     lab.produce(2)
     active.await_phase(Phase.ACTIVE)
-    assert began.wait(15)
+    assert began.wait(PATIENCE_SECONDS)
     active.want(0, Role.STANDBY, 2)
     active.eventually(lambda: "did not stop" in str(active.replicas.broken))
     never.set()
@@ -392,7 +392,7 @@ def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: P
 
     def look() -> None:
         if block.is_set():
-            go.wait(30)
+            go.wait(PATIENCE_SECONDS)
 
     def script(feed: MemoryFeed) -> None:
         feed.on_look = look
@@ -415,7 +415,7 @@ def test_warming_up_gives_way_to_a_promotion(lab: MemoryLab, start: Make) -> Non
 
     def warm(cancelled: threading.Event) -> None:
         warming.set()
-        cancelled.wait(60)
+        cancelled.wait()
 
     def script(feed: MemoryFeed) -> None:
         feed.on_warm = warm
@@ -423,13 +423,11 @@ def test_warming_up_gives_way_to_a_promotion(lab: MemoryLab, start: Make) -> Non
     lab.name(0, 1)
     standby = start("a", script=script)
     standby.want(0, Role.STANDBY, 0)
-    assert warming.wait(10)
+    assert warming.wait(PATIENCE_SECONDS)
     standby.await_phase(Phase.TAILING)
-    began = time.monotonic()
     standby.want(0, Role.ACTIVE, 1)
     lab.produce(10)
     standby.await_processed()
-    assert time.monotonic() - began < 10
 
 
 def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab, start: Make) -> None:
@@ -717,7 +715,7 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(
         for _ in range(20):
             held_replica.flush_if_due(lab.clock())
         # What was asked of it is done.
-        held_replica._lane.submit(lambda: None).result(10)
+        held_replica._lane.submit(lambda: None).result(PATIENCE_SECONDS)
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
 
 
@@ -841,13 +839,13 @@ def test_code_is_loaded_once_before_anything_of_the_job_and_tried_again_while_zo
         if len(loads) == 1:
             away.set()
             raise Transient("no ZooKeeper")
-        assert come_back.wait(10)
+        assert come_back.wait(PATIENCE_SECONDS)
 
     lab.definition = msgspec.structs.replace(lab.definition, revision=3, code="c0de")
     lab.name(0, 1)
     active = start("a", load_code=load)
     active.want(0, Role.ACTIVE, 1)
-    assert away.wait(10)
+    assert away.wait(PATIENCE_SECONDS)
     assert active.replicas.revisions == {}
     assert active.statuses() == []
     assert active.feeds.made == []

@@ -28,6 +28,7 @@ from standby.peers import PeerRequest
 from standby.replica.origin import DATABASE, Origin
 from standby.replica.snapshot import Manifest, decode_manifest
 from tests.fakes.peers import Giver, PeerNet, SilentPort
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 TASK = TaskId("job", "main", 0)
@@ -79,7 +80,9 @@ def source(net: PeerNet, giver: Giver) -> Iterator[SnapshotSource]:
     made.close()
 
 
-def source_of(net: PeerNet, container: str = "giver", silence_seconds: float = 5.0) -> SnapshotSource:
+def source_of(
+    net: PeerNet, container: str = "giver", silence_seconds: float = PATIENCE_SECONDS
+) -> SnapshotSource:
     return open_sources(net.credentials)(net.addresses[container], silence_seconds)
 
 
@@ -244,10 +247,9 @@ def test_a_file_that_is_shorter_than_it_was_is_told_at_once(
     scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
     resize(given, manifest, lambda data: data[:-1])
-    started = time.monotonic()
+    # Not "timed out", as when the source counts as silent.
     with scratch.locked(), pytest.raises(Transient, match="IncompleteRead"):
         scratch.fetch(source, manifest, nothing, nothing)
-    assert time.monotonic() - started < 3.0, "not only when the source counts as silent"
 
 
 def test_a_file_that_got_longer_spoils_nothing_behind_it(
@@ -312,7 +314,7 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
 
     monkeypatch.setattr(snapshots, "expire", look_and_lend)
     lend()
-    assert is_over.wait(10), "the second copy was never taken back"
+    assert is_over.wait(PATIENCE_SECONDS), "the second copy was never taken back"
     assert snapshots.lent == 0
     snapshots.close()
 
@@ -327,21 +329,22 @@ def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
 
 
 def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
-    net: PeerNet, source: SnapshotSource, giver: Giver
+    net: PeerNet, source: SnapshotSource, giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("standby.kernel.snapshots._MOST_PATIENCE_SECONDS", NEVER_SECONDS)
     first, _ = taken(source), taken(source)
-    other = source_of(net)
+    other = source_of(net, silence_seconds=NEVER_SECONDS)
     found: list[Manifest] = []
-    thread = threading.Thread(target=lambda: found.append(decode_manifest(other.take(TASK, "run", 9.0))))
+    thread = threading.Thread(
+        target=lambda: found.append(decode_manifest(other.take(TASK, "run", NEVER_SECONDS)))
+    )
     thread.start()
     thread.join(0.2)
     assert thread.is_alive()
     assert not found
-    began = time.monotonic()
     source.release(first.lease)
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert [each.origin.offset for each in found] == [4]
-    assert time.monotonic() - began < 3
     assert giver.snapshots.lent == 2
     with pytest.raises(Refused, match="as many copies as allowed"):
         other.take(TASK, "run", 0.05)
@@ -427,7 +430,7 @@ def test_it_is_cut_off_at_once_in_every_phase(
     def find(task: TaskId, run: str) -> Offer:
         if phase == "manifest":
             reached.set()
-            release.wait(20)
+            release.wait()
         return offer(given)
 
     giver = net.give("giver", find)
@@ -438,10 +441,10 @@ def test_it_is_cut_off_at_once_in_every_phase(
 
         def hold(_: bytes) -> None:
             reached.set()
-            release.wait(20)
+            release.wait()
 
         giver.on_piece = hold
-    source = source_of(net, silence_seconds=20.0)
+    source = source_of(net, silence_seconds=NEVER_SECONDS)
     scratch = Scratch(tmp_path / "taker" / "task")
     outcome: list[BaseException] = []
 
@@ -449,7 +452,7 @@ def test_it_is_cut_off_at_once_in_every_phase(
         if phase == "waiting":
             # What a cancelled wait does; see the kernel's own tests for that it is one.
             reached.set()
-            ended.wait(20)
+            ended.wait()
             raise Transient("called off")
 
     def work() -> None:
@@ -459,15 +462,13 @@ def test_it_is_cut_off_at_once_in_every_phase(
         except Transient as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert reached.wait(10)
-    started = time.monotonic()
+    assert reached.wait(PATIENCE_SECONDS)
     source.interrupt()
     ended.set()
-    thread.join(10)
-    assert time.monotonic() - started < 2.0
-    assert len(outcome) == 1
+    thread.join(PATIENCE_SECONDS)
+    assert len(outcome) == 1, "it goes on, or ended in another way"
     release.set()
     silent.close()
     source.close()
@@ -482,7 +483,7 @@ def test_a_wait_for_a_slot_is_called_off() -> None:
     thread.start()
     off.set()
     slots.wake()
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert results == [False]
     slots.give_back()
     assert slots.take(1, lambda: True)

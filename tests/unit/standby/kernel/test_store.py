@@ -20,6 +20,7 @@ from standby.model import Leftover, TaskId
 from standby.naming import state_path
 from standby.replica.origin import DATABASE, SIDE_FILE, Origin, Position
 from tests.fakes.database import MemoryDisk
+from tests.patience import PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 ORIGIN = Origin("job", "main", 0, "run", "changelog", "id", 3_600_000)
@@ -314,13 +315,13 @@ def test_it_closes_while_others_look_things_up(tmp_path: Path) -> None:
     for each in readers:
         each.start()
     for _ in range(300):
-        assert enough.acquire(timeout=10)
+        assert enough.acquire(timeout=PATIENCE_SECONDS)
     store.flush()
     store.apply([(b"l", b"w")], 11, NOW)
     # RocksDB's own wrapper would refuse to close under a reader, and keep the lock.
     store.close()
     for each in readers:
-        each.join(10)
+        each.join(PATIENCE_SECONDS)
     assert len(ends) == 3
     again = opened(tmp_path / "t", open_database)
     assert again.position.offset == 11

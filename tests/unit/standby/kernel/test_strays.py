@@ -22,6 +22,7 @@ from standby.kernel.strays import Known, Strays
 from standby.model import TaskId
 from standby.naming import state_path
 from standby.replica.origin import DATABASE, SIDE_FILE, Origin
+from tests.patience import PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -138,7 +139,7 @@ def test_nothing_is_looked_at_while_a_database_is_opened(host: Host) -> None:
         assert cleared == []
         # What is opened now is held from now on.
         host.known = Known({TaskId("job", "main", 0): None}, {"job": "run"})
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert cleared == [[]]
 
 
