@@ -25,7 +25,7 @@ from embedded.cluster import LocalCluster
 from standby import naming
 from standby.errors import StandfastError
 from standby.replica.keys import split
-from tests.integration.running import RunningJob
+from tests.integration.running import UNHURRIED, RunningJob
 from tests.patience import PATIENCE_SECONDS
 
 _CODE = Path(__file__).with_name("counting_job.py")
@@ -74,6 +74,7 @@ class CountingJob(RunningJob):
             "task.feed": "plain",
             "cluster-manager.container.memory.mb": 256,
             "yarn.am.container.memory.mb": 256,
+            **UNHURRIED,
             **settings,
         }
         self.file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")

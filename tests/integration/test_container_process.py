@@ -116,7 +116,7 @@ class Stage:
         config = ClusterConfig(
             self.name,
             self.zookeeper.connect,
-            zookeeper_session_ms=settings.pop("session_ms", 1_500),
+            zookeeper_session_ms=settings.pop("session_ms", 10_000),
             heartbeat_interval_ms=round(HEARTBEAT_SECONDS * 1000),
             orphan_timeout_ms=settings.pop("orphan_ms", 30_000),
         )
@@ -352,10 +352,9 @@ def test_without_a_leader_it_ends_as_an_orphan(stage: Stage) -> None:
         session = leader.session()
         session.assign(1, replicas=(wanted(),), jobs=(JOB,))
         session.wait_for(Report, lambda each: each.number == 1)
-    assert process.popen.poll() is None
-    begun = time.monotonic()
+        begun = time.monotonic()
     assert process.ends() == exits.ORPHANED
-    assert time.monotonic() - begun > 1.0
+    assert time.monotonic() - begun > 1.4
     assert stage.czxid() is None
     assert not accepts(session.hello)
 
@@ -401,7 +400,8 @@ def test_a_killed_process_refuses_before_its_stream_ends(stage: Stage) -> None:
     noticed: list[float] = []
     with stage.leader() as leader:
         for _ in range(10):
-            process = stage.container()
+            # The next one of this name waits for its session's end.
+            process = stage.container(session_ms=1_500)
             session = leader.session()
             process.send(signal.SIGKILL)
             begun = time.monotonic()
@@ -416,7 +416,7 @@ def test_a_killed_process_refuses_before_its_stream_ends(stage: Stage) -> None:
 
 
 def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage: Stage) -> None:
-    process = stage.container()
+    process = stage.container(session_ms=1_500)
     with ScriptedLeader(shared_credentials(), epoch=1) as first:
         stage.announce(first)
         session = first.session()
@@ -466,7 +466,7 @@ def test_zookeeper_away_longer_than_the_session_ends_nothing(tmp_path: Path) -> 
         stage = Stage(zookeeper, tmp_path / "container", "away")
         try:
             with stage.leader() as leader:
-                process = stage.container(orphan_ms=1_500)
+                process = stage.container(session_ms=1_500, orphan_ms=1_500)
                 session = leader.session()
                 session.assign(1, replicas=(wanted(),), jobs=(JOB,))
                 session.wait_for(Report, lambda each: each.number == 1)

@@ -28,7 +28,7 @@ from tests.integration.test_container_process import Stage
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 CLUSTER = "ensemble"
 
 
