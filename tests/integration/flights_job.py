@@ -14,7 +14,7 @@ from demo.topics import end_offsets
 from embedded.cluster import LocalCluster
 from standby.naming import escape
 from tests.exactness import OUTPUT_TOPICS, assert_exact, fresh_topics, stream, wait_until_processed
-from tests.integration.running import UNHURRIED, RunningJob
+from tests.integration.running import RunningJob
 from tests.patience import PATIENCE_SECONDS
 
 _LOOK_SECONDS = 0.05
@@ -87,7 +87,7 @@ def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: s
     """Deploy the flights job on fresh topics, by default two processors of two tasks; delete it after the block."""
     shape = shape if shape is not None else Shape()
     fresh_topics(cluster.kafka_bootstrap, partitions=shape.partitions)
-    with Scenario(cluster, shape, print, {**PLAIN, **UNHURRIED, **settings}) as scenario:
+    with Scenario(cluster, shape, print, {**PLAIN, **settings}) as scenario:
         scenario.submit()
         try:
             yield FlightsJob(scenario)

@@ -19,7 +19,7 @@ from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS
 
-#: Settings of every job: who is held up for a moment by a busy machine is not to be taken for lost.
+#: Settings of jobs with which nothing falls silent: who is held up by a busy machine is not to be taken for lost.
 UNHURRIED = {"job.hotstandby.heartbeat.timeout.ms": "6000"}
 
 _LOOK_SECONDS = 0.2

@@ -19,6 +19,7 @@ from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports
 from tests.integration.flights_job import FlightsJob, deployed
+from tests.integration.running import UNHURRIED
 from tests.monitoring_files import FOLDER, expressions
 from tests.patience import PATIENCE_SECONDS
 from tests.prometheus import Prometheus, tool
@@ -68,7 +69,7 @@ def http_port() -> int:
 @pytest.fixture(scope="module")
 def job(cluster: LocalCluster, http_port: int) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster, **{"yarn.am.http.port": str(http_port)}) as job:
+    with deployed(cluster, **UNHURRIED, **{"yarn.am.http.port": str(http_port)}) as job:
         yield job
 
 
