@@ -92,7 +92,7 @@ class Election:
         self._epoch = 0
         self._why = ""
         self.deposed: str | None = None
-        """The candidate that was found dead, and whose record was seized; None: nobody led, or nobody any more."""
+        """Whom this candidate found dead, and deposed to lead; None: nobody led, or nobody any more."""
 
     # ---- Storm's operations ----
 
@@ -174,12 +174,15 @@ class Election:
             return None
         self._declined = ()
         asked = self._now_ms()
-        if leader is not None:
+        if leader is None:
+            self.deposed = None
+        elif is_other:
             _log.info("the leader %s of epoch %d is dead: seizing", leader.candidate, leader.epoch)
+            self.deposed = leader.candidate
+        # Otherwise a try won of which no answer came, and deposed whom it was to depose.
         epoch = self._electorate.lead(self._me, depose=leader)
         if epoch is not None:
             self.lease.renew(asked)
-            self.deposed = leader.candidate if leader is not None and is_other else None
         self._read_again_ms = 0
         return epoch
 

@@ -19,7 +19,6 @@ from standby.model import TaskId, TaskRecord
 from standby.peers import PeerAddress, PeerAnswer, PeerRequest
 from standby.ports import RecordReader
 from tests.fakes.certificates import shared_credentials, write_credentials
-from tests.patience import PATIENCE_SECONDS
 
 
 class PeerNet:
@@ -68,6 +67,7 @@ class Giver:
         self.now: Callable[[], float] = time.monotonic
         self.snapshots = Snapshots(find, self.tally, now=self._now)
         self.requests: list[PeerRequest] = []
+        self._held: list[threading.Event] = []
         #: Called with each piece of a file, before it is sent.
         self.on_piece: Callable[[bytes], None] = lambda _: None
         #: Makes other bytes of a piece on its way.
@@ -82,15 +82,19 @@ class Giver:
     def close(self) -> None:
         """End it as a process ends: every connection is cut off."""
         self._server.close()
+        for each in self._held:
+            each.set()
         self.snapshots.close()
 
     def hold_files(self) -> tuple[threading.Event, threading.Event]:
         """Stop in the midst of a file; return what says that it did, and what lets it go on."""
         reached, go_on = threading.Event(), threading.Event()
+        self._held.append(go_on)
 
         def hold(_: bytes) -> None:
             reached.set()
-            go_on.wait(PATIENCE_SECONDS)
+            # Without end, or who waits for it would only seem not to.
+            go_on.wait()
 
         self.on_piece = hold
         return reached, go_on

@@ -209,6 +209,17 @@ def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(
     candidate.leave("over")
 
 
+def test_who_was_deposed_is_known_though_no_answer_came(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    ensemble.lost_answers = 1
+    second = election(ensemble, clock, "b", is_dead=lambda host, port: True)
+    assert second.enter() == 3
+    assert second.deposed == "a"
+    first.leave("over")
+    second.leave("over")
+
+
 def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Clock) -> None:
     first = election(ensemble, clock, "a")
     first.enter()

@@ -174,7 +174,7 @@ def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_t
     connect(port, news)
     news.next(StreamBroken)
     with ScriptedLeader(shared_credentials(), port=port) as leader:
-        # gRPC's own back-off of a second would refuse this one, too.
+        # The very next try: nothing of the one before is left, such as gRPC's own back-off.
         stream = connect(leader, news)
         news.next(StreamConnected)
         stream.drop()
