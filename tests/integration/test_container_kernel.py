@@ -163,7 +163,7 @@ class Container:
         config = ClusterConfig(
             job.cluster,
             cluster.zookeeper_connect,
-            zookeeper_session_ms=2_000,
+            zookeeper_session_ms=6_000,
             heartbeat_interval_ms=200,
             state_dirs=(job.definition.config["job.state.dir"],),
         )

@@ -66,7 +66,7 @@ class Member:
         zookeeper: LoneZooKeeper,
         cluster: str,
         record: ContainerRecord = RECORD,
-        session_ms: int = 1_500,
+        session_ms: int = 15_000,
     ) -> None:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.client = make_client(zookeeper.connect, session_ms)
@@ -339,7 +339,7 @@ def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
 def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path: Path) -> None:
     with LoneZooKeeper(tmp_path) as server:
         # On a busy machine the first handshake with a server that has just started takes a second and more.
-        member = Member(server, "c", msgspec.structs.replace(RECORD, container="container_2"), 15_000)
+        member = Member(server, "c", msgspec.structs.replace(RECORD, container="container_2"))
         member.next(SessionConnected)
         first = member.registered()
         member.membership.look_up_leader()

@@ -297,7 +297,7 @@ def test_every_turn_of_the_leader_is_timed() -> None:
     driver.turn([])
     found = scrape(metrics)
     assert value(found, "standfast_planner_turn_seconds_count") == 2
-    assert 0 < value(found, "standfast_planner_turn_seconds_sum") < 5
+    assert value(found, "standfast_planner_turn_seconds_sum") > 0
 
 
 def counted(cluster: FakeCluster, metrics: Metrics) -> Scrape:
