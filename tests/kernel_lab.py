@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -51,6 +52,22 @@ CLUSTER = "lab"
 
 #: Whether the cases run in their full length and number, as the acceptance list has them: ``STANDFAST_LONG=1``.
 IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
+
+
+def difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
+    """Return what differs for the first few keys, for whoever reads of a failure."""
+    keys = sorted(each for each in {*found, *expected} if found.get(each) != expected.get(each))
+    lines = [f"{len(keys)} of {len(expected)} keys differ"]
+    for key in keys[:5]:
+        one, other = found.get(key), expected.get(key)
+        if isinstance(one, list) and isinstance(other, list):
+            same = sum(
+                1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+            )
+            lines.append(f"{key!r}: {len(one)} found, {len(other)} expected, the first {same} are the same")
+            one, other = one[same : same + 4], other[same : same + 4]
+        lines.append(f"{key!r}: found {one!r}, expected {other!r}")
+    return "\n".join(lines)
 
 
 class Lab:
@@ -158,6 +175,8 @@ class Lab:
 
         def note(error: Any, message: Any) -> None:
             assert error is None, error
+            assert message.offset() is not None, "where it is the broker did not say"
+            assert message.offset() >= 0, "where it is the broker did not say"
             with lock:
                 where = (message.topic(), message.partition())
                 delivered.append((where, message.offset(), message.key(), message.value()))
@@ -261,14 +280,14 @@ class Lab:
         outputs: dict[bytes, list[bytes]] = {}
         for key, value in self.committed_records(self.definition.config["task.outputs"]):
             outputs.setdefault(key, []).append(value or b"")
-        assert outputs == model.outputs
+        assert outputs == model.outputs, difference(outputs, model.outputs)
         state: dict[tuple[str, bytes], bytes] = {}
         for key, value in self.committed_records(self.definition.changelog):
             if value is None:
                 state.pop(split(key), None)
             else:
                 state[split(key)] = value
-        assert state == model.state
+        assert state == model.state, difference(state, model.state)
 
     def assert_local_state(self, host: str) -> None:
         """Compare the databases of ``host``, which must be closed, with the model of the whole input."""

@@ -68,6 +68,8 @@ class ActiveTask:
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = clock()
         """Unix milliseconds of the last commit with or without input, or of the beginning."""
+        self.unsettled: Offsets | None = None
+        """Where a batch ends whose transaction has begun and of whose end nothing is known; None: there is none."""
         self.failures = failures
         """Failures of the job's code at the committed offsets."""
         self.skipped = 0
@@ -161,6 +163,9 @@ class ActiveTask:
             )
         try:
             self._writer.prepare(outputs, changes, end, self._metadata)
+            # Not before: as long as it is not certain that this one has begun, what is open may be of the one before,
+            # which is committed.
+            self.unsettled = end
             self._probe(BEFORE_COMMIT)
             position = self._writer.commit()
         except BadConfiguration:
@@ -168,6 +173,7 @@ class ActiveTask:
             # the next owner's fence, or a time-out, ends the transaction.
             self._writer.abort()
             raise
+        self.unsettled = None
         self._probe(AFTER_COMMIT)
         now_ms = self._clock()
         with self._gate:

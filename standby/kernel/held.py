@@ -22,7 +22,7 @@ from standby.kernel.restore import Restore
 from standby.kernel.snapshots import Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
-from standby.model import InputFailures, Phase, ReplicaStatus, Role
+from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
 from standby.replica.failing import doubled_seconds
 from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
 
@@ -66,6 +66,8 @@ class HeldReplica:
         self.is_paused = False
         """Whether it is to replay nothing while it is not in sync."""
         self.active: ActiveTask | None = None
+        #: See `ActiveTask.unsettled`: of the last time that it was active here, until it is so again.
+        self._unsettled: Offsets | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
         self._progress = Progress()
@@ -295,6 +297,7 @@ class HeldReplica:
             self.job.pipeline.leave(active).result()
             # Also when it never joined: it was claimed, and then the order changed.
             active.abandon()
+            self._unsettled = active.unsettled
             self._writer = None
         replayed, self._replayed = self._replayed, None
         if replayed is not None:
@@ -350,12 +353,14 @@ class HeldReplica:
         self._have_writer(run)
         assert self._replayed is not None
         assert self._writer is not None
-        who = Candidate(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
+        who = Candidate(
+            self.replica.id, self.replica.epoch, self._replayed, self._writer, run, self._unsettled
+        )
         started = time.monotonic()
         self.active = self.job.takeover.go(
             who, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
         )
-        self._replayed = None
+        self._replayed = self._unsettled = None
         self._tries = 0
         _log.info(
             "%s: claimed at epoch %d after %.0f ms, input from %s",

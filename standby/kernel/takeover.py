@@ -17,7 +17,7 @@ from standby.kernel.lane import Run
 from standby.kernel.ports import Broker, Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED, Probe
 from standby.kernel.replay import Replay, Replayed
-from standby.model import ReplicaId
+from standby.model import Offsets, ReplicaId
 from standby.naming import transactional_id
 from standby.ports import RecordReader
 from standby.replica.claim import Committed, check_committed, check_record, claim_text, first_offsets
@@ -46,6 +46,8 @@ class Candidate:
     """Its replay, which must be running."""
     writer: Writer
     run: Run
+    unsettled: Offsets | None = None
+    """Where the last batch ends that was begun here, if nothing is known of its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Takeover:
         offsets = first_offsets(
             committed, record, self.config.run_start, lambda: self.broker.input_bounds(task.partition)
         )
+        if who.unsettled is not None and not offsets.reaches(who.unsettled):
+            self._sweep(who)
         self._pass(who, OFFSETS_READ)
         drained = self._drain(who)
         who.replayed.store.serve()
@@ -114,17 +118,23 @@ class Takeover:
     def _committed(self, who: Candidate) -> Sequence[Committed | None]:
         """Return the stable committed offset of each input; raises `Transient` when there is no answer.
 
-        There may be none for good: a broker that has just started may end a transaction that its former owner left
-        open without writing its markers (seen with Kafka 4.3.1, a single broker, after 5 of 7 outages longer than the
-        transaction's time-out). Only another marker of the same producer id ends that, and it must be one that
-        aborts: the next commit's would show, and so double, what hangs there.
+        There may be none for good: the marker that ends a transaction may be missing among the offsets (`_sweep`).
         """
         partition = who.replica.task.partition
         try:
             return self.broker.committed((partition,))[partition]
         except Transient:
-            who.writer.sweep()
+            self._sweep(who)
             raise
+
+    def _sweep(self, who: Candidate) -> None:
+        """End what may be left of the task's last transaction, which was not committed.
+
+        Kafka takes a partition without a leader for a deleted one, and skips it when it writes the markers that end a
+        transaction (docs/decisions/0016). There it stays open: readers wait below it. Only another marker of the same
+        producer id ends it, and it must be one that aborts: the next commit's would show, and so double, what hangs.
+        """
+        who.writer.sweep()
 
     def _drain(self, who: Candidate) -> Drained:
         """Return once the store has everything up to the changelog's end after the fence (design 4.3)."""
@@ -160,9 +170,10 @@ class Takeover:
                 return
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"{self.definition.changelog}-{task.partition}: a transaction that began at {stable}, of "
-                    f"another producer than {transactional_id(self.cluster, task)}, does not end; "
-                    f"readers get no further towards {target} until it is aborted"
+                    f"{self.definition.changelog}-{task.partition}: a transaction that began at {stable} does not "
+                    f"end, though {transactional_id(self.cluster, task)} is fenced: it is another producer's, or its "
+                    f"marker was lost; readers get no further towards {target} until it is ended "
+                    "(kafka-transactions.sh find-hanging)"
                 )
             if who.run.pause(pause):
                 raise WriterLost(f"{who.replica}: called off")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Transient
@@ -69,9 +69,14 @@ class MemoryKafka:
         self.read_limit = 1_000_000
         #: Transactional ids that a transaction hangs of whose marker was lost: only another one that aborts ends it.
         self.hanging: set[str] = set()
+        #: Partitions that the next end of a transaction writes no marker to; and what is left open of it there.
+        self.skipped: set[Partition] = set()
+        self.left_open: dict[tuple[str, Partition], list[Transaction]] = defaultdict(list)
         #: Records with larger values are refused.
         self.largest = 1 << 30
-        #: Called before a commit takes effect and after; may raise `WriterLost`, or wait.
+        #: Called before a transaction begins, before its commit takes effect, and after that; may raise `WriterLost`, or
+        #: wait.
+        self.before_begin: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
 
@@ -111,10 +116,26 @@ class MemoryKafka:
         if not outcome:
             self.hanging.discard(name)
         for where in sorted(transaction.touched):
+            if where in self.skipped:
+                self.skipped.discard(where)
+                self._leave_open(name, where, transaction)
+                continue
+            # A producer's marker ends whatever it has open in a partition.
+            for each in self.left_open.pop((name, where), ()):
+                each.outcome = outcome
             self.logs[where].append(Entry(None, None, transaction, is_marker=True))
         if outcome:
             self.offsets.update(transaction.offsets)
         self.lock.notify_all()
+
+    def _leave_open(self, name: str, where: Partition, transaction: Transaction) -> None:
+        """Have the records of a partition open still, of a transaction that ends everywhere else."""
+        left = Transaction()
+        self.left_open[name, where].append(left)
+        self.logs[where] = [
+            replace(each, transaction=left) if each.transaction is transaction else each
+            for each in self.logs[where]
+        ]
 
 
 def _is_visible(entry: Entry) -> bool:
@@ -194,7 +215,8 @@ class MemoryBroker:
         task = TaskId(self._definition.name, self._config.stage, partition)
         name = transactional_id(self._cluster, task)
         offsets = [(self._definition.group, topic, partition) for topic in self._inputs]
-        return MemoryWriter(self._kafka, name, (self._definition.changelog, partition), offsets)
+        outputs = [(topic, partition) for topic in self._config.outputs]
+        return MemoryWriter(self._kafka, name, (self._definition.changelog, partition), outputs, offsets)
 
     def close(self) -> None:
         pass
@@ -288,9 +310,15 @@ class MemoryWriter:
     """A `standby.kernel.ports.Writer`."""
 
     def __init__(
-        self, kafka: MemoryKafka, name: str, changelog: Partition, offsets: Sequence[tuple[str, str, int]]
+        self,
+        kafka: MemoryKafka,
+        name: str,
+        changelog: Partition,
+        outputs: Sequence[Partition],
+        offsets: Sequence[tuple[str, str, int]],
     ) -> None:
         self._kafka, self._name, self._changelog, self._offsets = kafka, name, changelog, offsets
+        self._outputs = outputs
         self._epoch: int | None = None
         self._is_closed = False
         self._end: int | None = None
@@ -304,6 +332,7 @@ class MemoryWriter:
             self._epoch = self._kafka.epochs[self._name]
 
     def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        self._kafka.before_begin()
         with self._kafka.lock:
             self._check()
             transaction = self._kafka.open[self._name] = Transaction()
@@ -335,7 +364,8 @@ class MemoryWriter:
         with self._kafka.lock:
             self._check()
             transaction = self._kafka.open[self._name] = Transaction()
-            self._write(self._changelog, b"\x00", b"", transaction)
+            for where in (*self._outputs, self._changelog):
+                self._write(where, b"\x00", b"", transaction)
             self._kafka.end(self._name, outcome=False)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
 from tests.exactness import INPUT_TOPIC
 from tests.integration.flights_job import PLAIN, FlightsJob, deployed
+from tests.integration.running import UNHURRIED
 from tests.patience import PATIENCE_SECONDS
 
 #: Appended to a module: other code, that does the same.
@@ -28,7 +29,7 @@ BROKEN_CODE = "\n\ndef totals(rows, state, out):\n    raise RuntimeError('this r
 @pytest.fixture(scope="module")
 def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster) as job:
+    with deployed(cluster, **UNHURRIED) as job:
         yield job
 
 
@@ -42,6 +43,7 @@ class Files:
             shutil.copy(JOB_FILE.parent / each, directory)
         self.settings = {
             **PLAIN,
+            **UNHURRIED,
             "job.container.count": "2",
             "job.hotstandby.enabled": "true",
             "job.hotstandby.replicationcount": "1",

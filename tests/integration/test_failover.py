@@ -184,6 +184,7 @@ def test_leader_killed_is_followed_by_a_new_epoch_and_tasks_never_pause(job: Fli
 
 
 def test_commands_tell_what_runs_where(job: FlightsJob) -> None:
+    assert job.scenario.wait_until_whole() is not None
     assert job.ask("status", "flights")["jobs"][0]["status"] == "deployed"
     assert len(job.ask("tasks", "flights")) == 4
     assert len(job.ask("containers", "flights")) == 4

@@ -23,8 +23,18 @@ AWAY_SECONDS = 120 if IS_LONG else 7
 def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], away_seconds: float
 ) -> None:
-    lab = Lab(cluster.kafka_bootstrap, tmp_path)
+    # A restart takes longer than the default of 5 s, but is to be over before the open transactions have timed out.
+    timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
+    lab = Lab(cluster.kafka_bootstrap, tmp_path, 2, **timeout)
     restoring, may_restore = threading.Event(), threading.Event()
+    stopping, stopped, held = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold_open(point: str) -> None:
+        # Each task has a transaction open when the broker goes. What Kafka does with one that is just being committed,
+        # and why nobody can mend that, is told by docs/decisions/0016.
+        if point == probes.BEFORE_COMMIT and stopping.is_set():
+            held.release()
+            assert stopped.wait(PATIENCE_SECONDS)
 
     def hold(point: str) -> None:
         # In the midst of its restore when the broker goes.
@@ -33,7 +43,11 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             assert may_restore.wait(300)
 
     lab.name(0, 1)
-    with lab.local("host-a") as active, lab.local("host-b") as standby, lab.local("host-c", hold) as late:
+    with (
+        lab.local("host-a", hold_open) as active,
+        lab.local("host-b") as standby,
+        lab.local("host-c", hold) as late,
+    ):
         active.want(0, Role.ACTIVE, 1)
         standby.want(1, Role.STANDBY, 1)
         active.await_phase(Phase.ACTIVE)
@@ -42,7 +56,10 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             active.await_all(lambda each: (each.input_committed or 0) > 100)
             late.want(2, Role.STANDBY, 1)
             assert restoring.wait(PATIENCE_SECONDS)
+            stopping.set()
+            assert all(held.acquire(timeout=PATIENCE_SECONDS) for _ in range(lab.tasks))
             cluster.stop_kafka()
+            stopped.set()
             may_restore.set()
             if away_seconds:
                 # For longer than the ends count as fresh: the standby's membership is frozen, nothing is lost.

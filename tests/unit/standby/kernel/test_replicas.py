@@ -634,7 +634,66 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     standby.await_phase(Phase.FAILED)
     details = sorted(each.detail for each in standby.statuses())
     assert "changelog-0: a transaction that began at 0" in details[0]
-    assert "standfast__cluster__ledger__main__0" in details[0]
+    assert "standfast__cluster__ledger__main__0 is fenced" in details[0]
+
+
+@pytest.mark.parametrize("skipped", [("out",), ("changelog",), ("out", "changelog")], ids="-".join)
+def test_what_an_aborted_batch_left_open_in_some_partitions_is_never_seen(
+    tmp_path: Path, skipped: tuple[str, ...]
+) -> None:
+    """Kafka writes no marker to a partition that has no leader at that moment."""
+    lab = MemoryLab(tmp_path, 1)
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    losses = iter((True,))
+
+    def lose() -> None:
+        if next(losses, False):
+            lab.kafka.skipped = {(topic, 0) for topic in skipped}
+            raise WriterLost("no answer for too long")
+
+    lab.kafka.before_commit = lose
+    lab.produce(20)
+    active.await_processed()
+    assert not lab.kafka.skipped, "a marker was left out"
+    lab.assert_exact()
+    active.close()
+
+
+@pytest.mark.parametrize("loses", ["its answer", "the next batch's begin"])
+def test_what_a_committed_batch_left_open_is_shown_by_the_next_commit(tmp_path: Path, loses: str) -> None:
+    """An abort would take away what is committed."""
+    lab = MemoryLab(tmp_path, 1)
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    losses = ["no answer for too long"]
+
+    def leave_out() -> None:
+        lab.kafka.skipped = {("out", 0)} if not lab.kafka.left_open else set()
+
+    def lose() -> None:
+        if lab.kafka.left_open and losses:
+            raise WriterLost(losses.pop())
+
+    lab.kafka.before_commit = leave_out
+    if loses == "its answer":
+        lab.kafka.after_commit = lose
+    else:
+        lab.kafka.before_begin = lose
+    lab.produce(20)
+    active.await_processed()
+    lab.kafka.before_commit = lambda: None
+    lab.produce(20)
+    active.await_processed()
+    assert not losses, "a producer was lost"
+    lab.assert_exact()
+    active.close()
 
 
 def test_a_transaction_whose_marker_was_lost_is_ended_by_another_one(lab: MemoryLab, start: Make) -> None:
