@@ -74,8 +74,8 @@ class MemoryKafka:
         self.left_open: dict[tuple[str, Partition], list[Transaction]] = defaultdict(list)
         #: Records with larger values are refused.
         self.largest = 1 << 30
-        #: Called before a transaction begins, before its commit takes effect, and after that; may raise `WriterLost`, or
-        #: wait.
+        #: Called before a transaction begins, before its commit takes effect, and after that; may wait, or raise
+        #: `WriterLost`.
         self.before_begin: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
