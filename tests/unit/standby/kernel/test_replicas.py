@@ -637,17 +637,23 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     assert "standfast__cluster__ledger__main__0 is fenced" in details[0]
 
 
-@pytest.mark.parametrize("skipped", [("out",), ("changelog",), ("out", "changelog")], ids="-".join)
-def test_what_an_aborted_batch_left_open_in_some_partitions_is_never_seen(
-    tmp_path: Path, skipped: tuple[str, ...]
-) -> None:
-    """Kafka writes no marker to a partition that has no leader at that moment."""
-    lab = MemoryLab(tmp_path, 1)
+def one_task(directory: Path) -> tuple[MemoryLab, MemoryContainer]:
+    """Return a job of one task, and its active, with some input behind it."""
+    lab = MemoryLab(directory, 1)
     lab.name(0, 1)
     active = lab.container("a")
     active.want(0, Role.ACTIVE, 1)
     lab.produce(20)
     active.await_processed()
+    return lab, active
+
+
+@pytest.mark.parametrize("skipped", [("out",), ("changelog",), ("out", "changelog")], ids="-".join)
+def test_what_an_aborted_batch_left_open_in_some_partitions_is_never_seen(
+    tmp_path: Path, skipped: tuple[str, ...]
+) -> None:
+    """Kafka writes no marker to a partition that has no leader at that moment."""
+    lab, active = one_task(tmp_path)
     losses = iter((True,))
 
     def lose() -> None:
@@ -666,12 +672,7 @@ def test_what_an_aborted_batch_left_open_in_some_partitions_is_never_seen(
 @pytest.mark.parametrize("loses", ["its answer", "the next batch's begin"])
 def test_what_a_committed_batch_left_open_is_shown_by_the_next_commit(tmp_path: Path, loses: str) -> None:
     """An abort would take away what is committed."""
-    lab = MemoryLab(tmp_path, 1)
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    lab, active = one_task(tmp_path)
     losses = ["no answer for too long"]
 
     def leave_out() -> None:
