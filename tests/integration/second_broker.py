@@ -60,10 +60,15 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
         broker.wait()
 
 
+def leader(client: AdminClient, topic: str, partition: int) -> int:
+    """Return who leads a partition, -1: nobody."""
+    return client.list_topics(topic, 10).topics[topic].partitions[partition].leader
+
+
 def await_leaderless(client: AdminClient, topic: str, partition: int) -> None:
     """Return once nobody leads a partition."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while client.list_topics(topic, 10).topics[topic].partitions[partition].leader != -1:
+    while leader(client, topic, partition) != -1:
         assert time.monotonic() < deadline
         time.sleep(_LOOK_SECONDS)
 
