@@ -459,12 +459,12 @@ class Child:
     def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, is_so, seconds)
 
-    def await_death(self, seconds: float = PATIENCE_SECONDS) -> int:
-        return self.process.wait(seconds)
+    def await_death(self) -> int:
+        return self.process.wait(PATIENCE_SECONDS)
 
-    def await_told(self, seconds: float = PATIENCE_SECONDS) -> None:
+    def await_told(self) -> None:
         """Return once everything is read that the dead process has told."""
-        self._listener.join(seconds)
+        self._listener.join(PATIENCE_SECONDS)
         assert not self._listener.is_alive()
 
     def send(self, number: int) -> None:
@@ -486,9 +486,7 @@ class Child:
                 self._statuses = {each.replica: each for each in found}
 
 
-def await_all(
-    container: Container | Child, is_so: Callable[[ReplicaStatus], bool], seconds: float = 20
-) -> None:
+def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], bool], seconds: float) -> None:
     """Return when every replica of the container is so; there is no event for what is seen from outside."""
     deadline = time.monotonic() + seconds
     while True:
@@ -499,7 +497,7 @@ def await_all(
         time.sleep(0.01)
 
 
-def await_processed(container: Container | Child, lab: Lab, seconds: float = PATIENCE_SECONDS) -> None:
+def await_processed(container: Container | Child, lab: Lab, seconds: float) -> None:
     """Return when every task has committed all of its input."""
     ends = [lab.position(each) for each in range(lab.tasks)]
     await_all(

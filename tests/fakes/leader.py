@@ -115,12 +115,12 @@ class ScriptedLeader:
         """What its znode says."""
         self._server.start()
 
-    def session(self, timeout: float = PATIENCE_SECONDS) -> Session:
+    def session(self) -> Session:
         """Return the next container's stream, in the order in which they came."""
         try:
-            return self._sessions.get(timeout=timeout)
+            return self._sessions.get(timeout=PATIENCE_SECONDS)
         except queue.Empty:
-            raise AssertionError(f"no container introduced itself within {timeout} s") from None
+            raise AssertionError(f"no container introduced itself within {PATIENCE_SECONDS:g} s") from None
 
     def is_quiet(self, seconds: float) -> bool:
         """Return whether nobody introduces himself for so long."""

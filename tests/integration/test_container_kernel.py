@@ -214,9 +214,9 @@ class Play:
         self.containers.append(Container(self.job, self.embedded, HOSTS[copy % 2], copy, place, localised))
         return self.follow(copy)
 
-    def follow(self, copy: int, timeout: float = PATIENCE_SECONDS) -> Session:
+    def follow(self, copy: int) -> Session:
         """Return the next stream, which must be of that copy's container."""
-        session = self.leader.session(timeout)
+        session = self.leader.session()
         assert session.hello.container.endswith(str(copy + 2)), session.hello
         self.sessions[copy] = session
         return session
@@ -562,7 +562,6 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     report = session.wait_for(
         Report,
         lambda each: each.rss_bytes > java.memory_info().rss,
-        timeout=PATIENCE_SECONDS,
         after=len(session.received),
     )
     print(f"memory with the JVM: {report.rss_bytes / 2**20:.0f} MiB")

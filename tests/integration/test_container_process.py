@@ -85,9 +85,9 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
-    def ends(self, timeout: float = PATIENCE_SECONDS) -> int:
+    def ends(self) -> int:
         """Return its exit code."""
-        return self.popen.wait(timeout)
+        return self.popen.wait(PATIENCE_SECONDS)
 
     def text(self) -> str:
         return self.log.read_text()

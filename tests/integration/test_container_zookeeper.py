@@ -61,26 +61,20 @@ _Kind = TypeVar("_Kind", bound=Event)
 class Member:
     """A membership with what it posted."""
 
-    def __init__(
-        self,
-        zookeeper: LoneZooKeeper,
-        cluster: str,
-        record: ContainerRecord = RECORD,
-        session_ms: int = 15_000,
-    ) -> None:
+    def __init__(self, zookeeper: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.client = make_client(zookeeper.connect, session_ms)
+        self.client = make_client(zookeeper.connect, 15_000)
         self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
         self.membership.start()
 
-    def next(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
-        event = self._queue.get(timeout=timeout)
+    def next(self, kind: type[_Kind]) -> _Kind:
+        event = self._queue.get(timeout=PATIENCE_SECONDS)
         assert isinstance(event, kind), event
         return event
 
-    def until(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
+    def until(self, kind: type[_Kind]) -> _Kind:
         while True:
-            event = self._queue.get(timeout=timeout)
+            event = self._queue.get(timeout=PATIENCE_SECONDS)
             if isinstance(event, kind):
                 return event
 

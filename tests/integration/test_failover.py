@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,7 +18,6 @@ from embedded.cluster import LocalCluster
 from standby.model import TaskId
 from standby.naming import state_path
 from tests.integration.flights_job import FlightsJob, deployed
-from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +30,6 @@ def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
 
 def kinds(events: list[Event]) -> list[str]:
     return [each.kind for each in events]
-
-
-def scrape(job: FlightsJob) -> str:
-    """Return the leader's metrics, as Prometheus gets them."""
-    leader = job.ask("status", "flights")["leader"]
-    with urllib.request.urlopen(
-        f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=PATIENCE_SECONDS
-    ) as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 def restored_from(job: FlightsJob, container: str) -> dict[str, str]:
@@ -92,7 +80,7 @@ def test_killed_active_is_replaced_in_place_and_comes_back_as_a_standby(job: Fli
     assert (after[0], after[2]) == (before[0] + 1, before[2] + 1)
     assert (after[1], after[3]) == (before[1], before[3]), "tasks of the other processor are left alone"
     assert "failover_without_standby" not in kinds(job.events(begun))
-    metrics = scrape(job)
+    metrics = job.scrape()
     lost = 'standfast_container_failures_total{job="flights",reason="port-refused",role="active"} 1.0'
     assert lost in metrics
     assert 'standfast_failovers_total{job="flights",policy="promote"} 1.0' in metrics
@@ -190,7 +178,7 @@ def test_commands_tell_what_runs_where(job: FlightsJob) -> None:
     assert len(job.ask("containers", "flights")) == 4
     assert "failover started" in job.standfast("events", "flights")
     assert "leading under epoch" in job.standfast("logs", "flights")
-    metrics = scrape(job)
+    metrics = job.scrape()
     # Counted since the present leader's start, which came after most failures of this module.
     assert 'standfast_in_sync_replicas{job="flights",partition="0",stage="main"} 2.0' in metrics
     assert "standfast_is_leader 1.0" in metrics

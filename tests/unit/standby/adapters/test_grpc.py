@@ -47,9 +47,9 @@ class News:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.post = self._queue.put
 
-    def next(self, kind: type[_Kind], timeout: float = PATIENCE_SECONDS) -> _Kind:
+    def next(self, kind: type[_Kind]) -> _Kind:
         """Return the next event, which must be of that kind."""
-        event = self._queue.get(timeout=timeout)
+        event = self._queue.get(timeout=PATIENCE_SECONDS)
         assert isinstance(event, kind), event
         return event
 
