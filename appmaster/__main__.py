@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from appmaster import own_cell
+from appmaster import endings, own_cell
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog
@@ -21,9 +21,10 @@ from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.answers import Answers
-from appmaster.attempts import attempt_of
+from appmaster.attempts import attempt_of, number_of
 from appmaster.candidate import Candidate, verdict
 from appmaster.cells import Cells
+from appmaster.cli.logs import last_line
 from appmaster.cli.main import version
 from appmaster.discovery import targets
 from appmaster.driver import Driver, now_ms
@@ -42,7 +43,9 @@ from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
 from appmaster.telling import teller
 from standby import cluster as cluster_file
 from standby import naming
+from standby.adapters.gate import of_gates
 from standby.adapters.kazoo_access import access_of
+from standby.adapters.logfiles import LogFiles
 from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenLaw, Fenced, StandfastError, Unavailable
 from standby.records import ControllerRecord
@@ -65,6 +68,8 @@ def main() -> int:
     # It warns of every single attempt to reconnect; the election tells what matters of that.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     threading.excepthook = end_with_thread
+    # Bundles and what else is written are for this user alone.
+    os.umask(0o077)
     try:
         return _run()
     except Fenced as error:
@@ -76,7 +81,7 @@ def main() -> int:
 
 
 def _run() -> int:
-    config = cluster_file.load(Path(cluster_file.FILE))
+    config = _begun()
     host, container = _environment("NM_HOST"), _environment("CONTAINER_ID")
     mine = Attempt(
         config.cell,
@@ -95,7 +100,7 @@ def _run() -> int:
 
     # Built further down, once everything that it carries events for exists.
     driver: Driver
-    metrics = Metrics(lambda: driver.view)
+    metrics = Metrics(lambda: driver.view, lambda: (of_gates((http.gate, front.gate)),))
     stories = Stories()
 
     def status() -> dict[str, Any]:
@@ -110,6 +115,8 @@ def _run() -> int:
     candidate: Candidate
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access_of(key)) as zookeeper:
         own_cell.enter(zookeeper, mine)
+        if _has_ended(zookeeper, mine, certificate, key):
+            return FINISHED
         front = Front(
             zookeeper.client,
             config,
@@ -137,7 +144,7 @@ def _run() -> int:
 
         def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
             where = CellAddress(number, record.application, record.attempt, record.address)
-            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost)
+            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost, last_line)
 
         cells = Cells(zookeeper, connect, inbox.post, now_ms, config.cell)
         effects = Effects(
@@ -218,6 +225,27 @@ def _run() -> int:
             http.close()
             control.stop()
     return FINISHED
+
+
+def _begun() -> cluster_file.ClusterConfig:
+    """Return the cluster's settings, once those that hold for the process itself have been heeded."""
+    config = cluster_file.load(Path(cluster_file.FILE))
+    LogFiles(config.log_max_bytes).start()
+    return config
+
+
+def _has_ended(zookeeper: ZooKeeper, mine: Attempt, certificate: bytes, key: bytes) -> bool:
+    """End an attempt that YARN has started for nothing, with what YARN is to show of it; return whether it is one."""
+    why = endings.given_up(zookeeper) if number_of(mine.attempt) > 1 else ""
+    if not why:
+        return False
+    _log.info("nothing is left to be led: %s", why)
+    where = CellAddress(mine.cell, mine.application, mine.attempt, mine.address)
+    cell = SkeinCell(where, certificate, key, lambda _: None, now_ms, lambda _: None)
+    cell.connect()
+    cell.finish(succeeded=False, diagnostics=why)
+    cell.close()
+    return True
 
 
 def _led(candidate: Candidate, front: Front, epoch: int) -> ClusterView:

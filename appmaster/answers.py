@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from appmaster.effects import Replies
 from appmaster.planning.needs import Need
-from appmaster.planning.requests import question
+from appmaster.planning.requests import cell_loads, host_loads, question
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Command, Operation
 from locality.judging import explain
@@ -82,14 +82,17 @@ class Answers:
                 siblings=turn.siblings((found,), slot),
                 histories={each.record.task: each.record.history for each in found.recorded},
             )
-            host = holder.host if holder is not None else None
+            # What the copy itself puts on its host and cell speaks for no other ones.
+            own = holder.id if holder is not None else ""
+            asked = question(turn, need, host_loads(turn, own), cell_loads(turn, own))
+            present = turn.host(holder.host, holder.cell) if holder is not None else None
             copies.append(
                 {
                     "copy": copy,
                     "role": "active" if copy == found.record.active else "standby",
-                    "host": host,
+                    "host": holder.host if holder is not None else None,
                     "container": holder.id if holder is not None else None,
-                    "why": list(explain(question(turn, need, {}, {}), view.offers, host)),
+                    "why": list(explain(asked, view.offers, present)),
                 }
             )
         return {"task": str(task), "processor": str(processor), "copies": copies}

@@ -16,6 +16,12 @@ def attempt_of(container: str) -> str:
     return container.rpartition("_")[0]
 
 
+def application_of(container: str) -> str:
+    """Return the id of the application that a container is of: its cluster time and number."""
+    cluster_time, number = container.split("_")[-4:-2]
+    return f"application_{cluster_time}_{number}"
+
+
 def number_of(attempt: str) -> int:
     """Return which attempt of its application one is; YARN's first is 1."""
     return int(attempt.rpartition("_")[2])

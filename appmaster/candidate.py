@@ -58,14 +58,15 @@ class Candidate:
     """Gives the jobs whose present revision is not active yet, and what it waits for."""
 
     def __post_init__(self) -> None:
-        self._growth = Growth(self.zookeeper, lambda: self.loading.records, self.reload)
+        self._growth = Growth(self.zookeeper, lambda: self.loading.records, self.reload, tell=self.inbox.post)
         self.loading = JobLoading(
             self.effects.definitions,
             lambda: self.driver.view,
             self.racks,
             lambda: self._growth.notes,
             self.withheld,
-            self.waiting,
+            waiting=self.waiting,
+            obstacles=lambda: self._growth.obstacles,
         )
         self.departures = Departures(
             self.zookeeper, lambda: self.driver.view, self.inbox.post, now_ms, self.effects.writer.submit

@@ -49,13 +49,36 @@ _OPTIONS: Final = [
 DECIDED_SECONDS: Final = 30.0
 
 
+class Refused(StandfastError):
+    """A change was not made, and will not be."""
+
+
 class StillQueued(StandfastError):
     """Nobody has made a change yet; whoever leads next does."""
 
 
 def skein_directory() -> Path:
-    """Return where Skein keeps this user's credentials: ``$SKEIN_CONFIG``, else ``~/.skein``."""
-    return Path(os.environ.get("SKEIN_CONFIG") or Path.home() / ".skein")
+    """Return where Skein keeps this user's credentials: ``$SKEIN_CONFIG``, else ``~/.skein``.
+
+    Raises `BadConfiguration` when there is neither.
+    """
+    named = os.environ.get("SKEIN_CONFIG")
+    if named:
+        return Path(named)
+    try:
+        return Path.home() / ".skein"
+    except RuntimeError as error:
+        raise BadConfiguration(
+            "this user has no home directory, and HOME is not set: set SKEIN_CONFIG to a directory for the credentials"
+        ) from error
+
+
+def user_name() -> str:
+    """Return this user's name; the number where the user database has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the latter from Python 3.13 on
+        return f"uid {os.getuid()}"
 
 
 def user_access(*, is_closed: bool | None = None) -> Access:
@@ -96,8 +119,8 @@ class ClusterClient:
             key = (directory / "skein.pem").read_bytes()
         except OSError as error:
             raise BadConfiguration(
-                f"{directory}: the credentials skein.crt and skein.pem cannot be read ({error.strerror}); "
-                "set SKEIN_CONFIG to the directory that the submit used"
+                f"{directory}: the credentials skein.crt and skein.pem cannot be read ({error.strerror}); the first "
+                "submit makes them: set SKEIN_CONFIG to the directory that it used, or there is no such job yet"
             ) from error
         told_of_end(certificate, directory)
         self._credentials = grpc.ssl_channel_credentials(certificate, key, certificate)
@@ -148,7 +171,7 @@ class ClusterClient:
         """
         # The id is ours: asked a second time, of another candidate, it is the same change.
         request = uuid.uuid4().hex
-        self.call_any("queue", change=change, arguments=arguments, submitter=getpass.getuser(), id=request)
+        self.call_any("queue", change=change, arguments=arguments, submitter=user_name(), id=request)
         return request
 
     def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
@@ -176,7 +199,7 @@ class ClusterClient:
     def result(self, request: str, timeout_seconds: float) -> dict[str, Any]:
         """Return a settled request (`appmaster.reception.shown`); any candidate is asked, as long as it takes.
 
-        Raises `StandfastError` when it was refused, `StillQueued` when it is not settled in time.
+        Raises `Refused`, or `StillQueued` when it is not settled in time.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -192,7 +215,7 @@ class ClusterClient:
             if answer["state"] == "done":
                 return answer
             if answer["state"] == "refused":
-                raise StandfastError(str(answer["said"]))
+                raise Refused(str(answer["said"]))
             if left <= 0:
                 raise StillQueued(
                     f"request {request} is still queued after {timeout_seconds:g} s; who leads next makes it"

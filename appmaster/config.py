@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from appmaster import groupers
 from appmaster.planning.model import JobSpec
 from appmaster.planning.view import OnExhausted, Policy
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig
+
+#: How long a broker may take to end the transaction of a dead one once its time is over: its interval for looking.
+_CLEAN_UP_MS: Final = 15_000
 
 
 def spec(config: JobConfig, tasks: int) -> JobSpec:
@@ -38,7 +42,10 @@ def policy(config: JobConfig) -> Policy:
         error_attempts=config.error_attempts,
         fails_on_error=config.on_error == "fail",
         heartbeat_timeout_ms=config.heartbeat_timeout_ms,
+        host_timeout_ms=config.host_timeout_ms,
         suspect_grace_ms=config.suspect_grace_ms,
+        # Below that, whoever waits for the end of a dead one's transaction would be taken for stuck.
+        progress_timeout_ms=max(config.progress_timeout_ms, config.transaction_timeout_ms + _CLEAN_UP_MS),
         restore_delay_ms=config.restore_delay_ms,
         takeover_grace_ms=max(5_000, config.heartbeat_timeout_ms),
         request_timeout_ms=config.request_timeout_ms,
@@ -75,6 +82,7 @@ def cluster(
         stray_delay_ms=config.stray_delay_ms,
         http_port=config.http_port,
         http_pages=config.http_pages,
+        log_max_bytes=config.log_max_bytes,
         code_sync_seconds=config.code_sync_seconds,
         code_distributor=config.code_distributor,
         code_directory=config.code_directory,

@@ -121,6 +121,18 @@ class Desk:
         """Return a job as it is now, read with a sync; None when there is no such job. Raises `Transient`."""
         return self._requests.present(job, with_tasks=with_tasks)
 
+    def seen(self, request: str) -> RequestRecord:
+        """Return a request as far as this candidate has heard of it: nothing is asked of ZooKeeper.
+
+        For whoever has no credentials. Raises `BadConfiguration` when it has not heard of it.
+        """
+        found = request_of(self._tree.nodes, request)
+        if found is None:
+            raise BadConfiguration(
+                "there is no such request, or it was settled long ago, or it is not known here yet"
+            )
+        return found
+
     def result(self, request: str, wait_seconds: float = 0.0) -> RequestRecord:
         """Return a request as it stands, settled if that happens in time.
 

@@ -64,6 +64,7 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
                 "is_wanted": job.is_wanted,
                 "status": status.state if status is not None else "",
                 "reasons": list(status.reasons) if status is not None else [],
+                "traceback": status.traceback if status is not None else "",
             }
         )
     cells = [

@@ -21,7 +21,7 @@ from appmaster.planning import events as happened
 from appmaster.planning.actions import Action
 from appmaster.planning.events import Event
 from appmaster.planning.view import ClusterView, Command, Recorded
-from appmaster.records import StatusRecord
+from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
 from standby.errors import Fenced, StandfastError, Transient, Unavailable
 from standby.wire import JobDefinition
@@ -88,7 +88,9 @@ class Effects:
         elif isinstance(action, todo.Answer):
             self.replies.reply(action)
         elif isinstance(action, todo.WriteStatus):
-            self.writer.submit(lambda: self._write_status(action))
+            job = view.jobs[action.job]
+            ended = EndedRecord(job.run, job.revision) if action.is_over else None
+            self.writer.submit(lambda: self._write_status(action, ended))
         elif isinstance(action, todo.SendAssign):
             self._assign(action, view)
         elif isinstance(action, todo.SendExit):
@@ -176,8 +178,8 @@ class Effects:
             self.post(happened.RecordsLoaded(as_recorded(action.changes, present)))
             return
 
-    def _write_status(self, action: todo.WriteStatus) -> None:
-        status = StatusRecord(action.state, action.reasons, kafka.now_ms())
+    def _write_status(self, action: todo.WriteStatus, ended: EndedRecord | None) -> None:
+        status = StatusRecord(action.state, action.reasons, kafka.now_ms(), action.traceback, ended)
         while True:
             try:
                 self.zookeeper.write_status(action.job, status)

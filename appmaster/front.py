@@ -15,6 +15,7 @@ from appmaster.code.service import CodeService
 from appmaster.code.store import BundleStore
 from appmaster.desk import Desk
 from appmaster.reception import Answer, Reception, shown
+from standby.adapters.gate import Gate
 from standby.adapters.peer_server import PeerServer
 from standby.adapters.tls import client_context
 from standby.cluster import ClusterConfig
@@ -49,7 +50,7 @@ class Front:
         self._cluster = config.name
         self._candidate = candidate
         self._peers = PeerServer(host, directory)
-        store = BundleStore(_store_directory(config, host, directory))
+        store = BundleStore(_store_directory(config, host, directory), is_on_host=bool(config.code_directory))
         self.code = CodeService(
             Holder(candidate, host, self._peers.port),
             store,
@@ -65,6 +66,11 @@ class Front:
         self._routes = {CODE_ROUTE: code_route(store, self.code.received)}
 
     @property
+    def gate(self) -> Gate:
+        """What bounds who connects to that port."""
+        return self._peers.gate
+
+    @property
     def peer_port(self) -> int:
         """Where it gives and takes code; belongs into the candidate's record."""
         return self._peers.port
@@ -74,8 +80,8 @@ class Front:
         return Reception(self._cluster, self._candidate, self.desk, leads, answers)
 
     def request(self, request: str) -> Mapping[str, Any]:
-        """Return a queued change as clients see it."""
-        return shown(request, self.desk.result(request))
+        """Return a queued change as everybody may see it, as far as this candidate has heard of it."""
+        return shown(request, self.desk.seen(request))
 
     def start(self) -> None:
         """Begin; the candidate is to be registered only then."""

@@ -1,4 +1,6 @@
-"""Partitions that are added to a job's inputs: adopted as tasks, or told of (acceptance D6).
+"""A leader's looks at the topics of its jobs: partitions that are added to inputs, and topics that were made again.
+
+Partitions that are added are adopted as tasks, or told of (acceptance D6).
 
 Keys move to other partitions, and so away from their state, when a topic grows: only a job that says
 `task.inputs.may.grow` gets new tasks. Its changelog grows first, so that every task always has a partition there;
@@ -6,6 +8,8 @@ then the number of tasks is raised in the job's record, whose watch has the lead
 done twice, and by a leader that is one no more: the number only rises, and it is the brokers' own.
 
 A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
+
+Of each topic the id is compared with what the run has recorded (`appmaster.topics`), and recorded where that lacks it.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ from typing import Final
 
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.planning.events import TopicNoted
 from appmaster.records import JobRecord
 from appmaster.revising import asked_of, grown
+from appmaster.topics import Judged, Obstacle, judge, kinds, with_topics
 from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import StandfastError
+from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +75,14 @@ class Growth:
     """Called when a note has changed."""
     connect: Callable[[JobConfig], Topics] = lambda config: Topics(kafka_settings(config))
     """Makes the connection to a job's brokers."""
+    tell: Callable[[TopicNoted], None] = lambda _: None
+    """Takes what belongs into the event log."""
     notes: dict[str, str] = field(default_factory=dict)
-    """Job → what people should know of its input; replaced, never changed, so any thread may read it."""
+    """Job → what people should know of its topics; replaced, never changed, so any thread may read it."""
+    obstacles: dict[str, Obstacle] = field(default_factory=dict)
+    """Job → why it cannot go on with its topics; replaced, never changed."""
+    _told: set[tuple[object, ...]] = field(default_factory=set)
+    """Run, topic and id of what was told."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _topics: dict[str, Topics] = field(default_factory=dict)
 
@@ -82,27 +95,37 @@ class Growth:
         self._stop.set()
 
     def look(self) -> None:
-        """Look at every job's input once, and do what follows from it."""
-        notes = {}
+        """Look at every job's topics once, and do what follows from it."""
+        notes, obstacles = {}, {}
         for name, record in self.jobs().items():
             if not record.is_wanted:
                 continue
             try:
-                found = self._look_at(name, record)
+                found, obstacle = self._look_at(name, record)
             except StandfastError as error:
-                _log.warning("the input of %s: %s", name, error)
-                found = self.notes.get(name, "")
+                _log.warning("the topics of %s: %s", name, error)
+                found, obstacle = self.notes.get(name, ""), self.obstacles.get(name)
             if found:
                 notes[name] = found
-        if notes != self.notes:
-            self.notes = notes
+            if obstacle is not None:
+                obstacles[name] = obstacle
+        if (notes, obstacles) != (self.notes, self.obstacles):
+            self.notes, self.obstacles = notes, obstacles
             self.reload()
 
-    def _look_at(self, name: str, record: JobRecord) -> str:
+    def _look_at(self, name: str, record: JobRecord) -> tuple[str, Obstacle | None]:
         definition, config = record.definition, parse(asked_of(record))
         if name not in self._topics:
             self._topics[name] = self.connect(config)
         topics = self._topics[name]
+        judged = judge(definition, config, topics.ids(kinds(definition, config)))
+        if judged.obstacle:
+            # What is in it is not the run's: nothing else follows from that.
+            return "", Obstacle(definition.run, definition.topics, judged.obstacle)
+        if judged.news:
+            self._record(name, definition, judged)
+        if judged.missing:
+            return "; ".join(f"{each} (any more)" for each in judged.missing), None
         counts = {topic: topics.count(topic) for topic in config.inputs}
         partitions = min(counts.values())
         if partitions > definition.tasks and config.may_grow and partitions == max(counts.values()):
@@ -112,7 +135,25 @@ class Growth:
             )
             prepare(topics, record, config, partitions)
             self.zookeeper.update_job(name, lambda present: grown(present, partitions))
-        return note(config, definition.tasks, counts)
+        return note(config, definition.tasks, counts), None
+
+    def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
+        """Record what was found of topics, and tell of it, once."""
+        self.zookeeper.update_job(
+            name,
+            lambda present: (
+                with_topics(present, definition.topics, judged.topics)
+                if present.definition.run == definition.run
+                else present
+            ),
+        )
+        for each in judged.news:
+            # The leader may not have read the record again by the next look.
+            seen = (definition.run, each.data["topic"], each.data["topic_id"])
+            if seen not in self._told:
+                self._told.add(seen)
+                _log.warning("%s: %s", name, each.reason)
+                self.tell(each)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
@@ -120,7 +161,7 @@ class Growth:
                 self.look()
             except Exception:  # noqa: BLE001 - this thread's outermost loop
                 # The leader leads without it; a bug here must not end the thread unheard.
-                _log.exception("looking at the inputs")
+                _log.exception("looking at the topics")
 
 
 def prepare(topics: Topics, record: JobRecord, config: JobConfig, partitions: int) -> None:

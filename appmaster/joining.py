@@ -33,6 +33,7 @@ OF_THE_CLUSTER: Final = (
     "yarn.am.http.port",
     "yarn.am.max.attempts",
     "yarn.container.label",
+    "yarn.container.log.max.bytes",
     "yarn.hosts",
     "yarn.queue",
     "zookeeper.acl",
@@ -41,6 +42,8 @@ OF_THE_CLUSTER: Final = (
 
 #: Not one of them, but containers have Spark's connector only when the job that started the cluster needed it.
 _FEED: Final = "task.feed"
+
+_NO_CONNECTOR: Final = "spark, but the job that started the cluster brought no Spark connector"
 
 
 def of_the_cluster(config: JobConfig) -> dict[str, str]:
@@ -61,8 +64,8 @@ def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, st
         for name in OF_THE_CLUSTER
         if name in flat and name in settings and asked[name] != settings[name]
     ]
-    if asked[_FEED] == "spark" and settings.get(_FEED, "spark") != "spark":
-        wrong.append(f"{_FEED}: spark, but the job that started the cluster brought no Spark connector")
+    if lacks_connector(asked[_FEED], settings):
+        wrong.append(f"{_FEED}: {_NO_CONNECTOR}")
     if wrong:
         lines = "\n  ".join(wrong)
         raise BadConfiguration(
@@ -76,6 +79,20 @@ def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, st
         raise BadConfiguration(
             f"cluster {cluster} runs already, and with what the job takes over from it {error}"
         ) from error
+
+
+def check_feed(feed: str, settings: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` for a running job's feed that its cluster's containers cannot have; as `check_joins`."""
+    if lacks_connector(feed, settings):
+        raise BadConfiguration(
+            f"{_FEED}: {_NO_CONNECTOR}; end the cluster's jobs and submit this one first, or give it a cluster of its "
+            "own (cluster.name)"
+        )
+
+
+def lacks_connector(feed: str, settings: Mapping[str, str]) -> bool:
+    """Return whether containers of a cluster with ``settings`` have not what ``feed`` needs."""
+    return feed == "spark" and settings.get(_FEED, "spark") != "spark"
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,7 @@ from appmaster.planning.model import JobSpec
 from appmaster.planning.view import ClusterView, JobState
 from appmaster.records import JobRecord
 from appmaster.revising import asked_of
+from appmaster.topics import Obstacle
 from locality.hosts import HostInfo, parse_table
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
@@ -49,6 +50,8 @@ class JobLoading:
     """Gives what people should know of a job's input."""
     withheld: _Texts = _none
     """Gives the jobs whose code no container could load now, and why."""
+    obstacles: Callable[[], Mapping[str, Obstacle]] = dict
+    """Gives the jobs that cannot go on with a topic."""
     waiting: _Texts = _none
     """Gives the jobs whose present revision is not active yet, and what it waits for."""
     records: Mapping[str, JobRecord] = field(default_factory=dict)
@@ -89,6 +92,7 @@ class JobLoading:
     def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, JobConfig]:
         """Return a job as events, and as it is led; raises `BadConfiguration` when it cannot be."""
         withheld, notes = self.withheld().get(name, ""), [self.notes().get(name, "")]
+        obstacle = self.obstacles().get(name)
         record = effective(loaded.job)
         if record is None:
             # Known from now on, so that its status tells; nothing is asked for before its code is active.
@@ -107,6 +111,7 @@ class JobLoading:
         self.definitions[name] = {**of_run, **revisions}
         status = loaded.status
         state = status.state if status is not None else ""
+        has_failed = status is not None and state == JobState.FAILED
         events: list[Event] = [
             JobLoaded(
                 name,
@@ -118,9 +123,11 @@ class JobLoading:
                 record.is_wanted,
                 record.purge,
                 was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
-                failure=status.reasons[0] if status is not None and state == JobState.FAILED else "",
+                failure=status.reasons[0] if status is not None and has_failed else "",
+                traceback=status.traceback if status is not None and has_failed else "",
                 notes=tuple(each for each in (*notes, problem) if each),
                 withheld=withheld,
+                obstacle=obstacle.of(definition) if obstacle is not None else "",
             )
         ]
         known = self.view().jobs.get(name)

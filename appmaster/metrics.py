@@ -53,6 +53,7 @@ _JOB: Final[tuple[str, ...]] = ()
 
 #: How a loss was noticed (design 4.9), or what made the leader give a container up (4.2).
 LOSS_REASONS: Final = (
+    "process-ended",
     "port-refused",
     "silent",
     "no-stream",
@@ -131,6 +132,7 @@ DECISION_REASONS: Final = (
     "there-is-no-need-to-move-any-more",
     "the-job-is-being-undeployed",
     "poison",
+    "stuck",
     OTHER,
 )
 

@@ -66,12 +66,24 @@ class ExcludedRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
+class EndedRecord(msgspec.Struct, frozen=True):
+    """A job that was given up, and of which nothing is left to do."""
+
+    run: str
+    revision: int
+    """The one that was given up: a later one is another chance."""
+
+
 class StatusRecord(msgspec.Struct, frozen=True):
     """``/jobs/<job>/status``: how far the leader is with it."""
 
     state: str
     reasons: tuple[str, ...] = ()
     at_ms: int = 0
+    traceback: str = ""
+    """Where the job's code raised what is behind the reasons (`standby.errortext`); empty: it did not."""
+    ended: EndedRecord | None = None
+    """What was given up, once every task of it is fenced; None: nothing was, or a leader is still at it."""
     version: int = VERSION
 
 

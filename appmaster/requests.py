@@ -31,6 +31,10 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 KEPT: Final = 200
 
 
+#: What a settled request keeps of its arguments.
+_KEPT_ARGUMENTS: Final = frozenset({"job", "hosts", "reason", "purge", "revision", "code"})
+
+
 class NotYet(Transient):
     """Something has to end first: the change stays queued."""
 
@@ -222,9 +226,13 @@ def job_of(operation: str, arguments: Arguments) -> str:
 def settled(
     request: RequestRecord, epoch: int, said: str, revision: int = 0, *, is_refused: bool = False
 ) -> RequestRecord:
-    """Return the request with its result; ``revision`` is the job's after a change of one."""
+    """Return the request with its result; ``revision`` is the job's after a change of one.
+
+    Of its arguments no more is kept than which job or hosts it was about: a configuration may have passwords in it.
+    """
+    kept = {name: value for name, value in request.arguments.items() if name in _KEPT_ARGUMENTS}
     state = "refused" if is_refused else "done"
-    return replace(request, state=state, said=said, epoch=epoch, revision=revision)
+    return replace(request, arguments=kept, state=state, said=said, epoch=epoch, revision=revision)
 
 
 def _known(present: Present | None, arguments: Arguments) -> Present:

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from appmaster.records import JobRecord
-from standby.config import Applies, JobConfig, keys, parse, shown
+from standby.config import Applies, keys, parse, shown
 from standby.errors import BadConfiguration, StandfastError
 from standby.wire import JobDefinition
 
@@ -151,8 +151,8 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
 
     ``active_revisions`` are the highest revisions that each task's active was given. It is the former code and
     configuration under a new number; keys that apply live stay as they are asked for now, and tasks that were
-    added stay. Raises `StandfastError` when that revision's state may have been written over by the present
-    one, unless both name the same `task.stores.version`.
+    added stay. Raises `StandfastError` when the present revision has been active and has another
+    `task.stores.version`: that one's state may be in a form that the former code cannot read.
     """
     definition = record.definition
     if not record.former:
@@ -163,16 +163,17 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
     old = record.former[0]
     new_config, old_config = parse(definition.config), parse(old.config)
     has_committed = any(each >= definition.revision for each in active_revisions)
-    if has_committed and not _stores_match(new_config, old_config):
+    if has_committed and new_config.stores_version != old_config.stores_version:
+        now, before = (each.stores_version or "not set" for each in (new_config, old_config))
+        kept = f"task.stores.version: {now}" if new_config.stores_version else "no task.stores.version"
         raise StandfastError(
-            f"revision {definition.revision} of {definition.name} has been active: it may have written state that "
-            f"revision {old.revision} cannot read ({_versions(new_config, old_config)}). Repair it with "
-            "`standfast update`; where both use the stores alike, the same task.stores.version in both allows "
-            "a rollback"
+            f"revision {definition.revision} of {definition.name} has been active, and may have written state that "
+            f"revision {old.revision} cannot read: task.stores.version is {now} now and was {before}. Use "
+            f"`standfast update` with code that can read it and with {kept}"
         )
     settings = _with_live_keys(old.config, asked_of(record))
     parse(settings)
-    returned = replace(old, revision=_next_revision(record), tasks=definition.tasks)
+    returned = replace(old, revision=_next_revision(record), tasks=definition.tasks, topics=definition.topics)
     return _revised(record, returned, {} if settings == dict(old.config) else settings)
 
 
@@ -200,16 +201,6 @@ def _revised(record: JobRecord, definition: JobDefinition, settings: Mapping[str
     leads = next((each for each in former if is_active(record, each)), None)
     kept = tuple(each for number, each in enumerate(former) if number < KEPT or each is leads)
     return replace(record, definition=definition, former=kept, settings=dict(settings))
-
-
-def _stores_match(one: JobConfig, other: JobConfig) -> bool:
-    return bool(one.stores_version) and one.stores_version == other.stores_version
-
-
-def _versions(new: JobConfig, old: JobConfig) -> str:
-    if not new.stores_version and not old.stores_version:
-        return "neither names a task.stores.version"
-    return f"task.stores.version is {new.stores_version or 'not set'} now and was {old.stores_version or 'not set'}"
 
 
 def _with_live_keys(config: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "run": job.run,
                 "status": job.state.value,
                 "reasons": list(job.reasons),
+                "traceback": job.traceback,
                 "processors": len(job.model.processors),
                 "copies": job.model.copies,
                 "containers": job.model.containers or len(job.model.slots),
@@ -160,14 +161,24 @@ def _replica(view: ClusterView, record: TaskRecord, copy: int) -> dict[str, Any]
         "in_sync": copy in record.in_sync and container is not None,
         "applied": status.applied if status is not None else None,
         "end": status.end if status is not None else None,
-        "lag_records": status.lag_records if status is not None else None,
-        "lag_ms": status.lag_ms if status is not None else None,
+        "changelog_lag_records": status.lag_records if status is not None else None,
+        "changelog_lag_ms": status.lag_ms if status is not None else None,
         "input_committed": status.input_committed if status is not None else None,
         "input_end": status.input_end if status is not None else None,
+        "input_lag_records": status.input_lag if status is not None else None,
+        "input_lag_ms": status.input_lag_ms if status is not None else None,
+        "input_rate": (
+            round(status.input_rate, 1) if status is not None and status.input_rate is not None else None
+        ),
+        "failures": status.failures.count if status is not None and status.failures is not None else 0,
+        "skipped": status.skipped - status.dead_lettered if status is not None else 0,
+        "dead_lettered": status.dead_lettered if status is not None else 0,
         # With several inputs the two above are sums.
         "input_offsets": dict(status.input_offsets) if status is not None else {},
         "warm": container.is_warm if container is not None else False,
+        "start_ms": status.start_ms if status is not None else None,
         "detail": status.detail if status is not None else "",
+        "traceback": status.traceback if status is not None else "",
     }
 
 

@@ -29,6 +29,9 @@ RESIGNED: Final = 75
 SUPERSEDED: Final = 76
 MADE_WAY: Final = 77
 
+#: gRPC's library, which reads this while it is loaded, would print a line for each stranger whose handshake fails.
+_QUIET: Final = {"GRPC_VERBOSITY": "ERROR"}
+
 #: Told of a life that did not begin (``EX_OSERR``).
 _NOT_STARTED: Final = 71
 
@@ -59,7 +62,7 @@ def supervise(command: list[str]) -> int:
         born = time.monotonic()
         life += 1
         try:
-            child = subprocess.Popen(command, env={**os.environ, LIFE: str(life), ENDED: ended})
+            child = subprocess.Popen(command, env={**_QUIET, **os.environ, LIFE: str(life), ENDED: ended})
             status = child.wait()
         except OSError as error:
             if life == 1:

@@ -30,7 +30,9 @@ def arena(scratch: Path | None) -> Iterator[tuple[str, Path]]:
 
 
 @contextmanager
-def whole_arena(scratch: Path | None, *, nodes: int = 3) -> Iterator[tuple[LocalCluster, Path]]:
+def whole_arena(
+    scratch: Path | None, *, nodes: int = 3, brokers: int = 1
+) -> Iterator[tuple[LocalCluster, Path]]:
     """Yield a new embedded cluster and an empty directory; both are gone after the block.
 
     The directory is made in ``scratch``, by default among the temporary ones. Ctrl-C and SIGTERM raise
@@ -43,7 +45,7 @@ def whole_arena(scratch: Path | None, *, nodes: int = 3) -> Iterator[tuple[Local
         tempfile.TemporaryDirectory(prefix="standfast-benchmark-", dir=scratch) as directory,
     ):
         try:
-            cluster = LocalCluster.start(name, nodes=nodes, is_temporary=True)
+            cluster = LocalCluster.start(name, nodes=nodes, brokers=brokers, is_temporary=True)
             say(f"the broker serves at {cluster.kafka_bootstrap}")
             yield cluster, Path(directory)
         finally:

@@ -29,7 +29,7 @@ from demo.interrupt import Interrupted, Interrupts
 from demo.own_cluster import cluster_of_our_own
 from demo.report import phase_summary, summary
 from demo.run import assemble
-from demo.scenario import Scenario, Shape, now_ms
+from demo.scenario import Scenario, Shape
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
@@ -99,22 +99,19 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
             if scenario.wait_until_whole() is None:
                 raise Unavailable("the job did not become whole; see the logs of its containers")
             scenario.wait_until_warm()
-            steady_from = now_ms()
+            scenario.calm()
             for number in range(arguments.kills):
                 for kind in kinds:
                     flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
                     _disturb(kind, scenario, cluster)
             flow(arguments.steady_seconds, traffic)
-            steady_to = now_ms()
         finally:
             traffic.stop()
         screen.phase("verifying")
         scenario.drain()
         verification = scenario.verify()
-        report, _ = assemble(
-            scenario.failovers, verification, scenario.watch.samples, (steady_from, steady_to)
-        )
+        report, _ = assemble(scenario.failovers, verification, scenario.watch.samples)
         violations = len(scenario.watch.same_host_violations)
     failovers = report.pop("failovers")
     by_kind = {kind: [each for each in failovers if each["kind"] == kind] for kind in kinds}

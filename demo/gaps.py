@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +17,8 @@ class Disturbance:
 
     tasks: tuple[int, ...]
     """Partitions whose actives it took."""
+    calm_from_ms: int
+    """Since when nothing had disturbed the job, and its input had come at the same rate."""
     begun_ms: int
     """Just before the first signal was sent."""
     done_ms: int
@@ -56,20 +58,16 @@ def gaps(disturbance: Disturbance, appends: Appends) -> tuple[Gap, ...]:
     return tuple(sorted(found, key=lambda gap: -gap.length_ms))
 
 
-def longest_undisturbed_ms(
-    times: Sequence[int], disturbances: Iterable[Disturbance], from_ms: int, to_ms: int
-) -> int:
-    """Return the longest interval between two outputs that lies in [from, to] and touches no disturbance.
+def longest_before_ms(disturbance: Disturbance, appends: Appends) -> dict[int, int]:
+    """Return the longest interval between two outputs of each affected task in the calm before the failure.
 
-    A disturbance lasts until everything has settled, since the start of a new standby takes its share of the
-    machine too. 0 when there is no such interval.
+    That is what a gap is to be compared with: the same task, the same rate, the same machine a moment earlier. A task
+    with fewer than two outputs in that time has none.
     """
-    windows = [(each.begun_ms, each.settled_ms) for each in disturbances]
-    inside = (
-        after - before
-        for before, after in pairwise(times)
-        if from_ms <= before
-        and after <= to_ms
-        and not any(before <= end and after >= start for start, end in windows)
-    )
-    return max(inside, default=0)
+    found = {}
+    for partition in disturbance.tasks:
+        times = appends.get(partition, ())
+        calm = times[bisect_left(times, disturbance.calm_from_ms) : bisect_left(times, disturbance.begun_ms)]
+        if len(calm) > 1:
+            found[partition] = max(after - before for before, after in pairwise(calm))
+    return found

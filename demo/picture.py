@@ -18,11 +18,24 @@ from matplotlib import pyplot as plt
 from demo.gaps import Gap
 from demo.report import Failover
 
-_BIN_SECONDS: Final = 0.5
+#: A rate is that of the time before each moment; outputs show when their batch is committed, several times a second.
+_RATE_SECONDS: Final = 1.0
+_STEP_SECONDS: Final = 0.1
+#: The narrowest that a stretch is drawn, of the picture's width.
+_LEAST_SHARE: Final = 0.25
 _ZOOM_BEFORE_SECONDS: Final = 2.0
 _ZOOM_AFTER_SECONDS: Final = 3.0
 _IN, _OUT, _LAG, _GAP = "#4c72b0", "#55a868", "#8172b3", "#c44e52"
 _HOSTS: Final = ("#4c72b0", "#dd8452", "#55a868", "#8172b3", "#937860", "#da8bc3")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the run in which input came at one rate; it has axes of its own."""
+
+    begin_ms: int
+    """It lasts until the next one begins, or the run ends."""
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +49,56 @@ class Timeline:
     """Of each failover, the gap of each affected task."""
     actives: Sequence[tuple[int, Mapping[int, str]]]
     """When the status was asked, and which host held each task's active then."""
+    stretches: Sequence[Stretch] = ()
+    """In their order; without any, the whole run is one."""
 
 
 def draw(timeline: Timeline, path: Path) -> None:
     """Write the picture to ``path`` (PNG)."""
-    zooms = len(timeline.failovers)
     figure = plt.figure(figsize=(13, 9), constrained_layout=True)
-    grid = figure.add_gridspec(4, max(1, zooms), height_ratios=(3, 2, 2, 3))
-    start = min((times[0] for times in timeline.input_times.values() if times), default=0)
-    moments = [
-        times[-1] for times in (*timeline.input_times.values(), *timeline.output_times.values()) if times
-    ]
-    length = (max(moments, default=start + 1_000) - start) / 1_000
-
-    rate = figure.add_subplot(grid[0, :])
-    _draw_rates(rate, timeline, start, length)
-    backlog = figure.add_subplot(grid[1, :], sharex=rate)
-    _draw_backlog(backlog, timeline, start, length)
-    owners = figure.add_subplot(grid[2, :], sharex=rate)
-    _draw_owners(owners, timeline, start)
-    for axes in (rate, backlog, owners):
-        _mark_failures(axes, timeline, start, has_labels=axes is rate)
-        axes.set_xlim(0, length)
-    owners.set_xlabel("seconds since the first record")
-    for number in range(zooms):
-        _draw_zoom(figure.add_subplot(grid[3, number]), timeline, number)
+    outer = figure.add_gridspec(2, 1, height_ratios=(7, 3))
+    records = [times for times in (*timeline.input_times.values(), *timeline.output_times.values()) if times]
+    first = min((times[0] for times in records), default=0)
+    stretches = timeline.stretches or (Stretch(first, ""),)
+    start = stretches[0].begin_ms
+    begins = [(each.begin_ms - start) / 1_000 for each in stretches]
+    last = (max((times[-1] for times in records), default=start) - start) / 1_000
+    ends = [*begins[1:], max(last, begins[-1] + 1)]
+    lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    shares = [max(each / sum(lengths), _LEAST_SHARE) for each in lengths]
+    grid = outer[0].subgridspec(3, len(stretches), height_ratios=(3, 2, 2), width_ratios=shares)
+    for number, (stretch, begin, end) in enumerate(zip(stretches, begins, ends, strict=True)):
+        rate = figure.add_subplot(grid[0, number])
+        _draw_rates(rate, timeline, start, (begin, end))
+        rate.set_title(stretch.title, loc="right", fontsize=9)
+        backlog = figure.add_subplot(grid[1, number], sharex=rate)
+        _draw_backlog(backlog, timeline, start, (begin, end))
+        owners = figure.add_subplot(grid[2, number], sharex=rate)
+        _draw_owners(owners, timeline, start, has_legend=number == len(stretches) - 1)
+        for axes in (rate, backlog, owners):
+            _mark_failures(axes, timeline, start, (begin, end), has_labels=axes is rate)
+            axes.set_xlim(begin, end)
+        owners.set_xlabel("seconds since the stream began")
+        if number == 0:
+            rate.set_ylabel("records in the last second")
+            # Above, where neither curves nor labels are.
+            rate.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, frameon=False)
+            backlog.set_ylabel("records waiting")
+            owners.set_ylabel("active on")
+    zooms = outer[1].subgridspec(1, max(1, len(timeline.failovers)))
+    for number in range(len(timeline.failovers)):
+        _draw_zoom(figure.add_subplot(zooms[0, number]), timeline, number)
     figure.suptitle("A hot standby takes over: 2013's flights out of New York through standfast")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def rates_at(seconds: Any, moments: Any) -> Any:
+    """Return the records per second in the second before each of ``moments``; ``seconds`` rise."""
+    until = np.searchsorted(seconds, moments, side="right")
+    since = np.searchsorted(seconds, np.asarray(moments) - _RATE_SECONDS, side="right")
+    return (until - since) / _RATE_SECONDS
 
 
 def _seconds(times: Mapping[int, Sequence[int]], start: int) -> Any:
@@ -72,33 +106,26 @@ def _seconds(times: Mapping[int, Sequence[int]], start: int) -> Any:
     return (np.sort(np.concatenate(everything)) - start) / 1_000 if everything else np.zeros(0)
 
 
-def _draw_rates(axes: Any, timeline: Timeline, start: int, length: float) -> None:
-    bins = np.arange(0, length + _BIN_SECONDS, _BIN_SECONDS)
-    highest = 1.0
-    for times, label, colour in (
-        (timeline.input_times, "records in", _IN),
-        (timeline.output_times, "records out, committed", _OUT),
-    ):
-        counts, _ = np.histogram(_seconds(times, start), bins)
-        if times is timeline.input_times:
-            highest = max(highest, *(counts / _BIN_SECONDS)) if len(counts) else highest
-        axes.step(bins[:-1], counts / _BIN_SECONDS, where="post", label=label, color=colour, linewidth=1.2)
-    axes.set_ylabel("records per second")
+def _draw_rates(axes: Any, timeline: Timeline, start: int, span: tuple[float, float]) -> None:
+    # The first second of a stretch would show the rate of the one before.
+    moments = np.arange(span[0] + _RATE_SECONDS, span[1], _STEP_SECONDS)
+    came = rates_at(_seconds(timeline.input_times, start), moments)
+    went = rates_at(_seconds(timeline.output_times, start), moments)
+    axes.plot(moments, came, label="in", color=_IN, linewidth=1.2)
+    axes.plot(moments, went, label="out, committed", color=_OUT, linewidth=1.2)
     # A backlog is worked off in bursts, whose height says nothing; the input's rate gives the scale.
-    axes.set_ylim(0, 1.5 * highest)
-    axes.legend(loc="upper left", fontsize=8)
+    axes.set_ylim(0, 1.5 * max(1.0, came.max(initial=0.0)))
 
 
-def _draw_backlog(axes: Any, timeline: Timeline, start: int, length: float) -> None:
-    moments = np.arange(0, length, 0.1)
+def _draw_backlog(axes: Any, timeline: Timeline, start: int, span: tuple[float, float]) -> None:
+    moments = np.arange(*span, _STEP_SECONDS)
     came = np.searchsorted(_seconds(timeline.input_times, start), moments, side="right")
     went = np.searchsorted(_seconds(timeline.output_times, start), moments, side="right")
     axes.fill_between(moments, np.maximum(came - went, 0), color=_LAG, alpha=0.5, linewidth=0)
-    axes.set_ylabel("records waiting")
     axes.set_ylim(bottom=0)
 
 
-def _draw_owners(axes: Any, timeline: Timeline, start: int) -> None:
+def _draw_owners(axes: Any, timeline: Timeline, start: int, *, has_legend: bool) -> None:
     """One bar per task, coloured by the host of its active; white where a task put nothing out."""
     hosts = sorted({host for _, owners in timeline.actives for host in owners.values()})
     colours = {host: _HOSTS[number % len(_HOSTS)] for number, host in enumerate(hosts)}
@@ -111,16 +138,21 @@ def _draw_owners(axes: Any, timeline: Timeline, start: int) -> None:
         left, right = (gap.last_ms - start) / 1_000, (gap.first_ms - start) / 1_000
         axes.barh(gap.partition, right - left, left=left, height=0.7, color="white", linewidth=0)
     axes.set_yticks(partitions, [f"task {partition}" for partition in partitions])
-    axes.set_ylabel("active on")
+    if not has_legend:
+        return
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours[host]) for host in hosts]
     axes.legend(
         handles, hosts, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=max(1, len(hosts))
     )
 
 
-def _mark_failures(axes: Any, timeline: Timeline, start: int, *, has_labels: bool) -> None:
+def _mark_failures(
+    axes: Any, timeline: Timeline, start: int, span: tuple[float, float], *, has_labels: bool
+) -> None:
     for failover, gaps in zip(timeline.failovers, timeline.gaps, strict=True):
         at = (failover.disturbance.begun_ms - start) / 1_000
+        if not span[0] <= at < span[1]:
+            continue
         axes.axvline(at, color=_GAP, linewidth=1, linestyle="--")
         for gap in gaps[:1]:
             axes.axvspan(

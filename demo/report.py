@@ -48,11 +48,11 @@ def step_times(
     return found
 
 
-def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[int, int]) -> dict[str, Any]:
+def describe(failover: Failover, gaps: Sequence[Gap], before_ms: Mapping[int, int]) -> dict[str, Any]:
     """Return the failover as it stands in the report; times in milliseconds since the failure, or the decision.
 
     The single figures are those of the task that waited longest, ``per_task`` has all. ``gaps`` are those
-    of `demo.gaps.gaps`, longest first; ``undisturbed_ms`` tells the longest interval without a failure.
+    of `demo.gaps.gaps`, longest first, ``before_ms`` those of `demo.gaps.longest_before_ms`.
     """
     begun = failover.disturbance.begun_ms
     by_partition = {gap.partition: gap for gap in gaps}
@@ -66,7 +66,7 @@ def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[in
             **times,
             "phases_ms": phases(times),
             "gap_ms": gap.length_ms if gap is not None else None,
-            "longest_gap_without_failure_ms": undisturbed_ms.get(partition),
+            "longest_gap_before_ms": before_ms.get(partition),
         }
 
     tasks = failover.disturbance.tasks
@@ -76,6 +76,7 @@ def describe(failover: Failover, gaps: Sequence[Gap], undisturbed_ms: Mapping[in
         "victim": failover.victim,
         "tasks": list(tasks),
         "longest_waiting_task": longest,
+        "calm_before_ms": begun - failover.disturbance.calm_from_ms,
         **of_task(longest),
         "restored": failover.is_restored,
         "restored_ms": failover.disturbance.restored_ms - begun if failover.is_restored else None,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from demo.command import ROOT
-from demo.gaps import gaps, longest_undisturbed_ms
-from demo.picture import Timeline, draw
+from demo.gaps import gaps, longest_before_ms
+from demo.picture import Stretch, Timeline, draw
 from demo.report import Failover, describe, faults
 from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
@@ -84,37 +84,25 @@ def _carry_out(
     began = time.monotonic()
     submit_seconds = scenario.submit()
     screen.say(f"every replica is deployed after {submit_seconds:.1f} s")
-    traffic = Traffic(scenario.cluster.kafka_bootstrap, data.result(), options.rate)
+    screen.phase("waiting until every standby is warm: each container's JVM loads and compiles its pipeline")
+    if scenario.wait_until_whole() is None:
+        raise Unavailable("the job did not become whole; see the logs of its containers")
+    warm_seconds: float | None = None
+    if scenario.wait_until_warm():
+        warm_seconds = round(time.monotonic() - began, 1)
+        screen.say(f"every standby is warm {warm_seconds} s after the submission began")
+    records = data.result()
+    first, rest = records[: int(options.rate)], records[int(options.rate) :]
+    first_seconds = _first(first, options, scenario, screen)
+    traffic = Traffic(scenario.cluster.kafka_bootstrap, rest, options.rate)
     screen.follow(scenario.watch, scenario.log, traffic)
-    screen.phase(
-        f"streaming {options.rows:,} flights, {options.rate:,.0f} a second; waiting for warm standbys"
-    )
-    traffic.start()
-    try:
-        if scenario.wait_until_whole() is None:
-            raise Unavailable("the job did not become whole; see the logs of its containers")
-        warm_seconds: float | None = None
-        if scenario.wait_until_warm():
-            warm_seconds = round(time.monotonic() - began, 1)
-            screen.say(f"every standby is warm {warm_seconds} s after the submission began")
-        steady_from = now_ms()
-        _flow(options.steady_seconds, traffic)
-        screen.phase("killing the process of an active")
-        killed = scenario.kill_process()
-        _flow(options.steady_seconds, traffic)
-        screen.phase("losing the host of another active silently")
-        scenario.lose_host(avoid=killed.disturbance.tasks)
-        _flow(options.steady_seconds, traffic)
-        steady_to = now_ms()
-        memory = scenario.memory_bytes()
-        traffic.rate = options.fast_rate
-        screen.phase(f"streaming the rest at {options.fast_rate:,.0f}/s")
-        while not traffic.join(_LOOK_SECONDS):
-            pass
-    finally:
-        traffic.stop()
+    stretches, memory = _stream(traffic, options, scenario, screen)
     screen.phase("waiting until the last record is processed")
-    scenario.drain()
+    left = scenario.drain()
+    if left != 0:
+        screen.say(
+            f"NOT processed: {left} records, and for minutes none was; their outputs will show as lost"
+        )
     if not options.is_kept:
         screen.phase("killing the job: nothing it had promised may be gone with it")
         scenario.kill()
@@ -122,14 +110,13 @@ def _carry_out(
     verification = scenario.verify()
     if verification.findings():
         screen.say(verification.findings())
-    report, timeline = assemble(
-        scenario.failovers, verification, scenario.watch.samples, (steady_from, steady_to)
-    )
+    report, timeline = assemble(scenario.failovers, verification, scenario.watch.samples, stretches)
     report |= {
-        "records_sent": traffic.count,
+        "records_sent": len(first) + traffic.count,
         "same_host_violations": len(scenario.watch.same_host_violations),
         "submit_seconds": round(submit_seconds, 1),
         "warm_seconds": warm_seconds,
+        "first_records_seconds": first_seconds,
         "memory_bytes": memory,
         "versions": versions(),
         "options": {
@@ -144,6 +131,55 @@ def _carry_out(
     return report, timeline
 
 
+def _first(records: Sequence[Raw], options: Options, scenario: Scenario, screen: Screen) -> float:
+    """Have the first records processed before the stream begins; return how long that took, seconds.
+
+    An active that was deployed on an empty input has read nothing yet: its first batch loads and compiles what reading
+    and transforming take, in every container at once.
+    """
+    screen.phase(f"the first {len(records):,} flights: the first batch that each active ever runs")
+    traffic = Traffic(scenario.cluster.kafka_bootstrap, records, options.rate)
+    screen.follow(scenario.watch, scenario.log, traffic)
+    began = time.monotonic()
+    traffic.start()
+    try:
+        while not traffic.join(_LOOK_SECONDS):
+            pass
+    finally:
+        traffic.stop()
+    scenario.drain()
+    took = round(time.monotonic() - began, 1)
+    screen.say(f"they are processed {took} s after the first was sent; the JVMs have run what they will run")
+    return took
+
+
+def _stream(
+    traffic: Traffic, options: Options, scenario: Scenario, screen: Screen
+) -> tuple[tuple[Stretch, ...], dict[str, int]]:
+    """Stream everything and cause the failures; return the stretches of the stream, and the memory that all take."""
+    screen.phase(f"streaming, {options.rate:,.0f} flights a second")
+    slow = Stretch(now_ms(), f"{options.rate:,.0f} records a second")
+    traffic.start()
+    try:
+        scenario.calm()
+        _flow(options.steady_seconds, traffic)
+        screen.phase("killing the process of an active")
+        killed = scenario.kill_process()
+        _flow(options.steady_seconds, traffic)
+        screen.phase("losing the host of another active silently")
+        scenario.lose_host(avoid=killed.disturbance.tasks)
+        _flow(options.steady_seconds, traffic)
+        memory = scenario.memory_bytes()
+        fast = Stretch(now_ms(), f"{options.fast_rate:,.0f} records a second")
+        traffic.rate = options.fast_rate
+        screen.phase(f"streaming the rest at {options.fast_rate:,.0f}/s")
+        while not traffic.join(_LOOK_SECONDS):
+            pass
+    finally:
+        traffic.stop()
+    return (slow, fast), memory
+
+
 def _flow(seconds: float, traffic: Traffic) -> None:
     """Let records flow undisturbed; raises `Unavailable` when there are no more."""
     end = time.monotonic() + seconds
@@ -156,19 +192,14 @@ def assemble(
     failovers: Sequence[Failover],
     verification: Verification,
     samples: Sequence[Sample],
-    steady: tuple[int, int],
+    stretches: Sequence[Stretch] = (),
 ) -> tuple[dict[str, Any], Timeline]:
     """Return the part of the report that is computed from what was recorded, and the picture's timeline.
 
-    ``steady`` is the span, Unix milliseconds, in which intervals without failure are looked for: the one
-    with the same input rate as around the failures.
+    ``stretches`` are the parts of the run that the picture shows beside each other.
     """
     disturbances = [each.disturbance for each in failovers]
     times = verification.output_times
-    undisturbed = {
-        partition: longest_undisturbed_ms(times.get(partition, ()), disturbances, *steady)
-        for partition in times
-    }
     found = [gaps(each, times) for each in disturbances]
     outputs, state = verification.outputs, verification.state
     report: dict[str, Any] = {
@@ -183,7 +214,8 @@ def assemble(
         "state_mismatched": state.mismatched,
         "examples": [*outputs.examples, *state.examples],
         "failovers": [
-            describe(failover, each, undisturbed) for failover, each in zip(failovers, found, strict=True)
+            describe(failover, each, longest_before_ms(failover.disturbance, times))
+            for failover, each in zip(failovers, found, strict=True)
         ],
         "replicas_restored": bool(failovers) and all(each.is_restored for each in failovers),
     }
@@ -198,7 +230,7 @@ def assemble(
         )
         for sample in samples
     ]
-    return report, Timeline(verification.input_times, times, failovers, found, actives)
+    return report, Timeline(verification.input_times, times, failovers, found, actives, stretches)
 
 
 def outcome(report: Mapping[str, Any]) -> list[str]:
@@ -210,9 +242,10 @@ def outcome(report: Mapping[str, Any]) -> list[str]:
         f"{report['state_mismatched']} of {report['state_keys']:,} state keys wrong",
     ]
     lines += [
-        f"{each['kind']} lost: output away for {each['gap_ms']} ms (otherwise at most "
-        f"{each['longest_gap_without_failure_ms']} ms); noticed {each['detected_ms']} ms after the loss, fenced "
-        f"{each['fenced_ms']}, drained {each['drained_ms']}, first output {each['first_output_ms']}"
+        f"{each['kind']} lost: no output of task {each['longest_waiting_task']} for {each['gap_ms']} ms (its longest "
+        f"pause in the {each['calm_before_ms'] / 1_000:.0f} s before: {each['longest_gap_before_ms']} ms); noticed "
+        f"{each['detected_ms']} ms after the loss, fenced {each['fenced_ms']}, drained {each['drained_ms']}, first "
+        f"output {each['first_output_ms']}"
         for each in report["failovers"]
     ]
     lines += [f"NOT as promised: {fault}" for fault in report["faults"]]

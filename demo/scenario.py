@@ -46,6 +46,23 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def wait_for_none(
+    left: Callable[[], int | None], clock: Callable[[], float], pause: Callable[[float], None]
+) -> int | None:
+    """Return 0 once ``left`` says that nothing is, or what is when it has not become less for three minutes.
+
+    None: it cannot be known now, or could not be all the time. A slow machine is waited for as long as it gets on.
+    """
+    least = known = left()
+    deadline = clock() + _DRAIN_SECONDS
+    while known != 0 and clock() < deadline:
+        pause(_LOOK_SECONDS)
+        known = left()
+        if known is not None and (least is None or known < least):
+            least, deadline = known, clock() + _DRAIN_SECONDS
+    return least
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How large the job is."""
@@ -84,6 +101,7 @@ class Scenario:
         self._client: ClusterClient | None = None
         self._log: EventLog | None = None
         self._run_id = ""
+        self._calm_from_ms = 0
         self.failovers: list[Failover] = []
 
     def __enter__(self) -> Scenario:
@@ -145,7 +163,8 @@ class Scenario:
 
     def delete(self) -> None:
         """Delete the job with its topics, group and state; raises `Unavailable` when that fails."""
-        self._standfast("delete", JOB)
+        # What is left on hosts goes with the embedded cluster's directory.
+        self._standfast("delete", JOB, "--no-sweep")
 
     def wait_until_whole(self, *, without: Iterable[str] = (), since_ms: int | None = None) -> Sample | None:
         """Return the first sample since then that shows every replica in sync; None when none came in time.
@@ -171,12 +190,23 @@ class Scenario:
             is not None
         )
 
+    def status(self) -> Status:
+        """Return how things stand; raises `Unavailable` when no master answers within half a minute."""
+        latest = self.watch.wait_for(lambda _: True, 30.0)
+        if latest is None:
+            raise Unavailable("the application master does not answer")
+        return latest.status
+
+    def calm(self) -> None:
+        """Take note that from now on nothing disturbs the job, and that its input keeps its rate, until a failure."""
+        self._calm_from_ms = now_ms()
+
     def kill_process(self, avoid: Iterable[str] = ()) -> Failover:
         """Kill an active's container, every process of it, and return what came of it.
 
         Raises `Unavailable` when there is no active to kill.
         """
-        status = self._status()
+        status = self.status()
         victim = victim_process(status, avoid)
         if victim is None or victim.container is None or victim.host is None:
             raise Unavailable("there is no active whose process could be killed")
@@ -200,7 +230,7 @@ class Scenario:
         leader's; another master's only if there is no choice: its cell is lost with it, and what the cell has on other
         hosts is handed over beside the failover. Raises `Unavailable` when there is none.
         """
-        status = self._status()
+        status = self.status()
         host = victim_host(status, avoid, self._masters())
         if host is None:
             raise Unavailable("there is no host with an active and without the application master")
@@ -217,7 +247,7 @@ class Scenario:
 
         Under policy `restart` actives come back to where they were, in time all of them there.
         """
-        if victim_host(self._status()) is None:
+        if victim_host(self.status()) is None:
             self.hand_over()
 
     def hand_over(self) -> Failover:
@@ -226,7 +256,7 @@ class Scenario:
         Its times count from the decision: until then the active goes on while its standby gets ready. Raises
         `Unavailable` when there is no active, `StandfastError` when the leader refuses.
         """
-        status = self._status()
+        status = self.status()
         active = victim_process(status)
         if active is None or active.container is None:
             raise Unavailable("there is no active that could be handed over")
@@ -236,12 +266,14 @@ class Scenario:
         self.client.call("failover", container=active.container)
         return self._follow("handover", active.container, (), tasks, asked, asked)
 
-    def drain(self) -> None:
-        """Wait until every input record is committed as processed; gives up after three minutes.
+    def drain(self) -> int | None:
+        """Wait until every input record is committed as processed; return how many are not, None when nobody knows.
 
-        Giving up raises nothing: what is missing then is the verification's to tell.
+        It gives up when none was processed for three minutes. Giving up raises nothing: what is missing then is the
+        verification's to tell.
         """
         ends = end_offsets(self.cluster.kafka_bootstrap, INPUT_TOPIC)
+        asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
         consumer = Consumer(
             {
                 **QUIET,
@@ -250,19 +282,16 @@ class Scenario:
                 "enable.auto.commit": False,
             }
         )
-        deadline = time.monotonic() + _DRAIN_SECONDS
+
+        def left() -> int | None:
+            try:
+                committed = {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+            except KafkaException:
+                return None
+            return sum(max(0, end - max(0, committed.get(each, 0))) for each, end in ends.items())
+
         try:
-            while time.monotonic() < deadline:
-                asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
-                try:
-                    committed = {
-                        each.partition: each.offset for each in consumer.committed(asked, timeout=10)
-                    }
-                except KafkaException:
-                    committed = {}
-                if all(committed.get(partition, 0) >= end for partition, end in ends.items() if end):
-                    return
-                time.sleep(_LOOK_SECONDS)
+            return wait_for_none(left, time.monotonic, time.sleep)
         finally:
             consumer.close()
 
@@ -316,9 +345,10 @@ class Scenario:
             if self.wait_until_warm():
                 self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after {since}")
         else:
-            missing = what_is_missing(self._status(), self.shape.partitions, self.shape.copies)
+            missing = what_is_missing(self.status(), self.shape.partitions, self.shape.copies)
             self._show(f"the replicas were NOT restored within {RESTORE_SECONDS:.0f} s: {missing}")
-        disturbance = Disturbance(tasks, begun, done, restored, now_ms(), fenced)
+        disturbance = Disturbance(tasks, self._calm_from_ms, begun, done, restored, now_ms(), fenced)
+        self.calm()
         failover = Failover(kind, victim, disturbance, steps, whole is not None)
         self.failovers.append(failover)
         return failover
@@ -327,17 +357,11 @@ class Scenario:
         """Return the hosts that have an application master."""
         return tuple(each["host"] for each in self.client.info()["candidates"])
 
-    def _status(self) -> Status:
-        latest = self.watch.wait_for(lambda _: True, 30.0)
-        if latest is None:
-            raise Unavailable("the application master does not answer")
-        return latest.status
-
     def _run(self) -> str:
         """Return the job's run id; after `kill` nobody is there to be asked."""
         if self._run_id:
             return self._run_id
-        run = next((job.run for job in self._status().jobs if job.name == JOB), None)
+        run = next((job.run for job in self.status().jobs if job.name == JOB), None)
         if run is None:
             raise Unavailable(f"the application master knows no job {JOB}")
         return run

@@ -30,9 +30,11 @@ class Replica(msgspec.Struct, frozen=True):
     pid: int | None = None
     in_sync: bool = False
     applied: int | None = None
-    lag_records: int | None = None
+    lag_records: int | None = msgspec.field(default=None, name="changelog_lag_records")
     input_committed: int | None = None
     input_end: int | None = None
+    skipped: int = 0
+    dead_lettered: int = 0
     warm: bool = False
     detail: str = ""
 

@@ -11,7 +11,7 @@ from demo.compare import Comparison, Record, StateComparison, compare, compare_s
 from demo.topics import Stamped, read_committed
 from examples.flights.model import Expected, expected
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
-from standby.replica.keys import split
+from standby.replica.keys import is_own, split
 
 #: How long the reading of one topic may take.
 READ_SECONDS: Final = 180.0
@@ -92,6 +92,8 @@ def _state(changes: Iterator[Stamped]) -> dict[str, dict[bytes, dict[str, Any]]]
     """Return what is left when every change was applied: the compacted view of the changelog."""
     stores: dict[str, dict[bytes, dict[str, Any]]] = {}
     for change in changes:
+        if is_own(change.key):
+            continue
         store, key = split(change.key)
         if change.value is None:
             stores.setdefault(store, {}).pop(key, None)

@@ -40,6 +40,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     up = _command(commands, "up", _up, "start the servers and print the environment that clients need")
     up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many hosts (default: 3)")
     up.add_argument(
+        "--brokers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many Kafka brokers; with three every topic is on each of them, unless it says otherwise (default: 1)",
+    )
+    up.add_argument(
         "--memory",
         type=int,
         default=HOST_MEMORY_MB,
@@ -100,6 +107,7 @@ def _up(arguments: argparse.Namespace) -> int:
         cluster = LocalCluster.start(
             arguments.name,
             nodes=arguments.nodes,
+            brokers=arguments.brokers,
             host_memory_mb=arguments.memory,
             host_vcores=arguments.vcores,
             show=progress.show,

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -19,8 +20,9 @@ from typing import Final
 import msgspec
 
 from embedded import probes
+from embedded.aliases import alias
 from embedded.jars import open_cache
-from embedded.java import find_java
+from embedded.java import Java, find_java
 from embedded.ports import free_ports
 from embedded.processes import (
     Identity,
@@ -47,13 +49,14 @@ from embedded.registry import (
     remove_leftover,
 )
 from embedded.servers import (
-    KAFKA,
+    KAFKA_PORTS,
     LOOPBACK,
     PORTS,
     RESOURCE_MANAGER,
     ZOOKEEPER,
     Blueprint,
     Launch,
+    kafka_brokers,
     node_manager,
 )
 from embedded.state import State, load, save
@@ -77,9 +80,10 @@ HOST_VCORES: Final = 32
 #: How long any server may take until it serves, on a machine that is busy with other things.
 START_SECONDS: Final = 120.0
 
-_JAR_SETS: Final = ("hadoop", "kafka", "zookeeper")
+_JAR_SETS: Final = ("hadoop", "kafka", "kafka-tools", "zookeeper")
 _FIRST_HOST: Final = 11
 _MOST_HOSTS: Final = 200
+_BROKERS: Final = (1, 3, 4, 5)
 
 
 def _silent(_: str) -> None:
@@ -167,6 +171,7 @@ class LocalCluster:
         name: str = "default",
         *,
         nodes: int = 3,
+        brokers: int = 1,
         host_memory_mb: int = HOST_MEMORY_MB,
         host_vcores: int = HOST_VCORES,
         is_temporary: bool = False,
@@ -185,6 +190,10 @@ class LocalCluster:
         directory = cluster_directory(name, environment)
         if not 1 <= nodes <= _MOST_HOSTS:
             raise BadConfiguration(f"nodes is {nodes}; it can be 1 to {_MOST_HOSTS}")
+        if brokers not in _BROKERS:
+            raise BadConfiguration(
+                f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS))}: of two, none may die"
+            )
         java = find_java(environment)
         cache = open_cache(environment)
         cache.require(*_JAR_SETS, show=show)
@@ -202,7 +211,8 @@ class LocalCluster:
                 hosts=hosts,
                 host_memory_mb=host_memory_mb,
                 host_vcores=host_vcores,
-                ports=_choose_ports(hosts),
+                ports=_choose_ports(hosts, brokers),
+                brokers=brokers,
             )
             try:
                 directory.mkdir(parents=True)
@@ -215,6 +225,7 @@ class LocalCluster:
                 cluster._save()
                 blueprint = cluster._blueprint(java_home=str(java.home))
                 blueprint.write_client()
+                blueprint.write_kafka_tools()
                 cluster._start_all(blueprint, show, timeout_seconds)
                 cluster._save(is_complete=True)
             except BaseException:
@@ -242,8 +253,13 @@ class LocalCluster:
 
     @property
     def kafka_bootstrap(self) -> str:
-        """Kafka's ``host:port``."""
-        return f"{LOOPBACK}:{self._state.ports[f'{KAFKA}.broker']}"
+        """The ``host:port`` of every Kafka broker, with commas between them."""
+        return ",".join(map(self._kafka_address, self.brokers))
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The names of the servers that are Kafka's brokers: the first one's id is 1, and so on."""
+        return kafka_brokers(self._state.brokers)
 
     @property
     def zookeeper_connect(self) -> str:
@@ -258,19 +274,21 @@ class LocalCluster:
     @property
     def servers(self) -> tuple[str, ...]:
         """The names of all servers."""
-        return (ZOOKEEPER, KAFKA, RESOURCE_MANAGER, *map(node_manager, self.hosts))
+        return (ZOOKEEPER, *self.brokers, RESOURCE_MANAGER, *map(node_manager, self.hosts))
 
     def additional_environment(self) -> dict[str, str]:
         """Return the variables that a client of the cluster needs; of ``PATH`` only what comes first in it."""
-        blueprint = self._blueprint()
+        client = self.directory / "client"
         return {
-            "HADOOP_CONF_DIR": str(blueprint.client_conf),
-            "JAVA_HOME": str(blueprint.java.home),
+            "HADOOP_CONF_DIR": str(client / "conf"),
+            "JAVA_HOME": str(find_java(self._environment).home),
             # Skein keeps its driver's and its applications' credentials there, by default in the home directory.
-            "SKEIN_CONFIG": str(self.directory / "client" / "skein"),
+            "SKEIN_CONFIG": str(client / "skein"),
             "STANDFAST_KAFKA": self.kafka_bootstrap,
+            # Below the cluster's own directory, so that it ends with the cluster; the hosts' names are in its paths.
+            "STANDFAST_STATE_DIR": str(self.state_directory),
             "STANDFAST_ZOOKEEPER": self.zookeeper_connect,
-            "PATH": str(blueprint.client_bin),
+            "PATH": str(client / "bin"),
         }
 
     def environment(self) -> dict[str, str]:
@@ -282,6 +300,11 @@ class LocalCluster:
     def host_directory(self, host: str) -> Path:
         """Return the directory of everything that lies on a host's disk."""
         return self.directory / "hosts" / self._known(host)
+
+    @property
+    def state_directory(self) -> Path:
+        """The directory of jobs' state, of all hosts, where a job names no other one."""
+        return self.directory / "state"
 
     def host_state_directory(self, host: str) -> Path:
         """Return the host's directory for the state of jobs; it survives the host's death."""
@@ -381,8 +404,8 @@ class LocalCluster:
         """
         launches: dict[str, Callable[[Blueprint], Launch]] = {
             ZOOKEEPER: Blueprint.zookeeper,
-            KAFKA: Blueprint.kafka,
             RESOURCE_MANAGER: Blueprint.resource_manager,
+            **{name: partial(Blueprint.kafka, number=each) for each, name in enumerate(self.brokers, 1)},
         }
         self.log(server)
         if server not in launches:
@@ -401,16 +424,16 @@ class LocalCluster:
         """Let a server go on that :meth:`pause_server` holds."""
         self._signal_server(server, signal.SIGCONT, is_stopped=False)
 
-    def stop_kafka(self) -> None:
-        """Kill the Kafka broker."""
-        self.stop_server(KAFKA)
+    def stop_kafka(self, number: int = 1) -> None:
+        """Kill a Kafka broker, counted from 1."""
+        self.stop_server(self.brokers[number - 1])
 
-    def start_kafka(self) -> None:
-        """Start the Kafka broker again, with its topics, and wait until it serves."""
-        self.start_server(KAFKA)
+    def start_kafka(self, number: int = 1) -> None:
+        """Start a Kafka broker again, with its topics, and wait until it serves."""
+        self.start_server(self.brokers[number - 1])
 
     def restart_kafka(self) -> None:
-        """Kill the Kafka broker and start it again."""
+        """Kill the first Kafka broker and start it again."""
         self.stop_kafka()
         self.start_kafka()
 
@@ -448,17 +471,20 @@ class LocalCluster:
         for host in self.hosts:
             self._launch(node_manager(host), blueprint.node_manager(host))
         self._launch(ZOOKEEPER, blueprint.zookeeper())
-        # Last, since its disk has to be formatted first.
-        self._launch(KAFKA, blueprint.kafka())
+        # Last, since their disks have to be formatted first.
+        with ThreadPoolExecutor(max_workers=len(self.brokers)) as pool:
+            launches = pool.map(blueprint.kafka, range(1, len(self.brokers) + 1))
+            for name, launch in zip(self.brokers, launches, strict=True):
+                self._launch(name, launch)
         waiting = {
             ZOOKEEPER: (ZOOKEEPER,),
-            KAFKA: (KAFKA,),
+            "kafka": self.brokers,
             "yarn": (RESOURCE_MANAGER, *map(node_manager, self.hosts)),
         }
         cancelled = threading.Event()
         with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
             futures = {
-                name: pool.submit(self._wait, servers, self._probe(servers[0]), timeout_seconds, cancelled)
+                name: pool.submit(self._wait, servers, self._probe(*servers), timeout_seconds, cancelled)
                 for name, servers in waiting.items()
             }
             try:
@@ -477,11 +503,13 @@ class LocalCluster:
             finally:
                 cancelled.set()
 
-    def _probe(self, server: str) -> Callable[[probes.Patience], None]:
-        if server == ZOOKEEPER:
+    def _probe(self, *servers: str) -> Callable[[probes.Patience], None]:
+        """Return what waits until servers of one kind serve."""
+        if servers[0] == ZOOKEEPER:
             return lambda patience: probes.zookeeper(self.zookeeper_connect, patience)
-        if server == KAFKA:
-            return lambda patience: probes.kafka(self.kafka_bootstrap, patience)
+        if servers[0] in self.brokers:
+            addresses = ",".join(map(self._kafka_address, servers))
+            return lambda patience: probes.kafka(addresses, patience)
         alive = [host for host in self.hosts if node_manager(host) in self._servers_alive()]
 
         def all_run(nodes: Mapping[str, probes.Node]) -> bool:
@@ -556,16 +584,22 @@ class LocalCluster:
     def _blueprint(self, java_home: str = "") -> Blueprint:
         environment = {**self._environment, "JAVA_HOME": java_home} if java_home else self._environment
         cache = open_cache(environment)
+        java = find_java(environment)
+        plain = partial(alias, self._state.cluster_id)
         return Blueprint(
-            directory=self.directory,
+            directory=plain("cluster", self.directory),
             cluster_id=self._state.cluster_id,
-            java=find_java(environment),
-            jars={name: cache.path(name) for name in _JAR_SETS},
+            java=Java(plain("java", java.home), java.release),
+            jars={name: plain(name, cache.path(name)) for name in _JAR_SETS},
             ports=self._state.ports,
             host_memory_mb=self._state.host_memory_mb,
             host_vcores=self._state.host_vcores,
             environment=self._environment,
+            brokers=self._state.brokers,
         )
+
+    def _kafka_address(self, broker: str) -> str:
+        return f"{LOOPBACK}:{self._state.ports[f'{broker}.broker']}"
 
     def _known(self, host: str) -> str:
         if host not in self.hosts:
@@ -603,7 +637,8 @@ def _await_process(
         time.sleep(0.005)
 
 
-def _choose_ports(hosts: tuple[str, ...]) -> dict[str, int]:
-    wanted = [f"{server}.{purpose}" for server, purposes in PORTS.items() for purpose in purposes]
+def _choose_ports(hosts: tuple[str, ...], brokers: int) -> dict[str, int]:
+    purposes_of = {**PORTS, **dict.fromkeys(kafka_brokers(brokers), KAFKA_PORTS)}
+    wanted = [f"{server}.{purpose}" for server, purposes in purposes_of.items() for purpose in purposes]
     ports = dict(zip(wanted, free_ports(len(wanted)), strict=True))
     return ports | {f"{node_manager(host)}.rpc": free_ports(1, host)[0] for host in hosts}

@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 
 from embedded.jarlock import Coordinate
 from embedded.java import LEAN, Java
+from embedded.places import home_directory
 from standby.errors import BadConfiguration, Unavailable
 
 #: How many Ivy processes share the work. One process asks for one file after the other, so it mostly waits;
@@ -101,8 +102,9 @@ def _settings(environment: Mapping[str, str], default_settings: Path) -> Path:
         if not path.is_file():
             raise BadConfiguration(f"STANDFAST_IVY_SETTINGS names {path}, which is no file")
         return path
-    own = Path.home() / ".ivy2" / "ivysettings.xml"
-    return own if own.is_file() else default_settings
+    home = home_directory()
+    own = home / ".ivy2" / "ivysettings.xml" if home is not None else None
+    return own if own is not None and own.is_file() else default_settings
 
 
 def _start(

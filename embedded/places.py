@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from standby.errors import Unavailable
+from standby.errors import BadConfiguration, Unavailable
 
 
 def yarn_conf() -> Path:
@@ -18,12 +18,15 @@ def yarn_conf() -> Path:
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Return where downloaded files are kept; they can be fetched again."""
+    """Return where downloaded files are kept; they can be fetched again.
+
+    Raises :class:`BadConfiguration` when nothing says where.
+    """
     return _own_or(environment, "STANDFAST_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def clusters_directory(environment: Mapping[str, str]) -> Path:
-    """Return the directory that has one directory per embedded cluster."""
+    """Return the directory that has one directory per embedded cluster; raises :class:`BadConfiguration`."""
     return _own_or(environment, "STANDFAST_HOME", "XDG_STATE_HOME", ".local/state") / "local"
 
 
@@ -32,4 +35,17 @@ def _own_or(environment: Mapping[str, str], own: str, xdg: str, default: str) ->
         return Path(environment[own]).expanduser().absolute()
     if environment.get(xdg):
         return Path(environment[xdg]).expanduser().absolute() / "standfast"
-    return Path.home() / default / "standfast"
+    home = home_directory()
+    if home is None:
+        raise BadConfiguration(
+            f"this user has no home directory, and HOME is not set: set {own} to a directory"
+        )
+    return home / default / "standfast"
+
+
+def home_directory() -> Path | None:
+    """Return this user's home directory, None where neither HOME nor the user database names one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None

@@ -73,7 +73,8 @@ def kafka(bootstrap: str, patience: Patience) -> None:
     The first producer and the first group make the broker create ``__transaction_state`` and
     ``__consumer_offsets``, which takes a second or more and would else fall on the user's first job.
     """
-    _port(bootstrap, patience)
+    for address in bootstrap.split(","):
+        _port(address, patience)
     quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
     admin = AdminClient({**quiet, "reconnect.backoff.max.ms": 200})
     producer = Producer({**quiet, "transactional.id": _PROBE, "retry.backoff.ms": 50})

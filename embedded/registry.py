@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
+from embedded.aliases import remove_aliases
 from embedded.places import clusters_directory
 from embedded.processes import Owned, boot_id, is_alive
 from embedded.state import load
@@ -125,11 +126,10 @@ def remove(directory: Path) -> bool:
         state = load(directory)
         first = state.servers.values() if state is not None and state.boot_id == boot_id() else ()
         hosts = directory / "hosts"
-        owned = Owned(
-            id_file.read_text(encoding="ascii").strip(),
-            {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {},
-        )
+        cluster_id = id_file.read_text(encoding="ascii").strip()
+        owned = Owned(cluster_id, {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {})
         owned.kill(first=first)
+        remove_aliases(cluster_id)
     # Under another name first, so that nobody takes half of it for a cluster.
     gone = directory.with_name(f"{directory.name}.removed")
     shutil.rmtree(gone, ignore_errors=True)

@@ -46,7 +46,7 @@ class SecuredBroker:
         )
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         self._launch = blueprint.kafka(
-            f"""
+            further=f"""
 listeners=BROKER://{self.plain},CONTROLLER://{LOOPBACK}:{controller},SECURED://{self.bootstrap}
 advertised.listeners=BROKER://{self.plain},SECURED://{self.bootstrap}
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL

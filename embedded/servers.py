@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import getpass
 import os
+import pwd
+import shlex
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,20 @@ RESOURCE_MANAGER: Final = "resourcemanager"
 #: Where all but the NodeManagers listen.
 LOOPBACK: Final = "127.0.0.1"
 
+#: The ports of each Kafka broker.
+KAFKA_PORTS: Final = ("broker", "controller")
+
 #: The ports that clients have to know, and so are chosen before the start.
 PORTS: Final = {
     ZOOKEEPER: ("client",),
-    KAFKA: ("broker", "controller"),
     RESOURCE_MANAGER: ("client", "scheduler", "tracker", "admin", "web"),
+}
+
+#: Kafka's commands, under the names that they have in its own distribution.
+_KAFKA_TOOLS: Final = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 
 _COMMON: Final = ("-Djava.net.preferIPv4Stack=true", "-Dfile.encoding=UTF-8")
@@ -38,6 +48,11 @@ _COMMON: Final = ("-Djava.net.preferIPv4Stack=true", "-Dfile.encoding=UTF-8")
 def node_manager(host: str) -> str:
     """Return the name of the server that is a host's NodeManager."""
     return f"nodemanager-{host}"
+
+
+def kafka_brokers(count: int) -> tuple[str, ...]:
+    """Return the names of the servers that are the brokers, in the order of their numbers."""
+    return (KAFKA,) if count == 1 else tuple(f"{KAFKA}-{number}" for number in range(1, count + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,8 @@ class Blueprint:
     host_vcores: int
     environment: Mapping[str, str]
     resource_manager_host: str = LOOPBACK
+    #: How many Kafka brokers there are.
+    brokers: int = 1
 
     @property
     def client_conf(self) -> Path:
@@ -85,7 +102,7 @@ class Blueprint:
 
     @property
     def client_bin(self) -> Path:
-        """The directory with the command ``yarn``."""
+        """The directory with the commands of clients."""
         return self.directory / "client" / "bin"
 
     def host_directory(self, host: str) -> Path:
@@ -117,20 +134,35 @@ class Blueprint:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return self._launch(options, [self.jars["zookeeper"]], main, [str(config)], directory)
 
-    def kafka(self, further: str = "") -> Launch:
-        """Write Kafka's configuration and format its disk if that is new; return how to start it.
+    def kafka(self, number: int = 1, further: str = "") -> Launch:
+        """Write a broker's configuration and format its disk if that is new; return how to start it.
 
-        ``further`` are lines of the configuration that count instead of those in the template.
+        ``number`` counts the brokers from 1; ``further`` are lines of the configuration that count instead of those
+        in the template.
         """
-        directory = self._server_directory(KAFKA)
+        servers = kafka_brokers(self.brokers)
+        server = servers[number - 1]
+        directory = self._server_directory(server)
         config = directory / "server.properties"
+        # A record that was acknowledged is on two brokers, so that any one of three may die for good.
         values = {
             "directory": directory,
-            "broker_port": self.ports[f"{KAFKA}.broker"],
-            "controller_port": self.ports[f"{KAFKA}.controller"],
+            "number": number,
+            "broker_port": self.ports[f"{server}.broker"],
+            "controller_port": self.ports[f"{server}.controller"],
+            "voters": ",".join(
+                f"{each}@{LOOPBACK}:{self.ports[f'{name}.controller']}"
+                for each, name in enumerate(servers, 1)
+            ),
+            "election_ms": 200 if self.brokers == 1 else 1_000,
+            "fetch_ms": 500 if self.brokers == 1 else 2_000,
+            "replicas": min(3, self.brokers),
+            "replicas_in_sync": min(2, self.brokers),
         }
         _write(config, render(yarn_conf() / "kafka" / "server.properties", values) + further)
-        logging = f"-Dlog4j2.configurationFile={yarn_conf() / 'kafka' / 'log4j2.properties'}"
+        log4j = directory / "log4j2.properties"
+        _write(log4j, (yarn_conf() / "kafka" / "log4j2.properties").read_text(encoding="utf-8"))
+        logging = f"-Dlog4j2.configurationFile={log4j}"
         jars = [self.jars["kafka"]]
         if not (directory / "data" / "meta.properties").exists():
             format_arguments = ["format", "-t", kafka_cluster_id(self.cluster_id), "-c", str(config)]
@@ -140,7 +172,8 @@ class Blueprint:
                 )
             )
         # No -XX:TieredStopAtLevel=1: this one has to be quick later on, too.
-        options = ("-Xmx512m", "-XX:+UseSerialGC", "-Xss512k", "-XX:-UsePerfData", logging)
+        heap = "-Xmx512m" if self.brokers == 1 else "-Xmx320m"
+        options = (heap, "-XX:+UseSerialGC", "-Xss512k", "-XX:-UsePerfData", logging)
         return self._launch(options, jars, "kafka.Kafka", [str(config)], directory)
 
     def resource_manager(self) -> Launch:
@@ -176,10 +209,20 @@ class Blueprint:
     def write_client(self) -> None:
         """Write the configuration directory of clients, and the command ``yarn`` that Skein asks for jars."""
         self.write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
-        shim = self.client_bin / "yarn"
-        classpath = f"{self.client_conf}:{self.jars['hadoop']}/*"
-        _write(shim, f"#!/bin/sh\n# Skein runs `yarn classpath --glob`.\nprintf '%s\\n' '{classpath}'\n")
-        shim.chmod(0o755)
+        classpath = shlex.quote(f"{self.client_conf}:{self.jars['hadoop']}/*")
+        self._write_command("yarn", _YARN.format(classpath=classpath, own=shlex.quote(str(self.client_bin))))
+
+    def write_kafka_tools(self) -> None:
+        """Write those of Kafka's commands with which topics are made, filled and read."""
+        classpath = os.pathsep.join(f"{self.jars[each]}/*" for each in ("kafka", "kafka-tools"))
+        java = shlex.join([str(self.java.command), "-Xmx256m", *LEAN, "-cp", classpath])
+        for name, main in _KAFKA_TOOLS.items():
+            self._write_command(name, f'exec {java} {main} "$@"\n')
+
+    def _write_command(self, name: str, text: str) -> None:
+        command = self.client_bin / name
+        _write(command, f"#!/bin/sh\n{text}")
+        command.chmod(0o755)
 
     def _server_directory(self, server: str) -> Path:
         directory = self.directory / server
@@ -191,7 +234,7 @@ class Blueprint:
         return {
             "directory": self.directory,
             "files": self.directory / "files",
-            "user": getpass.getuser(),
+            "user": _user(),
             "rm_host": self.resource_manager_host,
             **{
                 f"rm_{name}_port": self.ports[f"{RESOURCE_MANAGER}.{name}"]
@@ -252,6 +295,22 @@ class Blueprint:
         )
 
 
+#: The command `yarn` of clients. Skein asks it for the jars; all else is for an installation that is there besides.
+_YARN: Final = """\
+# The embedded cluster's: it answers what Skein asks, and hands all else on.
+if [ "$*" = "classpath --glob" ]; then
+  printf '%s\\n' {classpath}
+  exit 0
+fi
+own={own}
+PATH=$(printf '%s' "$PATH" | tr ':' '\\n' | sed 's:/*$::' | grep -Fxv -- "$own" | paste -sd : -)
+if command -v yarn >/dev/null; then
+  exec yarn "$@"
+fi
+echo "yarn: standfast's embedded cluster has only \\`yarn classpath --glob\\`, and no other yarn is on the PATH" >&2
+exit 127
+"""
+
 #: What the user set for other programs, and what would point these servers at another cluster.
 _NOT_INHERITED: Final = frozenset(
     {
@@ -276,6 +335,16 @@ def kafka_cluster_id(cluster_id: str) -> str:
     content = bytearray(uuid.UUID(cluster_id).bytes)
     content[0] &= 0x3F
     return base64.urlsafe_b64encode(bytes(content)).rstrip(b"=").decode()
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise Unavailable(
+            f"uid {os.geteuid()} has no entry in the user database (/etc/passwd): Hadoop does not start without the "
+            "user's name; add one, or run as another user"
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -30,6 +30,8 @@ class State(msgspec.Struct, frozen=True):
     host_vcores: int
     #: Of each port's name, ``<server>.<purpose>``, its number.
     ports: dict[str, int]
+    #: How many Kafka brokers there are.
+    brokers: int = 1
     #: Of each server's name, the process that it was last started as.
     servers: dict[str, Identity] = {}
     #: Every server answered once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,39 +41,40 @@ def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
     return judgement.verdict(field[0]) if field else None
 
 
-def explain(question: Question, hosts: Sequence[HostInfo], present_host: str | None) -> tuple[str, ...]:
+def explain(question: Question, hosts: Sequence[HostInfo], present: HostInfo | None) -> tuple[str, ...]:
     """Return why a copy is where it is, and why nowhere better: a line for each host, its own first.
 
-    Without a ``present_host`` (the copy is not placed) every host is compared with the best one. The
+    A host that several cells can be asked for has a line for each of them, with the cell, where there are different
+    things to say; a refusal is of the host. Without a ``present`` place every host is compared with the best one. The
     rules are asked about now: what was best when the copy came may be second by now.
     """
-    if present_host is not None and all(each.name != present_host for each in hosts):
-        hosts = (*hosts, HostInfo(present_host))
+    if present is not None:
+        hosts = _with(hosts, present)
     judgement = _Judgement(question, hosts)
     verdicts = sorted(map(judgement.verdict, hosts), key=lambda each: each.rank)
-    present = next((each for each in verdicts if each.host == present_host), None)
-    standard = present or next((each for each in verdicts if each.is_allowed), None)
-    infos = {(each.name, each.cell): each for each in hosts}
-    lines = [] if standard is None else [_own_line(standard, is_placed=present is not None)]
+    if present is not None:
+        verdicts.sort(key=lambda each: (each.host, each.cell) != (present.name, present.cell))
+    standard = next((each for each in verdicts if each.is_allowed or present is not None), None)
+    lines: dict[tuple[str, str], list[int]] = {}
     for each in verdicts:
-        if each is standard:
+        if (
+            standard is not None
+            and each is not standard
+            and not each.is_allowed
+            and each.host == standard.host
+        ):
             continue
-        info = infos[each.host, each.cell]
-        if not each.is_allowed:
-            text = f"refused: {'; '.join(each.reasons)}"
-        elif standard is None or not standard.is_allowed:
-            text = f"allowed: {'; '.join(each.reasons)}"
-        else:
-            text = judgement.compared(info, infos[standard.host, standard.cell])
-        lines.append(f"{each.host}: {text}")
-    return tuple(lines)
+        text = judgement.told(each, standard, is_placed=present is not None)
+        lines.setdefault((each.host, text), []).append(each.cell)
+    several = Counter(host for host, _ in lines)
+    return tuple(
+        f"{host}{_in_cells(cells) if several[host] > 1 else ''}: {text}"
+        for (host, text), cells in lines.items()
+    )
 
 
-def _own_line(verdict: Verdict, *, is_placed: bool) -> str:
-    reasons = "; ".join(verdict.reasons)
-    if not verdict.is_allowed:
-        return f"{verdict.host}: it is here, but would not be placed here now: {reasons}"
-    return f"{verdict.host}: {'it is here' if is_placed else 'the best'}: {reasons}"
+def _in_cells(cells: Sequence[int]) -> str:
+    return f" in cell {' and '.join(map(str, sorted(cells)))}"
 
 
 def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
@@ -85,6 +87,7 @@ class _Judgement:
     """The rules made ready for one question about some hosts."""
 
     def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
+        self._hosts = {(each.name, each.cell): each for each in hosts}
         self._refusals: list[Mapping[str, str]] = [each.refuse(question) for each in FILTERS]
         self._refused = set().union(*self._refusals)
         self.allowed = [each for each in hosts if each.name not in self._refused]
@@ -99,7 +102,7 @@ class _Judgement:
         """Return the host's verdict with all its reasons."""
         if host.name in self._refused:
             refusals = [(at, each[host.name]) for at, each in enumerate(self._refusals) if host.name in each]
-            reasons = tuple(reason for _, reason in refusals)
+            reasons = tuple(dict.fromkeys(reason for _, reason in refusals))
             rank = (1, refusals[0][0], host.order, host.cell)
             return Verdict(host.name, False, reasons, rank, host.cell)
         ranks: list[Any] = [0]
@@ -109,11 +112,28 @@ class _Judgement:
             told.extend(weight.reasons(host))
         return Verdict(host.name, True, tuple(told), tuple(ranks), host.cell)
 
-    def compared(self, host: HostInfo, standard: HostInfo) -> str:
+    def told(self, verdict: Verdict, standard: Verdict | None, *, is_placed: bool) -> str:
+        """Return what people are told of a verdict, against the ``standard``: where the copy is, else the best."""
+        reasons = "; ".join(verdict.reasons)
+        if verdict is standard and verdict.is_allowed:
+            return f"{'it is here' if is_placed else 'the best'}: {reasons}"
+        if verdict is standard:
+            return f"it is here, but would not be placed here now: {reasons}"
+        if not verdict.is_allowed:
+            return f"refused: {reasons}"
+        if standard is None or not standard.is_allowed:
+            return f"allowed: {reasons}"
+        return self._compared(
+            self._hosts[verdict.host, verdict.cell], self._hosts[standard.host, standard.cell]
+        )
+
+    def _compared(self, host: HostInfo, standard: HostInfo) -> str:
         """Return by which rule ``host`` is better or less good than ``standard``, both being allowed."""
         for rule, weight in self._ready:
             one, other = weight.rank(host), weight.rank(standard)
             if one != other:
-                word = "better now" if one < other else "less good"
-                return f"{word} ({rule.name}): {'; '.join(weight.reasons(host)) or weight.otherwise}"
+                word, otherwise = (
+                    ("better now", weight.better) if one < other else ("less good", weight.otherwise)
+                )
+                return f"{word} ({rule.name}): {'; '.join(weight.reasons(host)) or otherwise}"
         return "just as good"

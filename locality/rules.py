@@ -30,7 +30,9 @@ class Weight(Protocol):
     """One ranking, made ready for one survey."""
 
     otherwise: ClassVar[str]
-    """What is said of a host for which `reasons` has nothing to say."""
+    """What is said of a host that is less good and for which `reasons` has nothing to say."""
+    better: ClassVar[str]
+    """The same of a better one."""
 
     def rank(self, host: HostInfo) -> Any:
         """Return what sorts the hosts under this rule, the best lowest."""
@@ -69,6 +71,7 @@ class Spread:
     """
 
     otherwise: ClassVar[str] = "shares nothing with another copy"
+    better: ClassVar[str] = otherwise
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
@@ -145,6 +148,7 @@ class Masters:
     """No host on which another cell has its master: its loss would take that cell's copies along with this one."""
 
     otherwise: ClassVar[str] = "has no other cell's master"
+    better: ClassVar[str] = otherwise
 
     def rank(self, host: HostInfo) -> bool:
         """Return whether another cell's master is there."""
@@ -159,6 +163,7 @@ class State:
     """The fewest changelog records to replay, then the fewest tasks without any state, then the latest."""
 
     otherwise: ClassVar[str] = "holds none of its state"
+    better: ClassVar[str] = otherwise
     _NOTHING: ClassVar[tuple[int, int, int, int]] = (1, 0, 0, 0)
 
     def __init__(self, survey: Survey) -> None:
@@ -184,6 +189,7 @@ class Preferred:
     """The last host of the copy before all others: its page cache, its disk, what is left of its state."""
 
     otherwise: ClassVar[str] = "is not its last host"
+    better: ClassVar[str] = otherwise
 
     def __init__(self, preferred: str) -> None:
         self._preferred = preferred
@@ -201,6 +207,7 @@ class Load:
     """The fewest copies of any task, then the fewest of the same role."""
 
     otherwise: ClassVar[str] = "carries no copies"
+    better: ClassVar[str] = otherwise
     _NONE: ClassVar[tuple[int, int]] = (0, 0)
 
     def __init__(self, survey: Survey) -> None:
@@ -222,6 +229,7 @@ class CellLoad:
     """The cell with the fewest containers: what one of them loses when it falls is as little as can be."""
 
     otherwise: ClassVar[str] = "is in a cell with more containers"
+    better: ClassVar[str] = "is in a cell with fewer containers"
 
     def __init__(self, cells: Mapping[int, int]) -> None:
         self._cells = cells
@@ -239,6 +247,7 @@ class Name:
     """By name, numbers as numbers: the same view always gets the same answer."""
 
     otherwise: ClassVar[str] = "comes later by name"
+    better: ClassVar[str] = "comes earlier by name"
 
     def rank(self, host: HostInfo) -> tuple[object, int]:
         """Return the host's place in the order of names."""

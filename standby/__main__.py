@@ -8,6 +8,9 @@ from typing import NoReturn
 
 def start() -> NoReturn:
     """End the process with the container's exit code; see `standby.control.exits`."""
+    from standby.witness import split
+
+    witnessed = split(os.environ)
     # gRPC reads these while it is imported. Its guard around fork() waits for threads that never stop here,
     # and needs none: a child execs Java at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -23,6 +26,7 @@ def start() -> NoReturn:
     from standby.config import parse
     from standby.container import Kernel, Surroundings, main
     from standby.feed.functions import step_of
+    from standby.kernel.directories import tighten_below
     from standby.kernel.fetch import Peers
     from standby.kernel.leftovers import find_leftovers, purge_run
     from standby.kernel.replicas import LocalReplicas
@@ -52,12 +56,15 @@ def start() -> NoReturn:
             load_code=around.load_code,
             tally=tally,
             peers=Peers(around.container, around.peers, open_sources(around.credentials)),
+            marks=around.marks,
             opening=opening,
         )
         snapshots = Snapshots(replicas.offer, tally)
         lookups = Lookups(replicas.held, now_ms)
         routes = {ROUTE: snapshots.answer, STATE_ROUTE: lookups.answer}
         directories = [Path(each) for each in cluster.state_dirs]
+        for each in directories:
+            tighten_below(each, cluster.name, host)
 
         Strays(
             directories, cluster.name, host, replicas.known, opening, now_ms, cluster.stray_delay_ms
@@ -72,7 +79,7 @@ def start() -> NoReturn:
 
         return Kernel(replicas, leftovers, purge, routes, snapshots.close, tally.metrics)
 
-    main(make_kernel)
+    main(make_kernel, witnessed)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ It must be pure: it also runs on a standby, to keep it warm, and there its resul
 ``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order (several
 inputs are merged by ``timestamp``, each in its order). What
 it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
-at all. It may be called again with the same rows after a failure, then from the same state.
+at all. It may be called again with the same rows after a failure, then from the same state,
+and with only the first of them, when the others are to follow in another transaction. A step with windows or
+sessions is called without rows where very many close at once (docs/event-time.md).
 
 `standby.state` has typed keys and values, counters and expiry on top of a `Store` (docs/state.md),
 `standby.eventtime` windows, sessions and de-duplication by the data's own time (docs/event-time.md).
@@ -22,7 +24,19 @@ at all. It may be called again with the same rows after a failure, then from the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
+
+
+class RowError(ValueError):
+    """A row of a batch is wrong: what is reported of it names the record by its offset, not by the row.
+
+    Raise it from a step for the number of the row, from 0, and what is wrong with it: `RowError(3, "has no price")`.
+    """
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(f"row {row} of the batch {problem}")
+        self.row: Final = row
+        self.problem: Final = problem
 
 
 class Store(Protocol):

@@ -34,13 +34,13 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     attempts: int = 1
     """How many attempts of the cell's application YARN makes, as the submit knows it."""
     zookeeper_session_ms: int = 6_000
-    zookeeper_acl: str = "open"
+    zookeeper_acl: str = "digest"
     """``digest``: nodes are for holders of the cluster's credentials only."""
     kafka_bootstrap: str = ""
     """Brokers that hold the event log."""
     kafka: Mapping[str, str] = {}
     """Further Kafka client settings."""
-    heartbeat_interval_ms: int = 500
+    heartbeat_interval_ms: int = 150
     heartbeat_timeout_ms: int = 2_000
     suspect_grace_ms: int = 3_000
     orphan_timeout_ms: int = 60_000
@@ -55,6 +55,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     """Where candidates serve HTTP; 0: on any free port."""
     http_pages: str = "all"
     """``metrics``: what is answered without credentials is no more than monitoring needs."""
+    log_max_bytes: int = 67_108_864
+    """Most bytes of what a process and its children have printed that are kept on its host."""
     code_sync_seconds: int = 30
     code_distributor: str = "local"
     code_directory: str = ""

@@ -13,16 +13,38 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
-from standby import naming
+from standby import disclosure, naming
+from standby.disclosure import FILE, is_path_of_secret
 from standby.errors import BadConfiguration
+from standby.secret_files import resolved
 
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a value looks like: for the check, and in words for whoever gave another one."""
+
+    pattern: re.Pattern[str]
+    words: str
+
+
+_NAME: Final = Form(naming.NAME, naming.NAME_WORDS)
 #: Kafka's own rule for topic names, kept for jobs and clusters because topics are named after them.
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
-_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+_TOPIC: Final = Form(
+    re.compile(r"[A-Za-z0-9._-]{1,249}\Z"), "up to 249 letters, digits, dots, underscores and dashes"
+)
+_FUNCTION: Final = Form(
+    re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z"),
+    "module:function, both by their Python names, as in flights:totals",
+)
+_STORE: Final = Form(
+    re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z"),
+    "a letter, then up to 63 letters, digits, underscores and dashes",
+)
 
 #: The largest record that a changelog takes, key and value: the topic, its writers and its readers agree on it.
 CHANGELOG_RECORD_BYTES: Final = 8 << 20
+
+_COUNT: Final = "job.hotstandby.replicationcount"
 
 #: Prefixes whose keys are handed on as they are: to every Kafka client, and to the Spark session.
 PASS_THROUGH: Final = ("kafka.", "spark.")
@@ -42,18 +64,6 @@ OWNED_BY_KERNEL: Final = frozenset(
 )
 
 
-#: Parts of the names of pass-through settings whose values nobody is to read in a log or an answer.
-_SECRET: Final = re.compile(
-    r"password|secret|passphrase|jaas|token|credential|key\.pem|keystore\.key|access\.?key", re.IGNORECASE
-)
-
-
-def shown(name: str, value: str) -> str:
-    """Return a setting's value as it may be shown: a secret only as three asterisks."""
-    is_secret = name.startswith(PASS_THROUGH) and _SECRET.search(name) is not None
-    return "***" if is_secret and value else value
-
-
 #: Settings of the Java client (without prefix) that librdkafka refuses: logins that cannot be translated for Spark.
 _JAVA_ONLY: Final = frozenset({"sasl.jaas.config", "sasl.login.callback.handler.class"})
 
@@ -66,7 +76,7 @@ class Key:
     doc: str
     minimum: int | None = None
     choices: tuple[str, ...] = ()
-    pattern: re.Pattern[str] | None = None
+    form: Form | None = None
     example: str = ""
     applies: Applies = "start"
     """What a change of it takes on a running job."""
@@ -84,12 +94,12 @@ def _key(
     *,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
-    pattern: re.Pattern[str] | None = None,
+    form: Form | None = None,
     example: str = "",
     applies: Applies = "start",
 ) -> Any:
     """Return a dataclass field that carries its key; required when there is no default."""
-    key = Key(name, doc, minimum, choices, pattern, example, applies)
+    key = Key(name, doc, minimum, choices, form, example, applies)
     return field(default=default, metadata={"key": key})
 
 
@@ -101,14 +111,14 @@ class JobConfig:
     job_name: str = _key(
         "job.name",
         "Name of the job; topics, group and state directories are named after it.",
-        pattern=naming.NAME,
+        form=_NAME,
         applies="never",
     )
     cluster_name: str = _key(
         "cluster.name",
         "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
         "",
-        pattern=naming.NAME,
+        form=_NAME,
         applies="never",
     )
     modules: tuple[str, ...] = _key(
@@ -140,8 +150,8 @@ class JobConfig:
     )
     stores_version: str = _key(
         "task.stores.version",
-        "What the code takes its stores for. An upgrade can be rolled back after new code has committed only if "
-        "both name the same version.",
+        "Version of the form in which the code keeps its state. Set another one with code that writes what the former "
+        "code cannot read: `rollback` is then refused once the new code has been active.",
         "",
     )
     locality_expiry_ms: int = _key(
@@ -185,30 +195,30 @@ class JobConfig:
         "task.inputs",
         "Input topics. Several must have equally many partitions: task n reads partition n of each, so records "
         "of one key meet in one task where all topics are keyed and partitioned alike.",
-        pattern=_TOPIC,
+        form=_TOPIC,
         applies="never",
     )
     outputs: tuple[str, ...] = _key(
-        "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), pattern=_TOPIC
+        "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), form=_TOPIC
     )
     transform: str = _key(
         "task.transform",
         "`module:function`, DataFrame → DataFrame on the streaming DataFrame; empty: rows pass as they are.",
         "",
-        pattern=_FUNCTION,
+        form=_FUNCTION,
         example="flights:clean",
     )
     step: str = _key(
         "task.step",
         "`module:function`, the keyed state function called with the rows of one task, in offset order.",
-        pattern=_FUNCTION,
+        form=_FUNCTION,
         example="flights:totals",
     )
     stores: tuple[str, ...] = _key(
         "task.stores",
         "Names of the task's state stores.",
         ("default",),
-        pattern=_STORE,
+        form=_STORE,
         applies="never",
     )
     feed: str = _key(
@@ -219,8 +229,19 @@ class JobConfig:
     )
     batch_max_records: int = _key(
         "task.batch.max.records",
-        "Most input records in one micro-batch, all tasks of a container together.",
+        "Most input records in one micro-batch, all tasks of a container together. The first batches have 2,500 at "
+        "most; the bound grows while they are quick. When one takes over a second it falls, to 2,500 if need be, "
+        "unless smaller batches get far less done.",
         40_000,
+        minimum=1,
+    )
+    batch_max_bytes: int = _key(
+        "task.batch.max.bytes",
+        "Most bytes of input in one micro-batch, all tasks of a container together; one record there is in any case. "
+        "With Spark, whose source counts records only, it is kept to by the mean size of the records before, and the "
+        "first batch has 100 at most. Rows are in memory several times: raise it with `spark.driver.memory` and "
+        "`cluster-manager.container.memory.mb` only.",
+        33_554_432,
         minimum=1,
     )
     on_error: str = _key(
@@ -247,7 +268,7 @@ class JobConfig:
         "task.dead.letter",
         "Topic for records that were given up, with their error and offset; needed for `dead-letter`.",
         "",
-        pattern=_TOPIC,
+        form=_TOPIC,
     )
     input_lost: str = _key(
         "task.input.lost",
@@ -259,7 +280,9 @@ class JobConfig:
     )
     progress_timeout_ms: int = _key(
         "task.progress.timeout.ms",
-        "An active with waiting input and no commit for so long is a failure.",
+        "An active with waiting input and no commit for so long is a failure. For so long, and at least 15 s above "
+        "job.transaction.timeout.ms, a promotion may stand still, or an active be cut off from Kafka, while another "
+        "copy could take over; then that one does.",
         60_000,
         minimum=1_000,
     )
@@ -268,8 +291,8 @@ class JobConfig:
     state_dirs: tuple[str, ...] = _key(
         "job.state.dir",
         "Directories on every host for task state, one per disk; they should survive a container and a reboot. "
-        "New state goes where most room is.",
-        ("/var/tmp/standfast",),  # noqa: S108 (the state is checked before use, and the user may set another)
+        "New state goes where most room is. By default $STANDFAST_STATE_DIR, else `/var/tmp/standfast-<user>`.",
+        (),
         applies="never",
         example="[/disk1/standfast, /disk2/standfast]",
     )
@@ -359,8 +382,9 @@ class JobConfig:
         applies="live",
     )
     replication_count: int = _key(
-        "job.hotstandby.replicationcount",
-        "Standby copies per active, when hot standby is enabled.",
+        _COUNT,
+        "Standby copies per active; refused without `job.hotstandby.enabled`. Each copy of a task needs a host of its "
+        "own, the active's included.",
         1,
         minimum=0,
         applies="live",
@@ -372,6 +396,14 @@ class JobConfig:
         "promote",
         choices=("promote", "restart"),
         applies="live",
+    )
+    standby_query: str = _key(
+        "job.hotstandby.query",
+        "What a standby does ahead of a promotion, with `task.feed=spark`. `hot`: its streaming query runs all the "
+        "time, held at a gate a little behind the active, so that it has nothing to start. `warm`: it rehearses the "
+        "start of a query now and then. `cold`: nothing, and the promotion starts Spark.",
+        "hot",
+        choices=("cold", "warm", "hot"),
     )
     samehost_timeout_ms: int = _key(
         "job.hotstandby.samehost.timeout.ms",
@@ -397,14 +429,20 @@ class JobConfig:
     heartbeat_interval_ms: int = _key(
         "job.hotstandby.heartbeat.interval.ms",
         "How often a container says that it lives.",
-        500,
+        150,
         minimum=50,
         applies="never",
     )
     heartbeat_timeout_ms: int = _key(
         "job.hotstandby.heartbeat.timeout.ms",
-        "Silence after which a container is taken for lost.",
+        "Silence after which a container is taken for lost although its host answers: its process stands still.",
         2_000,
+        minimum=200,
+    )
+    host_timeout_ms: int = _key(
+        "job.hotstandby.host.timeout.ms",
+        "Silence after which a container is taken for lost whose host does not answer either.",
+        1_000,
         minimum=200,
     )
     suspect_grace_ms: int = _key(
@@ -515,6 +553,14 @@ class JobConfig:
         "Application-master attempts (bounded by the cluster's own maximum).",
         4,
         minimum=1,
+        applies="never",
+    )
+    log_max_bytes: int = _key(
+        "yarn.container.log.max.bytes",
+        "Most bytes of what a container's or a candidate's processes have printed that are kept on the host: half of "
+        "it in the file that YARN shows, half in the one before it, whose name ends with `.1`.",
+        67_108_864,
+        minimum=100_000,
         applies="never",
     )
     am_heartbeat_ms: int = _key(
@@ -647,10 +693,10 @@ class JobConfig:
     )
     zookeeper_acl: str = _key(
         "zookeeper.acl",
-        "`open`: everybody who reaches ZooKeeper may read and change the cluster's nodes. `digest`: only who has the "
-        "Skein credentials of the submit; an open tree is closed by the next submit with it (docs/security.md).",
-        "open",
-        choices=("open", "digest"),
+        "`digest`: only who has the Skein credentials of the submit may read and change the cluster's nodes in "
+        "ZooKeeper. `open`: everybody who reaches ZooKeeper may, and so run code as the job's user (docs/security.md).",
+        "digest",
+        choices=("digest", "open"),
         applies="never",
     )
 
@@ -684,13 +730,20 @@ def keys() -> Iterator[tuple[Key, dataclasses.Field[Any]]]:
             yield key, each
 
 
+def shown(name: str, value: str) -> str:
+    """Return a setting's value as it may be shown: what is not known to be harmless only as three asterisks."""
+    return disclosure.shown(name, value, {key.name for key, _ in keys()})
+
+
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return nested configuration as flat dotted keys with text values; lists join with commas.
 
     ``{"job": {"name": "a", "hotstandby.enabled": True}}`` gives ``{"job.name": "a",
-    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice.
+    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice, and where a comma is
+    in a text that is to be a list, or in one of its items: it would part what was written as one.
     """
     flat: dict[str, str] = {}
+    lists = {key.name for key, each in keys() if _is_list(each)}
 
     def put(name: str, value: str) -> None:
         if name in flat:
@@ -699,6 +752,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
     for name, value in tree.items():
         full = f"{prefix}{name}"
+        if full in lists:
+            _refuse_commas(full, value)
         if isinstance(value, Mapping):
             for inner, text in flatten(value, f"{full}.").items():
                 put(inner, text)
@@ -709,12 +764,26 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
+def _is_list(each: dataclasses.Field[Any]) -> bool:
+    return str(each.type).startswith("tuple")
+
+
+def _refuse_commas(name: str, value: object) -> None:
+    """Raise `BadConfiguration` for a list that is written as text, with the list that was probably meant."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(each, str) and "," in each for each in items):
+        parts = (part.strip() for each in items for part in str(each).split(","))
+        meant = ", ".join(part for part in parts if part)
+        raise BadConfiguration(f"{name}: a comma in a text makes no list; write a list: {name}: [{meant}]")
+
+
 def _text(value: object, name: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise BadConfiguration(f"{name}: {value!r} is neither text, number, truth value nor a list of those")
+    given = shown(name, repr(value))
+    raise BadConfiguration(f"{name}: {given} is neither text, number, truth value nor a list of those")
 
 
 def parse(flat: Mapping[str, str]) -> JobConfig:
@@ -750,6 +819,7 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
     if not wrong:
         config = JobConfig(**values, kafka=kafka, spark=spark)
         wrong.extend(_contradictions(config))
+        wrong.extend(_left_out(flat, config))
         if not wrong:
             return config
     raise BadConfiguration("the configuration is wrong:\n  " + "\n  ".join(wrong))
@@ -778,19 +848,47 @@ def _value(key: Key, kind: str, text: str) -> Any:
     for part in parts:
         if key.choices and part not in key.choices:
             raise ValueError(f"{part!r} is not one of {', '.join(key.choices)}")
-        if key.pattern and part and not key.pattern.match(part):
-            raise ValueError(f"{part!r} is not allowed; it must match {key.pattern.pattern}")
+        if key.form and part and not key.form.pattern.match(part):
+            raise ValueError(f"{part!r} is not allowed; it can be {key.form.words}")
     if kind.startswith("tuple"):
         return parts
     return text
 
 
+def _left_out(flat: Mapping[str, str], config: JobConfig) -> Iterator[str]:
+    """Yield what is wrong between keys that were given and others that were not."""
+    if "job.state.dir" in flat and not config.state_dirs:
+        yield "job.state.dir: give at least one directory, or leave it out"
+    if _COUNT in flat and config.replication_count and "job.hotstandby.enabled" not in flat:
+        yield (
+            f"{_COUNT}: {config.replication_count}, but job.hotstandby.enabled is not set; set it to true for "
+            "standbys, or to false to do without"
+        )
+
+
+def _secrets(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with secrets that are given by files."""
+    for name, path in given.items():
+        if not is_path_of_secret(name):
+            continue
+        if name.removesuffix(FILE) in given:
+            yield f"{name} and {name.removesuffix(FILE)}: give one of them"
+        if not path.startswith("/"):
+            yield f"{name}: {path!r} is not an absolute path"
+
+
 def _contradictions(config: JobConfig) -> Iterator[str]:
     """Yield what is wrong between keys that are right one by one."""
+    yield from _secrets({**{f"kafka.{name}": each for name, each in config.kafka.items()}, **config.spark})
     if config.heartbeat_timeout_ms < 2 * config.heartbeat_interval_ms:
         yield (
             f"job.hotstandby.heartbeat.timeout.ms: {config.heartbeat_timeout_ms} is less than twice the interval "
             f"({config.heartbeat_interval_ms}); one late heartbeat would be a failover"
+        )
+    if config.host_timeout_ms < 2 * config.heartbeat_interval_ms:
+        yield (
+            f"job.hotstandby.host.timeout.ms: {config.host_timeout_ms} is less than twice the interval of heartbeats "
+            f"({config.heartbeat_interval_ms}); one lost packet would be a failover"
         )
     if not config.inputs or len(set(config.inputs)) != len(config.inputs):
         yield "task.inputs: give at least one topic, and none twice"
@@ -801,8 +899,8 @@ def _contradictions(config: JobConfig) -> Iterator[str]:
     for each in config.state_dirs:
         if not each.startswith("/"):
             yield f"job.state.dir: {each!r} is not an absolute path"
-    if not config.state_dirs or len(set(config.state_dirs)) != len(config.state_dirs):
-        yield "job.state.dir: give at least one directory, and none twice"
+    if len(set(config.state_dirs)) != len(config.state_dirs):
+        yield "job.state.dir: give none twice"
     longest = naming.changelog_topic(config.cluster, config.job_name, config.stage, "0" * 32)
     if len(longest) > 249:
         yield (
@@ -847,8 +945,11 @@ def kafka_settings(config: JobConfig, **ours: str | int | bool) -> dict[str, str
 
 
 def librdkafka_settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """Return settings for librdkafka, without those of ``further`` that are for Spark's reader alone."""
+    """Return settings for librdkafka, without those of ``further`` that are for Spark's reader alone.
+
+    Secrets that files hold are read here, on this host; raises as `standby.secret_files.resolved`.
+    """
     return {
         "bootstrap.servers": bootstrap,
-        **{name: value for name, value in further.items() if name not in _JAVA_ONLY},
+        **{name: value for name, value in resolved(further, "kafka.").items() if name not in _JAVA_ONLY},
     }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from standby.adapters.code_reader import CodeReader
+from standby.adapters.gate import of_gates
 from standby.adapters.grpc import ControlStreams, load_credentials
 from standby.adapters.kazoo import (
     ZooKeeperMembership,
@@ -25,6 +26,7 @@ from standby.adapters.kazoo import (
 )
 from standby.adapters.kazoo_access import access_of
 from standby.adapters.liveness import LivenessPort
+from standby.adapters.logfiles import LogFiles
 from standby.adapters.peer_server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import MetricsServer, of_process
@@ -42,11 +44,13 @@ from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
 from standby.jobcode import JobCode
 from standby.kernel.codes import LoadCode
+from standby.kernel.marks import Marks
 from standby.metrics import Metric, of_container
 from standby.peers import Routes
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
 from standby.records import ContainerRecord
-from standby.wire import PROTOCOL, JobDefinition
+from standby.wire import PROTOCOL, JobDefinition, encode_entry
+from standby.witness import Note, Witnessed
 
 _LOG: Final = logging.getLogger("standby.container")
 
@@ -80,6 +84,8 @@ class Surroundings:
     peers: PeerDirectory
     credentials: Path
     """Directory with the pair that peers know each other by (`standby.adapters.tls`)."""
+    marks: Marks
+    """To be told what of the jobs' code runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +135,18 @@ def log_to_stderr() -> None:
     logging.getLogger("kazoo").setLevel(logging.ERROR)
 
 
-def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel) -> int:
+def run(
+    directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel, witnessed: Witnessed
+) -> int:
     """Return the process's exit code once the container is to end; see `standby.control.exits`.
 
     Raises `BadConfiguration` and `Unavailable` before anything of it can be seen from outside.
     """
     place = read_place(environment)
     cluster = load(directory / FILE)
+    LogFiles(cluster.log_max_bytes).start()
     credentials = load_credentials(directory)
-    liveness = LivenessPort(place.host)
+    liveness = LivenessPort(place.host, witnessed.port)
     server = MetricsServer(place.host)
     peers = PeerServer(place.host, directory)
     identity = Identity(
@@ -164,6 +173,7 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
             container=place.container,
             peers=ZooKeeperPeers(client, cluster.name),
             credentials=directory,
+            marks=Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry))),
         )
     )
     meter = ProcessMeter()
@@ -180,9 +190,10 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
         name = number.name
         signal.signal(number, lambda *_, name=name: inbox.post(Terminated(name)))
     meter.start()
-    server.start(partial(_metrics, loop, meter, kernel), Health(loop).look)
+    gates = (server.gate, peers.gate)
+    server.start(lambda: (*_metrics(loop, meter, kernel), of_gates(gates)), Health(loop).look)
     peers.start(kernel.routes)
-    watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop))
+    watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop, witnessed.note))
     watchdog.start()
     membership.start()
     quit_ = loop.run()
@@ -197,8 +208,13 @@ def run(directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel
     return quit_.code
 
 
-def end(code: int) -> NoReturn:
-    """End the process now, and its children before it; no thread of any library is waited for."""
+def end(code: int, note: Note) -> NoReturn:
+    """End the process now, and its children before it; no thread of any library is waited for.
+
+    ``note`` is what its witness reads.
+    """
+    if code not in exits.PERHAPS_OF_CODE:
+        note.end_in_order()
     end_children()
     logging.shutdown()
     sys.stdout.flush()
@@ -278,16 +294,18 @@ def _say(quit_: Quit) -> None:
     _LOG.log(level, "exit code %d (%s): %s", quit_.code, meaning, quit_.reason)
 
 
-def _stuck(loop: ControlLoop) -> NoReturn:
+def _stuck(loop: ControlLoop, note: Note) -> NoReturn:
     faulthandler.dump_traceback()
     # What the loop waits for may be what a log line would wait for, too: the end comes all the same.
     faulthandler.dump_traceback_later(5.0, exit=True)
     _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; where each thread stands is above"))
-    end(exits.STUCK)
+    end(exits.STUCK, note)
 
 
-def main(make_kernel: MakeKernel) -> NoReturn:
+def main(make_kernel: MakeKernel, witnessed: Witnessed) -> NoReturn:
     """End the process with the container's exit code; the outermost level of it all."""
+    # State, unpacked code and Spark's files are for this user alone, whatever library writes them.
+    os.umask(0o077)
     log_to_stderr()
     collect_garbage_rarely()
     # A crash in one of the C libraries says where it was.
@@ -295,11 +313,13 @@ def main(make_kernel: MakeKernel) -> NoReturn:
     # kill -USR1 shows where each thread stands.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        code = run(Path.cwd(), os.environ, make_kernel)
+        code = run(Path.cwd(), os.environ, make_kernel, witnessed)
     except StandfastError as error:
         _LOG.log(logging.CRITICAL, "%s", error, exc_info=error.exit_status == 70)
         code = error.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
         _LOG.critical("an error that nobody foresaw", exc_info=True)
+        # Of ours, whatever ran beside it.
+        witnessed.note.leave(b"")
         code = exits.BROKEN
-    end(code)
+    end(code, witnessed.note)

@@ -41,12 +41,6 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _input_lag(status: ReplicaStatus) -> float | None:
-    if status.input_end is None or status.input_committed is None:
-        return None
-    return max(0, status.input_end - status.input_committed)
-
-
 #: One gauge per row; a value that is not known now is left out rather than shown as 0.
 _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
     "standfast_replica_lag_records": (
@@ -71,13 +65,21 @@ _OF_REPLICA: Final[Mapping[str, tuple[str, _Value]]] = {
         "Unix time at which the replica entered its phase.",
         lambda each: _seconds(each.since_ms),
     ),
+    "standfast_replica_start_seconds": (
+        "What a promotion would wait for its first batch, as measured last; absent while not known. Standbys only.",
+        lambda each: _seconds(each.start_ms),
+    ),
     "standfast_replica_promotion_restored_records": (
         "Changelog offsets that the replica's promotion had to replay after its fence; actives only.",
         lambda each: each.restored_records,
     ),
     "standfast_input_lag_records": (
         "Input offsets that are not committed yet, of all inputs together; actives only.",
-        _input_lag,
+        lambda each: each.input_lag,
+    ),
+    "standfast_input_lag_seconds": (
+        "For how long the replica has been behind the end of its input; actives only.",
+        lambda each: _seconds(each.input_lag_ms),
     ),
     "standfast_input_committed_offset": (
         "Committed input offset, of several inputs their sum: the next record to process; actives only.",
@@ -108,6 +110,13 @@ def of_container(state: ControlState) -> Iterator[Metric]:
         Kind.COUNTER,
         REPLICA_LABELS,
         tuple((_labels(each), float(each.skipped)) for each in statuses if each.role is Role.ACTIVE),
+    )
+    yield Metric(
+        "standfast_records_dead_lettered_total",
+        "Input records written to task.dead.letter since the replica became active; they are given up, too.",
+        Kind.COUNTER,
+        REPLICA_LABELS,
+        tuple((_labels(each), float(each.dead_lettered)) for each in statuses if each.role is Role.ACTIVE),
     )
     yield Metric(
         "standfast_replica_phase",

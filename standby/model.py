@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 
 class Role(str, enum.Enum):
@@ -90,6 +91,12 @@ class SlotId:
         return f"{self.processor}#{self.copy}"
 
 
+#: What `ReplicaStatus.input_rate` is a mean over.
+RATE_WINDOW_SECONDS: Final = 60
+
+#: For so long `ReplicaStatus.given_up` has what was given up.
+GIVEN_UP_SECONDS: Final = 30
+
 #: A partition of an input topic: the topic, and the partition's number.
 InputPartition = tuple[str, int]
 
@@ -140,6 +147,46 @@ class InputFailures:
     reason: str = ""
     topic: str = ""
     """Which of several inputs was run alone from there, after ends of processes; empty: all, or there is but one."""
+    is_apart: bool = False
+    """Whether the task is run alone from there on: a process ended that may have run it, which alone is no failure."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is something that a replica needs to know."""
+        return self.count > 0 or self.is_apart
+
+
+class LeftOut(str, enum.Enum):
+    """How input was left out."""
+
+    SKIPPED = "skipped"
+    """`task.on.error` is ``skip``."""
+    DEAD_LETTER = "dead-letter"
+    """It was written to `task.dead.letter`."""
+    LOST = "lost"
+    """It was deleted before it was processed, and `task.input.lost` is ``skip``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A record of a task's input partition that was left out, or the offsets that were lost there."""
+
+    topic: str
+    offset: int
+    how: LeftOut
+    error: str
+    """Type of the exception of the job's code; ``ProcessEnded`` when a process ended; empty when input was lost."""
+    message: str = ""
+    """What the exception said, in one line."""
+    offsets: int = 1
+    """How many offsets from `offset` on; more than one only when input was lost."""
+    at_ms: int = 0
+    """Unix milliseconds, by the container's clock."""
+
+    @property
+    def reason(self) -> str:
+        """Why, in one line."""
+        return f"{self.error}: {self.message}" if self.message else self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +237,20 @@ class TaskRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """What a run has recorded of one of its topics."""
+
+    id: str = ""
+    """Kafka's id of it: a topic that was deleted and created again has another one. Empty: not recorded yet."""
+    generation: int = 0
+    """Counts the topics of the run that were accepted although they are others; 0: it is the one of the beginning.
+
+    Commits say the highest generation that they knew: one with a lower one says nothing of this topic."""
+    start: str = ""
+    """Of an input that was accepted: where it is read from, ``earliest`` or ``latest``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What the leader wants of one replica in one container."""
 
@@ -236,12 +297,29 @@ class ReplicaStatus:
     """
     is_prepared: bool = False
     """Standby only: everything that `Wanted.is_next` asks for is done."""
+    start_ms: int | None = None
+    """Standby only: what a promotion would wait for its first batch after the claim, milliseconds, as measured last;
+    None: not known, its pipeline is cold."""
+    is_cut_off: bool = False
+    """Active only: nobody answers where its changelog ends."""
     failures: InputFailures | None = None
     """Active only: failures of user code at the present committed offset, those before this replica included;
     None when there are none."""
+    traceback: str = ""
+    """Active and FAILED only: where the job's code raised what `failures` or `detail` are about, as
+    `standby.errortext.traceback_of` has it; empty when it has not, or the report had enough of them."""
     skipped: int = 0
     """Active only: input records given up by `task.on.error`, and input offsets by `task.input.lost`, since this
     replica became active."""
+    dead_lettered: int = 0
+    """Active only: those of `skipped` that were written to `task.dead.letter`."""
+    given_up: tuple[GivenUp, ...] = ()
+    """Active and FAILED only: the last few of `skipped`, given up within the last `GIVEN_UP_SECONDS`."""
+    input_lag_ms: int | None = None
+    """Active only: for how long it has been behind the end of its input, milliseconds; None while that is not known."""
+    input_rate: float | None = None
+    """Active only: input offsets a second that it has processed, the mean over the last `RATE_WINDOW_SECONDS`, or since
+    it became active."""
 
     record_bytes: float | None = None
     """Size of the changelog's records that were applied last, mean of key and value; None: none were."""
@@ -257,6 +335,13 @@ class ReplicaStatus:
         if self.drained_from is None or self.drained_to is None:
             return None
         return max(0, self.drained_to - self.drained_from)
+
+    @property
+    def input_lag(self) -> int | None:
+        """Return how many input offsets are not committed yet; None while unknown."""
+        if self.input_end is None or self.input_committed is None:
+            return None
+        return max(0, self.input_end - self.input_committed)
 
     @property
     def lag_records(self) -> int | None:

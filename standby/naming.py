@@ -14,6 +14,9 @@ from standby.model import TaskId
 #: What a job, a cluster or a bundle may be called; nothing that is a path's own directory or the one above.
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,120}\Z")
 
+#: The same in words.
+NAME_WORDS: Final = "up to 120 letters, digits, dots, underscores and dashes, but not . or .. alone"
+
 #: Root of everything in ZooKeeper.
 ROOT: Final = "/standfast"
 

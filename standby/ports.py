@@ -70,11 +70,13 @@ class Feed(Protocol):
         """Whether a `start` now would not wait for class loading or compilation."""
         ...
 
-    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
         """Do ahead what a `start` of these tasks, at these positions or somewhat later ones, will have to do.
 
         Delivers nothing; `is_prepared` tells when that is done, the next `start` or `stop` ends it. To be
-        repeated with newer positions: that does nothing as long as what was prepared is still of use.
+        repeated with newer positions: what was prepared follows them as long as it is still of use. Returns
+        whether it had to be begun: what was prepared before, if anything was, had ended or was of no use.
+        A start that is not ``is_near`` may be hours ahead, or never come: then little is spent on being ready.
         Raises as `start`.
         """
         ...
@@ -82,6 +84,11 @@ class Feed(Protocol):
     @property
     def is_prepared(self) -> bool:
         """Whether everything that `prepare` began is done; from any thread."""
+        ...
+
+    @property
+    def start_seconds(self) -> float | None:
+        """What a `start` now would take until its first batch, as measured last; None: not known. From any thread."""
         ...
 
     def start(
@@ -111,6 +118,13 @@ class Feed(Protocol):
         """The exception that ended the feed: what ``deliver`` raised, or the feed's own; None while it runs.
 
         `InputAway` when nobody answers any more for some of the partitions only.
+        """
+        ...
+
+    def shrink(self) -> None:
+        """Have the batches of the next `start` be much smaller than they were: what came of one was too much.
+
+        They grow again while they go well.
         """
         ...
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from standby.ended import ProcessEnd, Ran
 from standby.errors import BadConfiguration
-from standby.model import Leftover, ReplicaStatus, Wanted
+from standby.model import Leftover, ReplicaStatus, TopicIdentity, Wanted
 
 #: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
 PROTOCOL = 1
@@ -98,6 +99,8 @@ class JobDefinition(msgspec.Struct, frozen=True):
     with the same run and revision are the same to a container, whatever else differs."""
     code: str = ""
     """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: the one that YARN brought."""
+    topics: Mapping[str, TopicIdentity] = {}
+    """Topic → what the run has recorded of it: of inputs, changelog, outputs and dead letters."""
 
     def __repr__(self) -> str:
         # Without the configuration: Kafka's passwords are in it, and a representation comes into logs.
@@ -130,7 +133,16 @@ class Exit(msgspec.Struct, tag="exit", frozen=True):
 Up = Hello | Heartbeat | Report
 Down = Assign | Exit
 
+
+class Entry(msgspec.Struct, frozen=True):
+    """What a container's process leaves for its witness, which adds to it how the process ended (`ProcessEnd`)."""
+
+    ran: tuple[Ran, ...]
+    child: int | None
+
+
 _encoder = msgspec.json.Encoder()
+_end: msgspec.json.Decoder[ProcessEnd] = msgspec.json.Decoder(ProcessEnd)
 _up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
 _down: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
 
@@ -157,3 +169,16 @@ def decode_down(data: bytes) -> Down:
         return _down.decode(data)
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"not a message of protocol {PROTOCOL} from a leader: {error}") from error
+
+
+def encode_entry(ran: tuple[Ran, ...], child: int | None) -> bytes:
+    """Return what a container's process leaves for its witness."""
+    return _encoder.encode(Entry(ran, child))
+
+
+def decode_end(data: bytes) -> ProcessEnd | None:
+    """Return what a witness says; None when ``data`` is nothing that one would say."""
+    try:
+        return _end.decode(data)
+    except msgspec.MsgspecError:
+        return None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -40,7 +41,7 @@ from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, 
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.failing import Headers
-from standby.replica.keys import prefix, split
+from standby.replica.keys import is_own, prefix, split
 from standby.replica.origin import DATABASE
 from standby.wire import JobDefinition
 from tests.fakes.ledger_job import END, STORES, Model
@@ -76,6 +77,8 @@ class Lab:
     INPUTS: ClassVar[tuple[str, ...]] = ("in",)
     BROKERS: ClassVar[tuple[int, ...]] = ()
     """The brokers that inputs and changelog lie on, one for each task; (): wherever Kafka likes."""
+    REPLICAS: ClassVar[int] = 1
+    """How many brokers have each partition."""
 
     def __init__(
         self,
@@ -117,12 +120,12 @@ class Lab:
         self._number = 0
         self._ends: dict[tuple[str, int], int] = {}
         large = {"max.message.bytes": str(CHANGELOG_RECORD_BYTES)}
-        placed: dict[str, Any] = {"replication_factor": 1}
+        placed: dict[str, Any] = {"replication_factor": self.REPLICAS}
         if self.BROKERS:
             placed = {"replica_assignment": [[each] for each in self.BROKERS]}
         topics = [
             *(NewTopic(each, tasks, config=large, **placed) for each in self.inputs),
-            NewTopic(f"{name}-out", tasks, 1),
+            NewTopic(f"{name}-out", tasks, self.REPLICAS),
             NewTopic(
                 f"{name}-changelog", tasks, config={"cleanup.policy": changelog_policy, **large}, **placed
             ),
@@ -283,6 +286,8 @@ class Lab:
         assert outputs == model.outputs, difference(outputs, model.outputs)
         state: dict[tuple[str, bytes], bytes] = {}
         for key, value in self.committed_records(self.definition.changelog):
+            if is_own(key):
+                continue
             if value is None:
                 state.pop(split(key), None)
             else:
@@ -420,9 +425,10 @@ class Child:
         host: str,
         kill_at: str = "",
         hit: int = 1,
+        log: Path | None = None,
         **more: object,
     ) -> None:
-        """``kill_at``, ``hit`` and ``more`` are those of `tests.fakes.kernel_child.Spec`."""
+        """``kill_at``, ``hit`` and ``more`` are those of `tests.fakes.kernel_child.Spec`; ``log``: of what it says."""
         spec = {
             "definition": msgspec.to_builtins(lab.definition),
             "host": host,
@@ -432,15 +438,17 @@ class Child:
             **more,
         }
         self.lab, self.host = lab, host
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.kernel_child", json.dumps(spec)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        with contextlib.nullcontext() if log is None else log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fakes.kernel_child", json.dumps(spec)],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                bufsize=1,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
         self._statuses: dict[ReplicaId, ReplicaStatus] = {}
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()

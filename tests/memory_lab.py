@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from standby.config import parse
+from standby.kernel.batch import Step
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.fetch import Peers
 from standby.kernel.ports import OpenDatabase
@@ -16,12 +19,12 @@ from standby.kernel.replicas import LocalReplicas
 from standby.kernel.tally import Tally
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.failing import Headers
-from standby.replica.keys import split
+from standby.replica.keys import is_own, split
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed, MemoryFeeds
-from tests.fakes.kafka import MemoryKafka
+from tests.fakes.kafka import Entry, MemoryKafka, Partition
 from tests.fakes.peers import PlacedRecords
 from tests.fakes.records import MemoryRecords
 from tests.patience import PATIENCE_SECONDS
@@ -48,6 +51,7 @@ class MemoryLab:
             "kafka.bootstrap.servers": "unused:1",
             "zookeeper.connect": "unused:1",
             "job.hotstandby.lag.time.ms": "400",
+            "job.hotstandby.query": "warm",
             **config,
         }
         self.config = parse(flat)
@@ -80,12 +84,14 @@ class MemoryLab:
         host: str,
         probe: Probe = no_probe,
         script: Callable[[MemoryFeed], None] = lambda _: None,
-        step: Callable[..., object] = ledger_job.step,
+        step: Step = ledger_job.step,
         load_code: LoadCode = load_nothing,
         peers: Peers | None = None,
         databases: OpenDatabase | None = None,
+        find_step: Callable[[], Step] | None = None,
     ) -> MemoryContainer:
-        return MemoryContainer(self, host, probe, script, step, load_code, peers, databases)
+        find = find_step or (lambda: step)
+        return MemoryContainer(self, host, probe, script, find, load_code, peers, databases)
 
     def poison(self, partition: int, *, topic: str = "in", headers: Headers = ()) -> tuple[int, int]:
         """Write a record on which the step fails; return its partition and offset."""
@@ -100,12 +106,15 @@ class MemoryLab:
         }
 
     def assert_exact(
-        self, given_up: Collection[tuple[int, int]] = (), also: Collection[tuple[int, int]] = ()
+        self,
+        given_up: Collection[tuple[int, int]] = (),
+        also: Collection[tuple[int, int]] = (),
+        former: Mapping[Partition, Sequence[Entry]] = {},
     ) -> None:
         """Compare all output and the changelog's final state with the model of the whole input.
 
         ``given_up`` are partition and offset of the records that must have been left out, of the first input;
-        ``also`` those of the second.
+        ``also`` those of the second. ``former`` is what an input had before it was made again.
         """
         left_out = dict(zip(self.config.inputs, (given_up, also), strict=False))
         model = ledger_job.Model()
@@ -113,20 +122,28 @@ class MemoryLab:
         state: dict[tuple[str, bytes], bytes] = {}
         for task in self.tasks:
             for topic in self.config.inputs:
+                where = (topic, task.partition)
+                model.take(_records(former.get(where, ())))
                 model.take(
-                    (offset, each.key or b"", each.value or b"")
-                    for offset, each in enumerate(self.kafka.logs[topic, task.partition])
+                    (offset, key, value)
+                    for offset, key, value in _records(self.kafka.logs[where])
                     if (task.partition, offset) not in left_out[topic]
                 )
             for key, value in self.kafka.committed_records("out", task.partition):
                 outputs.setdefault(key, []).append(value or b"")
             for key, value in self.kafka.committed_records("changelog", task.partition):
+                if is_own(key):
+                    continue
                 if value is None:
                     state.pop(split(key), None)
                 else:
                     state[split(key)] = value
         assert outputs == model.outputs
         assert state == model.state
+
+
+def _records(log: Iterable[Entry]) -> Iterator[tuple[int, bytes, bytes]]:
+    return ((offset, each.key or b"", each.value or b"") for offset, each in enumerate(log))
 
 
 class MemoryContainer:
@@ -138,7 +155,7 @@ class MemoryContainer:
         host: str,
         probe: Probe,
         script: Callable[[MemoryFeed], None],
-        step: Callable[..., object],
+        find_step: Callable[[], Step],
         load_code: LoadCode,
         peers: Peers | None,
         databases: OpenDatabase | None,
@@ -155,7 +172,7 @@ class MemoryContainer:
             self.changed.set,
             connect=lab.kafka.connect,
             open_database=databases or lab.disk.open,
-            find_step=lambda _: step,
+            find_step=lambda _: find_step(),
             clock=lab.clock,
             probe=probe,
             load_code=load_code,
@@ -200,3 +217,31 @@ class MemoryContainer:
     def close(self) -> None:
         assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)
         assert all(each.is_closed for each in self.feeds.made)
+
+
+#: Starts a container on a host of this name.
+Make = Callable[..., MemoryContainer]
+
+
+def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
+    """Return an active that has processed some input, and its standby in step."""
+    lab.name(0, 1)
+    active, standby = start("a"), start("b", **more)
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(60)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    return active, standby
+
+
+@contextmanager
+def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
+    """Give a container that is to be active of every task."""
+    lab.name(0, 1)
+    container = lab.container("a", **more)
+    try:
+        container.want(0, Role.ACTIVE, 1)
+        yield container
+    finally:
+        container.replicas.close(5)

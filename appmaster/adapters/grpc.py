@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,9 @@ from appmaster.attempts import attempt_of, grant_id
 from appmaster.planning import events as happened
 from appmaster.planning.events import Event
 from standby import wire
+from standby.ended import ProcessEnd
 from standby.errors import StandfastError, Unavailable
+from standby.witness import READ
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +34,44 @@ SERVICE: Final = "standfast.Control"
 #: Full method name of the command line's calls: JSON object in, JSON object out.
 CALL: Final = f"/{SERVICE}/Call"
 
-#: How long a port that answers nothing at all is waited for, seconds.
+#: How long a host is waited for that does not answer at all, seconds: less than Linux waits before it sends a lost
+#: packet again, for the next attempt comes sooner.
+_CONNECT_SECONDS: Final = 0.25
+
+#: How long a port is waited for that accepts, and says nothing.
 _PROBE_SECONDS: Final = 0.5
 
 #: So many calls are answered at once. Most take no time; those that need ZooKeeper wait for it while it is away, and
 #: must not keep the others, which do not.
 _CALLS: Final = 32
 
+#: Connections at once, those that have not shown their certificate yet included: one for each container and command.
+#: The library has no bound per address. What comes beyond is closed at once; streams that are open are not touched.
+_MOST_CONNECTIONS: Final = 4_096
+
+#: Who has not shown a certificate by then is cut off, milliseconds.
+_HANDSHAKE_MS: Final = 3_000
+
+#: Calls and streams of one connection at once, and bytes of a call's headers: far more than any client of ours needs.
+_MOST_STREAMS: Final = 64
+_MOST_HEADER_BYTES: Final = 16 << 10
+
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def _options() -> list[tuple[str, int]]:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The other half is for ZooKeeper, Kafka, bundles and the other ports.
+    allowed = _MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else descriptors // 2
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", 64 << 20),
+        ("grpc.max_allowed_incoming_connections", min(_MOST_CONNECTIONS, allowed)),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.max_metadata_size", _MOST_HEADER_BYTES),
+        ("grpc.absolute_max_metadata_size", _MOST_HEADER_BYTES),
+    ]
 
 
 @dataclass
@@ -119,9 +152,7 @@ class ControlServer:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=10)
 
     async def _start(self, host: str) -> int:
-        server = grpc.aio.server(
-            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)]
-        )
+        server = grpc.aio.server(options=_options())
         handlers = {
             "Stream": grpc.stream_stream_rpc_method_handler(self._stream),
             "Call": grpc.unary_unary_rpc_method_handler(self._call),
@@ -141,17 +172,20 @@ class ControlServer:
             await self._server.stop(grace=0.5)
 
     async def _probe(self, container: str, incarnation: int) -> None:
-        accepts = True
         address = self._addresses.get(container)
+        # Who cannot be asked is not held to be silent.
+        accepts, is_answered, end = True, address is None, None
         if address is not None:
             try:
-                _, writer = await asyncio.wait_for(asyncio.open_connection(*address), _PROBE_SECONDS)
-                writer.close()
+                connection = await asyncio.wait_for(asyncio.open_connection(*address), _CONNECT_SECONDS)
+                is_answered = True
+                end = await asyncio.wait_for(_ask_end(*connection), _PROBE_SECONDS)
+                accepts = end is None
             except ConnectionRefusedError:
-                accepts = False
-            except (OSError, asyncio.TimeoutError):
+                accepts, is_answered = False, True
+            except (OSError, ValueError, asyncio.TimeoutError):
                 pass  # unreachable is not refused: the grace decides
-        self._post(happened.PortProbed(container, incarnation, accepts, self._now_ms()))
+        self._post(happened.PortProbed(container, incarnation, accepts, self._now_ms(), end, is_answered))
 
     # ---- a container's stream ----
 
@@ -255,3 +289,15 @@ class ControlServer:
             return json.dumps({"error": str(error), "status": error.exit_status}).encode()
         except ValueError as error:
             return json.dumps({"error": f"not a call: {error}", "status": 2}).encode()
+
+
+async def _ask_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ProcessEnd | None:
+    """Return what the witness of a container's process says; None from a process that lives: it says nothing."""
+    try:
+        said = await reader.readline()
+        if said:
+            writer.write(READ)
+            await writer.drain()
+        return wire.decode_end(said)
+    finally:
+        writer.close()

@@ -7,13 +7,14 @@ leader.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from appmaster.adapters.prometheus import Metrics
+from standby.adapters import http_port
+from standby.adapters.gate import Gate
+from standby.adapters.http_port import HttpPages, Page
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 Status = Callable[[], Mapping[str, Any]]
@@ -54,7 +55,7 @@ class HttpPort:
         `Unavailable` when the host is not this one. Nobody is asked who he is: without ``shows_all`` there are only
         the pages that monitoring needs, and the rest is to be had by calls with credentials.
         """
-        self._server = _listening(host, wanted_port)
+        self._http = _listening(host, wanted_port)
         pages: dict[str, _Page] = {
             "/healthz": lambda _: ("text/plain", b"ok\n"),
             "/metrics": metrics.render,
@@ -63,68 +64,39 @@ class HttpPort:
             "/sd": lambda _: (_JSON, json.dumps(targets()).encode()),
         }
         below: dict[str, _Page] = {_REQUESTS: lambda name: (_JSON, json.dumps(request(name)).encode())}
-        self._server.pages = {path: each for path, each in pages.items() if shows_all or _API not in path}
-        self._server.below = below if shows_all else {}
-        self.port: int = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
-        self._thread.start()
+        self._pages = {path: each for path, each in pages.items() if shows_all or _API not in path}
+        self._below = below if shows_all else {}
+        self.gate: Gate = self._http.gate
+        self.port: int = self._http.port
+        self._http.start(self._answer)
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._http.close()
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    pages: Mapping[str, _Page]
-    below: Mapping[str, _Page]
-    """Beginning of a path → what answers the rest of it."""
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: _Server
-    #: A client that connects and says nothing does not keep its thread.
-    timeout = 10.0
-
-    def do_GET(self) -> None:
+    def _answer(self, request: http_port.Request) -> Page:
         """Answer with a page; 503 when what it shows is not known now: Prometheus then keeps what it has."""
-        path = self.path.partition("?")[0]
-        page, asked = self.server.pages.get(path), self.headers.get("Accept") or ""
-        for beginning, answer in self.server.below.items():
-            if path.startswith(beginning):
-                page, asked = answer, path[len(beginning) :]
+        page, asked = self._pages.get(request.path), request.accept
+        for beginning, answer in self._below.items():
+            if request.path.startswith(beginning):
+                page, asked = answer, request.path[len(beginning) :]
         if page is None:
-            known = " ".join((*self.server.pages, *(f"{each}<id>" for each in self.server.below)))
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", known.encode() + b"\n")
-            return
+            known = " ".join((*self._pages, *(f"{each}<id>" for each in self._below)))
+            return Page(HTTPStatus.NOT_FOUND, "text/plain", known.encode() + b"\n")
         try:
             content_type, body = page(asked)
         except BadConfiguration as error:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
-            return
+            return Page(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
         except StandfastError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
-            return
-        self._answer(HTTPStatus.OK, content_type, body)
-
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
-        """Say nothing: a scrape every few seconds is no event."""
+            return Page(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+        return Page(HTTPStatus.OK, content_type, body)
 
 
-def _listening(host: str, port: int) -> _Server:
-    for each in dict.fromkeys((port, 0)):
-        try:
-            return _Server((host, each), _Request)
-        except OSError as error:
-            if each == 0:
-                raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
-    raise AssertionError("port 0 is always tried last")
+def _listening(host: str, port: int) -> HttpPages:
+    try:
+        return HttpPages(host, port)
+    except Unavailable:
+        if not port:
+            raise
+        # Another candidate of this host has it.
+        return HttpPages(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any
@@ -180,6 +180,18 @@ class Topics:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
             raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+
+    def ids(self, names: Collection[str], timeout_seconds: float = 10.0) -> dict[str, str]:
+        """Return Kafka's id of each topic; one that does not exist is left out. Raises `Unavailable`."""
+        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_seconds)
+        found = {}
+        for name, described in asked.items():
+            try:
+                found[name] = str(_answer(described, timeout_seconds + 5).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+        return found
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic so many partitions; nothing when it has them already. Raises `Unavailable`."""

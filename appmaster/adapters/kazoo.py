@@ -8,6 +8,7 @@ A deposed leader can therefore write nothing.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from appmaster.records import (
     ExcludedRecord,
     JobRecord,
     ModelRecord,
+    RequestRecord,
     StatusRecord,
 )
 from appmaster.registered import Registration
@@ -108,6 +110,7 @@ class ZooKeeper:
             # miss that, and a leader would be deposed for nothing.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS),
         )
+        self._was_closed: bool | None = None
         self._epoch_version = -1
         #: The epoch under which this session leads; 0 while it does not.
         self.epoch = 0
@@ -132,13 +135,24 @@ class ZooKeeper:
             ) from error
         try:
             with _translated("looking whose the cluster's tree is"):
-                kazoo_acl.enter(self._client, self._cluster, self._access)
+                self._was_closed = kazoo_acl.enter(self._client, self._cluster, self._access)
         except StandfastError:
             self.close()
             raise
 
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody who reaches ZooKeeper could read and change the cluster's tree when the session began."""
+        return self._was_closed is False
+
+    def make_way(self) -> None:
+        """Have the cluster's tree be closed to others if it is a new one; `prepare` makes it."""
+        if self._was_closed is None:
+            with _translated("making the cluster's tree"):
+                kazoo_acl.make_way(self._client, self._access)
+
     def protect(self) -> int:
-        """Close the tree to others if this session is to; return how many nodes of an open one were closed.
+        """Close the tree to all but the holders of the secret; return how many nodes of an open one were closed.
 
         Nothing of the cluster may run: what its processes create would stay open.
         """
@@ -185,7 +199,7 @@ class ZooKeeper:
     # ---- leadership ----
 
     def prepare(self) -> None:
-        """Create the cluster's tree where it is missing."""
+        """Create the cluster's tree where it is missing; `drop_tree` removes it."""
         root = naming.cluster_path(self._cluster)
         with _translated("preparing the cluster's tree"):
             for each in ("cells", "candidates", "code", "containers", "jobs", "requests"):
@@ -431,6 +445,17 @@ class ZooKeeper:
                 return None
         return bodies.decode(data, path, StatusRecord)
 
+    def has_queued(self) -> bool:
+        """Return whether a change is asked for that no leader has settled yet."""
+        path = naming.requests_path(self._cluster)
+        with _translated("reading what is queued"):
+            try:
+                names = self._client.get_children(path)
+            except NoNodeError:
+                return False
+            found = read_many(self._client, [f"{path}/{each}" for each in names])
+        return any(bodies.decode(data, at, RequestRecord).state == "queued" for at, data, _ in found)
+
     def load(
         self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
     ) -> Loaded | None:
@@ -493,6 +518,31 @@ class ZooKeeper:
             with suppress(NoNodeError):
                 self._client.delete(f"{path}/status")
             self._client.ensure_path(f"{path}/tasks")
+
+    def return_job(self, former: JobRecord, status: StatusRecord | None) -> None:
+        """Have a job's record and its status as they were before `put_job`."""
+        path = naming.job_path(self._cluster, former.definition.name)
+        with _translated("recording the job as it was"):
+            self._client.set(path, bodies.encode(former))
+            with suppress(NoNodeError):
+                self._client.delete(f"{path}/status")
+            if status is not None:
+                self._client.create(f"{path}/status", bodies.encode(status))
+
+    def withdraw_job(self, name: str) -> None:
+        """Remove a job's records; nothing when there are none."""
+        with _translated("withdrawing the job"), suppress(NoNodeError):
+            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
+
+    def withdraw_code(self, digest: str) -> bool:
+        """Remove a bundle, while nothing of the cluster runs; return False when a job names it, and it stays."""
+        with _translated("withdrawing a bundle of code"):
+            with suppress(NoNodeError):
+                if kazoo_code.is_named(self._client, self._cluster, digest):
+                    return False
+            with suppress(NoNodeError):
+                self._client.delete(naming.code_path(self._cluster, digest), recursive=True)
+        return True
 
     def put_code(self, digest: str, data: bytes) -> None:
         """Keep a bundle of code (`standby.bundles`); nothing when it is there already.
@@ -577,21 +627,47 @@ class ZooKeeper:
         with _translated("removing a cell"), suppress(NoNodeError):
             self._client.delete(naming.cell_path(self._cluster, number))
 
-    def delete_job(self, name: str) -> None:
-        """Remove a job with its records; the cluster's tree goes too when it was the last one."""
-        root = naming.cluster_path(self._cluster)
+    def delete_job(self, name: str, patience_seconds: float = 0.0) -> None:
+        """Remove a job with its records; the cluster's tree goes too when it was the last one, as by `drop_tree`."""
         with _translated("deleting the job"):
             self._client.delete(naming.job_path(self._cluster, name), recursive=True)
-            if self._client.get_children(f"{root}/jobs"):
+        self.drop_tree(patience_seconds)
+
+    def drop_tree(self, patience_seconds: float = 0.0) -> None:
+        """Remove the cluster's tree, unless it has a job.
+
+        A leader that is about to end holds its ephemeral record until then: for so long is it waited for.
+        """
+        root = naming.cluster_path(self._cluster)
+        leader, epoch = naming.controller_path(self._cluster), naming.controller_epoch_path(self._cluster)
+        with _translated("removing the cluster's tree"):
+            try:
+                if self._client.get_children(f"{root}/jobs"):
+                    return
+            except NoNodeError:
+                pass  # it was not made completely
+            try:
+                others = [f"{root}/{each}" for each in self._client.get_children(root)]
+            except NoNodeError:
                 return
             # The epoch stays the longest: whoever still leads fails its next write.
-            for each in ("cells", "code", "requests", "candidates", "containers", "jobs", "controller_epoch"):
-                try:
-                    self._client.delete(f"{root}/{each}", recursive=True)
-                except (NoNodeError, NotEmptyError):
-                    _log.warning("%s/%s could not be removed", root, each)
-            with suppress(NotEmptyError):  # a leader that is about to end holds its ephemeral record
-                self._client.delete(root)
+            for each in (*(each for each in others if each not in (leader, epoch)), epoch):
+                self._drop(each)
+            has_left = threading.Event()
+            if self._client.exists(leader, watch=lambda _: has_left.set()) is not None:
+                has_left.wait(patience_seconds)
+            # The record of a leader that was killed stays until its session ends.
+            self._drop(leader)
+            self._drop(root)
+
+    def _drop(self, path: str) -> None:
+        """Remove a node with what is below it, if nobody adds to it meanwhile."""
+        try:
+            self._client.delete(path, recursive=True)
+        except NoNodeError:
+            return
+        except NotEmptyError:
+            _log.warning("%s could not be removed: somebody is still there", path)
 
 
 def as_recorded(changes: Sequence[Change], present: Sequence[Recorded]) -> tuple[Recorded, ...]:

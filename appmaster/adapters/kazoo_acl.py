@@ -20,32 +20,43 @@ from standby.errors import BadConfiguration
 _AT_ONCE: Final = 500
 
 
-def enter(client: Any, cluster: str, access: Access) -> None:
-    """Have a session create nodes as those are that it finds: whoever made the tree has decided.
+def enter(client: Any, cluster: str, access: Access) -> bool | None:
+    """Have a session create nodes as those are that it finds; return whether they are closed, None without a tree.
 
-    Raises `BadConfiguration` when the tree is closed to this session, or closed although it is to be open.
+    Raises `BadConfiguration` when the tree is closed to this session, or not as ``access`` wants it.
     """
     if not cluster:
-        return
+        return None
     is_closed = _is_closed(client, cluster, access)
     if is_closed and access.is_closed is False:
         raise BadConfiguration(
-            f"zookeeper.acl: open, but the tree of cluster {cluster} is closed to others; set it to digest "
+            f"zookeeper.acl: open, but the tree of cluster {cluster} is closed to others; leave the key out "
             "(`standfast delete` of its last job removes the tree)"
         )
     if is_closed is not None:
         client.default_acl = access.holders_only if is_closed else None
+    return is_closed
+
+
+def make_way(client: Any, access: Access) -> None:
+    """Have a new tree be as ``access`` says, and be one of several users' below the common root."""
+    if access.is_closed is False or not access.secret:
+        client.default_acl = None
+        return
+    client.default_acl = access.holders_only
+    # Everybody adds to it, and nobody may close it to the others.
+    everybody = [make_acl("world", "anyone", read=True, create=True, delete=True)]
+    try:
+        client.create(naming.ROOT, b"", acl=everybody, makepath=True)
+    except NodeExistsError:
+        found, _ = client.get_acls(naming.ROOT)
+        if any(_is_everybodys(each) for each in found):
+            client.set_acls(naming.ROOT, everybody)
 
 
 def protect(client: Any, cluster: str, access: Access) -> int:
-    """Close a tree to others, if ``access`` is to; return how many nodes of an open one were closed."""
-    if not access.is_closed:
-        return 0
-    client.default_acl = access.holders_only
-    # Everybody adds to it, and nobody may close it to the others.
-    everybody = make_acl("world", "anyone", read=True, create=True, delete=True)
-    with suppress(NodeExistsError):
-        client.create(naming.ROOT, b"", acl=[everybody], makepath=True)
+    """Close a tree to all but the holders of the secret; return how many nodes of an open one were closed."""
+    make_way(client, access)
     if _is_closed(client, cluster, access) is not False:
         return 0
     return hand_over(client, cluster, access.holders_only)
@@ -82,15 +93,19 @@ def _is_closed(client: Any, cluster: str, access: Access) -> bool | None:
         return None
     except NoAuthError as error:
         raise _refused(path) from error
-    if any(each.id.scheme == "world" and each.perms == Permissions.ALL for each in found):
+    if any(_is_everybodys(each) for each in found):
         return False
     if access.secret and any(each in found for each in access.holders_only):
         return True
     raise _refused(path)
 
 
+def _is_everybodys(acl: ACL) -> bool:
+    return bool(acl.id.scheme == "world" and acl.perms == Permissions.ALL)
+
+
 def _refused(path: str) -> BadConfiguration:
     return BadConfiguration(
-        f"{path} in ZooKeeper is closed to these Skein credentials (zookeeper.acl=digest): set SKEIN_CONFIG to the "
+        f"{path} in ZooKeeper is closed to these Skein credentials: set SKEIN_CONFIG to the "
         "directory that the first submit of this cluster used, or take another cluster.name"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import prometheus_client as client
@@ -12,6 +12,7 @@ from appmaster import gauges, metrics
 from appmaster.counting import Count, counts
 from appmaster.planning.view import ClusterView
 from standby.adapters.prometheus import Present
+from standby.metrics import Metric
 
 #: The time at which each series began is a series of its own by the library's default: nobody reads it.
 client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -20,11 +21,14 @@ client.disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """Counts on the leader's thread what the news tell, and renders on the threads of the HTTP port."""
 
-    def __init__(self, view: Callable[[], ClusterView]) -> None:
+    def __init__(
+        self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Metric]] = tuple
+    ) -> None:
+        """``further`` gives the metrics that the view does not tell; called on threads of the HTTP port."""
         self._view = view
         self._registry = client.CollectorRegistry()
         client.ProcessCollector(registry=self._registry)
-        self._registry.register(Present(lambda: gauges.of_view(view())))
+        self._registry.register(Present(lambda: (*gauges.of_view(view()), *further())))
         self._counters: Final = {
             each.name: client.Counter(each.name, each.help, tuple(each.labels), registry=self._registry)
             for each in metrics.COUNTERS

@@ -36,6 +36,9 @@ ANYWHERE = "anywhere"
 _BUSY_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
 
+#: A container that fails within so long of its start has failed at launch: why is in its log, seconds.
+_YOUNG_SECONDS: Final = 30.0
+
 #: An AM that answers nothing within this is tried again, seconds.
 _CALL_SECONDS: Final = 1.5
 
@@ -77,6 +80,9 @@ class SkeinCell:
     now_ms: Callable[[], int]
     is_lost: Callable[[str], None]
     """Called once, on the connection's thread, when the AM is gone or does not answer any more."""
+    last_line: Callable[[str, str], str] = lambda node, container: ""
+    """Returns the last line that a container wrote, by the address of its NodeManager's pages and its id; empty where
+    it cannot be had."""
     #: Hosts that can be asked for by name; known after `connect`.
     hosts: tuple[str, ...] = ()
     #: What was given back and the AM has not heard of.
@@ -88,6 +94,8 @@ class SkeinCell:
     _ids: dict[str, str] = field(default_factory=dict)
     """`grant_id` → Skein's own."""
     _pending: set[str] = field(default_factory=set)
+    _running_since: dict[str, float] = field(default_factory=dict)
+    """Skein's id → monotonic seconds, of containers that were seen to be granted."""
     _thread: threading.Thread | None = None
 
     def connect(self) -> None:
@@ -249,11 +257,44 @@ class SkeinCell:
             granted = self._granted(each.id)
             if state == "RUNNING":
                 self._pending.discard(each.id)
+                self._running_since[each.id] = time.monotonic()
                 self.post(happened.ContainerGranted(granted, self.now_ms()))
             elif state in ("SUCCEEDED", "FAILED", "KILLED", "STOPPED"):
                 self._pending.discard(each.id)
-                message = each.exit_message or state.lower()
-                self.post(happened.ContainerCompleted(granted, _first_line(message), self.now_ms()))
+                ended = _Ended(
+                    granted,
+                    _first_line(each.exit_message) or state.lower(),
+                    each.yarn_container_id,
+                    each.yarn_node_http_address,
+                    self.now_ms(),
+                )
+                lived = time.monotonic() - self._running_since.pop(each.id, 0.0)
+                if state == "FAILED" and (before != "RUNNING" or lived < _YOUNG_SECONDS):
+                    # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
+                    threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
+                else:
+                    self.post(ended.told())
+
+    def _tell(self, ended: _Ended) -> None:
+        """Tell of a container that failed at its start, with the last line that it wrote."""
+        self.post(ended.told(self.last_line(ended.node, ended.container)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A container that has ended."""
+
+    granted: str
+    message: str
+    container: str
+    """YARN's id: with it, whoever reads of the end finds the log. Skein's words are always the same."""
+    node: str
+    """``host:port`` of the NodeManager's pages."""
+    at_ms: int
+
+    def told(self, last_line: str = "") -> happened.ContainerCompleted:
+        said = f"{self.message} ({self.container}{f': {last_line}' if last_line else ''})"
+        return happened.ContainerCompleted(self.granted, said, self.at_ms)
 
 
 def _first_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -30,11 +31,18 @@ _EXPIRY: Final = "yarn.am.liveness-monitor.expiry-interval-ms"
 _MOST_ATTEMPTS: Final = "yarn.resourcemanager.am.max-attempts"
 _DEFAULT_ATTEMPTS: Final = 2
 
+#: Where Skein, which takes a file's path for a URL, lets it end.
+_PARTS_OF_URLS: Final = ("#", "?", ";")
+
 #: A lean JVM for the Skein AM; the last flag lets its own web page work on JDK 17.
 AM_JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k "
     "--add-opens java.base/java.util=ALL-UNNAMED"
 )
+
+
+#: What a container of `build_sweep` needs, MiB.
+_SWEEP_MEMORY_MB: Final = 256
 
 
 def build(
@@ -57,6 +65,8 @@ def build(
     yarn_site = _yarn_site(hadoop_conf)
     attempts = granted_attempts(yarn_site, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
+    # Kafka's password may be in it.
+    settings.touch(0o600)
     settings.write_bytes(cluster_file.dump(cluster_settings(config, cell, racks, attempts)))
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
@@ -66,21 +76,17 @@ def build(
         files[cluster_file.JARS_DIRECTORY] = _archive(
             _zip(scratch / "jars.zip", list(jars), None, zipfile.ZIP_STORED)
         )
-    python = config.python
+    python = interpreter(config)
     if config.python_archive:
         files["environment"] = _archive(Path(config.python_archive).resolve())
-        python = "./environment/bin/python"
-    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
-    if environment.get("JAVA_HOME"):
-        variables["JAVA_HOME"] = environment["JAVA_HOME"]
 
     def service(**where: Any) -> Any:
         return skein.Service(
             instances=0,
             resources=skein.Resources(f"{config.memory_mb} MiB", config.vcores),
             files=files,
-            env=variables,
-            script=f"exec {python} -m standby",
+            env=_variables(environment),
+            script=_script(python, "standby"),
             # Failed containers just end: what comes next is the leader's decision, never Skein's.
             allow_failures=True,
             max_restarts=0,
@@ -107,10 +113,91 @@ def build(
         master=skein.Master(
             resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
             files=master_files,
-            env={**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS},
-            script=f"exec {python} -m appmaster.supervisor",
+            env=_master_variables(environment),
+            script=_script(python, "appmaster.supervisor"),
         ),
     )
+
+
+def interpreter(config: JobConfig) -> str:
+    """Return the path of the job's Python on every host; relative to the working directory where it is shipped."""
+    return "./environment/bin/python" if config.python_archive else config.python
+
+
+def build_probe(config: JobConfig, files: Sequence[Path], environment: Mapping[str, str] = os.environ) -> Any:
+    """Return a `skein.ApplicationSpec` whose master runs the first of ``files`` with the others as its arguments.
+
+    With the interpreter, in the queue and on hosts as the job's containers have them.
+    """
+    shipped: dict[str, Any] = {each.name: _file(each) for each in files}
+    if config.python_archive:
+        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    script = shlex.join((interpreter(config), *(each.name for each in files)))
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-probe",
+        queue=config.queue,
+        node_label=config.container_label,
+        tags={"standfast"},
+        max_attempts=1,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            files=shipped,
+            env=_master_variables(environment),
+            script=f"exec {script}",
+        ),
+    )
+
+
+def build_sweep(
+    config: JobConfig, file: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> Any:
+    """Return a `skein.ApplicationSpec` that runs `standby.sweep` once on each host, with ``file`` beside it."""
+    shipped: dict[str, Any] = {file.name: _file(file)}
+    if config.python_archive:
+        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    services = {
+        service_name(index): skein.Service(
+            instances=1,
+            resources=skein.Resources(f"{_SWEEP_MEMORY_MB} MiB", 1),
+            files=shipped,
+            env=_variables(environment),
+            script=_script(interpreter(config), "standby.sweep"),
+            max_restarts=0,
+            node_label=config.container_label,
+            nodes=[host],
+            relax_locality=False,
+        )
+        for index, host in enumerate(hosts)
+    }
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-sweep",
+        queue=config.queue,
+        node_label=config.am_label,
+        tags={"standfast"},
+        max_attempts=1,
+        services=services,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            env=_master_variables(environment),
+        ),
+    )
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a container."""
+    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
+    if environment.get("JAVA_HOME"):
+        variables["JAVA_HOME"] = environment["JAVA_HOME"]
+    return variables
+
+
+def _master_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a master, and of the JVM that Skein starts beside it."""
+    variables = _variables(environment)
+    # YARN's script starts that by $JAVA_HOME without quotes: rather by the host's own Java than by one with a space.
+    if len(variables.get("JAVA_HOME", "").split()) > 1:
+        del variables["JAVA_HOME"]
+    return {**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS}
 
 
 def granted_attempts(yarn_site: ET.Element, asked: int) -> int:
@@ -149,14 +236,23 @@ def _yarn_site(hadoop_conf: Path) -> ET.Element:
         raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
 
 
-def _file(path: Path) -> Any:
-    return skein.File(source=str(path), type="file")
+def _script(python: str, module: str) -> str:
+    return f"exec {shlex.quote(python)} -m {module}"
+
+
+def _file(path: Path, kind: str = "file") -> Any:
+    if any(each in str(path) for each in _PARTS_OF_URLS):
+        raise BadConfiguration(
+            f"{path}: Skein would take {' or '.join(_PARTS_OF_URLS)} in it for the end of the path; have it in another "
+            "directory (for temporary files, TMPDIR names it)"
+        )
+    return skein.File(source=str(path), type=kind)
 
 
 def _archive(path: Path) -> Any:
     if not path.is_file():
         raise BadConfiguration(f"{path}: the archive does not exist")
-    return skein.File(source=str(path), type="archive")
+    return _file(path, "archive")
 
 
 def _zip(

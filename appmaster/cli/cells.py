@@ -9,11 +9,9 @@ Exit status: 0 every cell runs; 1 some do not; 2 no such cluster, or the file is
 from __future__ import annotations
 
 import argparse
-import getpass
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +21,13 @@ from appmaster.adapters.kafka import now_ms
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli import application, yarn
 from appmaster.cli.jobfile import load
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.launch.ended import ended
+from appmaster.cli.launch.undo import Undo
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, open_zookeeper
+from appmaster.client import user_name
 from appmaster.joining import of_the_cluster
 from appmaster.records import CellRecord
 from embedded import jars
@@ -33,8 +35,27 @@ from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code
 
-#: So many times a cell's master is asked for again that came to a host which has one.
-_TRIES: Final = 3
+#: So many times a cell's master is asked for again that came to a host which has one. On three hosts, the fewest that
+#: are of use, every third comes to the host of the other one; a try takes some two seconds.
+_TRIES: Final = 8
+
+#: The set of jars that containers with a Spark feed need.
+_CONNECTOR: Final = "spark-kafka"
+
+#: How long a restored cell's master is waited for, to learn where it runs, seconds.
+_RESTORE_SECONDS: Final = 120.0
+
+#: The hosts that get a service of their own, and the rack of every host.
+Topology = tuple[Sequence[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """How applications are submitted: until when, what is said meanwhile, and how it is undone."""
+
+    deadline: Deadline
+    progress: Progress
+    undo: Undo
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,7 +79,7 @@ def _cells(arguments: argparse.Namespace) -> int:
         if not zookeeper.exists():
             raise BadConfiguration(f"there is no cluster {arguments.cluster or arguments.job}")
         if arguments.restore is not None:
-            for number, started in restore(arguments.restore, zookeeper, client).items():
+            for number, started in restore(arguments.restore, zookeeper, client, progress).items():
                 progress.say(f"cell {number} is submitted as {started}")
         found = [_line(number, each, client, zookeeper) for number, each in zookeeper.cells().items()]
     if arguments.json:
@@ -70,17 +91,21 @@ def _cells(arguments: argparse.Namespace) -> int:
                 f"attempt {each['attempt'] or '-'}  AM {each['address'] or '-'}  "
                 f"candidate {each['candidate'] or 'none'}"
             )
+            if each["end"] is not None:
+                print(f"  {each['end']}")
     return 0 if all(each["is_running"] for each in found) else 1
 
 
 def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) -> dict[str, Any]:
     leader = zookeeper.controller()
     candidate = next((each for each in zookeeper.candidates() if each.cell == number), None)
+    end = ended(client, record.application)
     return {
         "cell": number,
         "application": record.application,
         "is_running": yarn.is_running(client, record.application),
         "state": yarn.state(client, record.application),
+        "end": str(end) if end is not None else None,
         "attempt": record.attempt,
         "address": record.address,
         "candidate": candidate.candidate if candidate is not None else None,
@@ -90,7 +115,7 @@ def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) ->
     }
 
 
-def restore(path: Path, zookeeper: ZooKeeper, client: Any) -> dict[int, str]:
+def restore(path: Path, zookeeper: ZooKeeper, client: Any, progress: Progress) -> dict[int, str]:
     """Return cell → the application submitted for it, for every cell of the job file that does not run.
 
     Raises `BadConfiguration` when the file is of another cluster than the session's.
@@ -110,21 +135,28 @@ def restore(path: Path, zookeeper: ZooKeeper, client: Any) -> dict[int, str]:
     if not numbers:
         return {}
     topology = yarn.topology(config, client)
-    with (
-        job_code(job.directory, config.modules) as code,
-        claimed(zookeeper, client, config, numbers) as claims,
-    ):
-        return dict(zip(numbers, submit(config, code, topology, claims, client), strict=True))
+    connector(config, progress.say)
+    with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
+        launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)
+        claims = Claims(zookeeper, config)
+        claim(claims, zookeeper, client, numbers, undo)
+        return dict(zip(numbers, submit(config, code, topology, claims, client, launch), strict=True))
 
 
 class Claims:
     """Cells that this process has claimed, and what it has submitted for them so far."""
 
-    def __init__(self, zookeeper: ZooKeeper, claim: CellRecord) -> None:
+    def __init__(self, zookeeper: ZooKeeper, config: JobConfig) -> None:
+        """Claim nothing yet; the records will keep what of ``config`` holds for every job of the cluster."""
         self._zookeeper = zookeeper
-        self._claim = claim
-        self.numbers: list[int] = []
+        self._claim = CellRecord("", now_ms(), user_name(), settings=of_the_cluster(config))
+        self._former: dict[int, CellRecord | None] = {}
         self.started: dict[int, str] = {}
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The cells that are claimed."""
+        return tuple(self._former)
 
     @property
     def is_closed(self) -> bool:
@@ -134,14 +166,22 @@ class Claims:
     def others(self) -> list[str]:
         """Return the applications of the cells that are not claimed."""
         cells = self._zookeeper.cells().items()
-        return [each.application for number, each in cells if number not in self.numbers]
+        return [each.application for number, each in cells if number not in self._former]
 
     def take(self, number: int, former: CellRecord | None) -> bool:
         """Claim a cell in place of an ended one; return False when somebody was quicker."""
         is_mine = self._zookeeper.claim_cell(number, self._claim, replaces=former)
         if is_mine:
-            self.numbers.append(number)
+            self._former[number] = former
         return is_mine
+
+    def give_back(self) -> None:
+        """Have the cells' records as they were before."""
+        for number, former in self._former.items():
+            if former is None:
+                self._zookeeper.drop_cell(number)
+            else:
+                self._zookeeper.put_cell(number, former)
 
     def submitted(self, number: int, started: str) -> str:
         """Take note of a cell's application; return it."""
@@ -154,68 +194,96 @@ class Claims:
         self._zookeeper.put_cell(number, record)
 
 
-@contextmanager
-def claimed(zookeeper: ZooKeeper, client: Any, config: JobConfig, numbers: Iterable[int]) -> Iterator[Claims]:
-    """Claim cells for the block; if that fails, they are as if nothing had been submitted.
+def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[int], undo: Undo) -> None:
+    """Claim cells for this process; ``undo`` gives them back as they were.
 
-    Their records keep what of ``config`` holds for every job of the cluster. Raises `BadConfiguration` when one of
-    them runs, or is being submitted by somebody else.
+    Raises `BadConfiguration` when one of them runs, or is being submitted by somebody else.
     """
-    claims = Claims(zookeeper, CellRecord("", now_ms(), getpass.getuser(), settings=of_the_cluster(config)))
-    try:
-        for number in numbers:
-            former = zookeeper.cell(number)
-            if former is not None and yarn.is_running(client, former.application):
-                raise BadConfiguration(f"cell {number} of {config.cluster} runs as {former.application}")
-            if not claims.take(number, former):
-                raise BadConfiguration(f"somebody else is submitting cluster {config.cluster} at this moment")
-        yield claims
-    except BaseException:
-        for started in claims.started.values():
-            client.kill_application(started)
-        for number in claims.numbers:
-            zookeeper.drop_cell(number)
-        raise
+    undo.on_failure("the cells' records", claims.give_back)
+    for number in numbers:
+        former = zookeeper.cell(number)
+        if former is not None and yarn.is_running(client, former.application):
+            raise BadConfiguration(f"cell {number} of the cluster runs as {former.application}")
+        if not claims.take(number, former):
+            raise BadConfiguration(f"somebody else is submitting cell {number} of the cluster at this moment")
+
+
+def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
+    """Return the jars of Spark's connector, fetched where they are not in the cache; none for another feed.
+
+    ``show`` is told how things stand. Raises `Unavailable` when they cannot be had.
+    """
+    if config.feed != "spark":
+        return []
+    cache = jars.open_cache()
+    cache.require(_CONNECTOR, show=show)
+    return cache.classpath(_CONNECTOR)
+
+
+def check(config: JobConfig, code: Path, topology: Topology, show: Callable[[str], None]) -> None:
+    """Raise `StandfastError` unless an application can be put together as `submit` does it; submits nothing."""
+    with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+        _specification(config, code, topology, connector(config, show), 1, Path(scratch))
 
 
 def submit(
-    config: JobConfig,
-    code: Path,
-    topology: tuple[Sequence[str], Mapping[str, str]],
-    claims: Claims,
-    client: Any,
+    config: JobConfig, code: Path, topology: Topology, claims: Claims, client: Any, launch: Launching
 ) -> tuple[str, ...]:
-    """Submit an application for every claimed cell, their masters on different hosts if that can be had; return ids."""
-    hosts, racks = topology
-    if claims.is_closed:
-        # As the tree is, where the file does not say: containers create their nodes without a look.
-        config = replace(config, zookeeper_acl="digest")
-    connector = jars.classpath("spark-kafka") if config.feed == "spark" else []
+    """Submit an application for every claimed cell, their masters on different hosts if that can be had; return ids.
+
+    Where the masters run is waited for no longer than the launch's deadline.
+    """
+    _, racks = topology
+    # As the tree is, whatever the file says: containers create their nodes without a look.
+    config = replace(config, zookeeper_acl="digest" if claims.is_closed else "open")
+    jar_files = connector(config, launch.progress.say)
 
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-            spec = application.build(
-                config, hosts, code, connector, Path(scratch), yarn.hadoop_conf(), racks=racks, cell=number
-            )
-            return str(client.submit(spec))
+            spec = _specification(config, code, topology, jar_files, number, Path(scratch))
+            return claims.submitted(number, str(client.submit(spec)))
 
+    def end_all() -> None:
+        started = tuple(claims.started.values())
+        for each in started:
+            yarn.kill(client, each)
+        yarn.await_end(client, started)
+
+    launch.undo.on_failure("the applications", end_all)
     present = claims.others()
-    taken = {yarn.master_host(client, each) for each in present if yarn.is_running(client, each)}
-    for number, started in zip(claims.numbers, [start(each) for each in claims.numbers], strict=True):
-        claims.submitted(number, started)
+    taken = {
+        yarn.master_host(client, each, launch.deadline) for each in present if yarn.is_running(client, each)
+    }
+    for number in claims.numbers:
+        start(number)
     for number in claims.numbers:
         is_choice = len(claims.numbers) + len(present) > 1 and len(racks) > 1
         if is_choice:
             found = apart(
                 claims.started[number],
                 taken,
-                lambda number=number: claims.submitted(number, start(number)),  # type: ignore[misc]
-                lambda each: yarn.master_host(client, each),
-                client.kill_application,
+                lambda number=number: start(number),  # type: ignore[misc]
+                lambda each: yarn.master_host(client, each, launch.deadline),
+                lambda each: yarn.kill(client, each),
             )
+            if found and found in taken:
+                launch.progress.say(
+                    f"the master of cell {number} came to {found} {_TRIES + 1} times, where another cell's is: "
+                    "the loss of this host takes both"
+                )
             taken.add(found)
         claims.complete(number)
     return tuple(claims.started.values())
+
+
+def _specification(
+    config: JobConfig, code: Path, topology: Topology, jar_files: Sequence[Path], number: int, scratch: Path
+) -> Any:
+    """Return the application of a cell; ``scratch`` must last until it was submitted."""
+    hosts, racks = topology
+    return application.build(
+        config, hosts, code, jar_files, scratch, yarn.hadoop_conf(), racks=racks, cell=number
+    )
 
 
 def apart(
@@ -232,7 +300,8 @@ def apart(
     """
     for _ in range(_TRIES):
         host = host_of(started)
-        if host not in taken:
+        # One that is not known is nobody's: two of them are not on one host for that.
+        if not host or host not in taken:
             return host
         end(started)
         started = again()

@@ -5,8 +5,8 @@ nothing anew. Any other change is a new revision: containers are started anew on
 actives are handed over as planned. What cannot change on a running job is refused, all of it in one message. Where
 nothing has changed and the candidates lack the job's code, they are given it.
 
-`rollback` returns to the revision before the present one: as long as the present one has not been active anywhere,
-or when both name the same `task.stores.version`.
+`rollback` returns to the revision before the present one. It is refused when the present one has been active and has
+another `task.stores.version`: the former code may not be able to read its state.
 
 Exit status: 0 done, or nothing to do; 1 refused, or not rolled out in time (it goes on); 2 the job, a key or a
 value is wrong; 3 a server cannot be used; 130 interrupted (the roll-out goes on).
@@ -26,15 +26,16 @@ from appmaster.cli.jobfile import load
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, open_client
-from appmaster.cli.submit import check_topics
+from appmaster.cli.submit import check_topics, short_of_hosts
 from appmaster.client import ClusterClient
 from appmaster.config import policy, spec
+from appmaster.joining import check_feed
 from appmaster.records import JobRecord
 from appmaster.requests import Present
 from appmaster.revising import Update, asked_of, rollback, update
 from appmaster.snapshot import asked
 from standby.bundles import pack
-from standby.config import kafka_settings, parse
+from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
@@ -103,9 +104,14 @@ def _update(arguments: argparse.Namespace) -> int:
                 return _print(arguments, record, change, status=None)
             for line in change.described():
                 progress.say(line)
+            if warning := _short_of_hosts(job.config, client):
+                progress.say(warning)
             if change.is_new_revision:
                 progress.say("checking Kafka, and the job's transform")
                 check_topics(job, Topics(kafka_settings(job.config)))
+                if any(each.key == "task.feed" for each in change.differences):
+                    cells = client.zookeeper.cells().values()
+                    check_feed(job.config.feed, next((each.settings for each in cells if each.settings), {}))
                 check_transform(job.config, code)
         if arguments.check:
             progress.say("everything is in order; nothing was changed")
@@ -140,6 +146,20 @@ def _rollback(arguments: argparse.Namespace) -> int:
         if status is not None:
             progress.say(f"{arguments.job} runs as revision {old} did")
     return _print(arguments, written, None, status)
+
+
+def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
+    """Return a warning when the hosts that the leader knows cannot take every copy; empty when nobody says."""
+    try:
+        return short_of_hosts(config, len(usable_hosts(client.status())))
+    except Unavailable:
+        return ""
+
+
+def usable_hosts(status: Mapping[str, Any]) -> frozenset[str]:
+    """Return the hosts that may hold copies, by the leader's status. Pure."""
+    held = {each["host"] for each in status["containers"] if each["host"]}
+    return frozenset({*status["hosts"], *held} - set(status["excluded"]))
 
 
 def _is_lacked(name: str, client: ClusterClient) -> bool:

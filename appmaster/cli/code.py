@@ -75,6 +75,13 @@ def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
         zookeeper.put_code(bundle.digest, bundle.data)
 
 
+def withdraw(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
+    """Remove a bundle that `leave` brought, unless a job names it; nothing of the cluster may run."""
+    if zookeeper.withdraw_code(bundle.digest) and config.code_distributor == "hdfs":
+        directory = code_directory(config.code_hdfs_directory, config.cluster)
+        HadoopCode(find_shell(), directory).forget(bundle.digest)
+
+
 def _publish(bundle: Bundle, config: JobConfig) -> None:
     directory = code_directory(config.code_hdfs_directory, config.cluster)
     with tempfile.NamedTemporaryFile(prefix="standfast-", suffix=".zip") as file:

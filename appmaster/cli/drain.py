@@ -11,7 +11,6 @@ cluster or host; 3 a server cannot be used.
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, Final
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command, cluster_name
-from appmaster.client import ClusterClient, user_access
+from appmaster.client import ClusterClient, user_access, user_name
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.25
@@ -120,7 +119,7 @@ def cluster_of(arguments: argparse.Namespace) -> str:
 def _drain(arguments: argparse.Namespace) -> int:
     progress = Progress()
     hosts = tuple(dict.fromkeys(arguments.hosts))
-    why = arguments.reason or f"drained by {getpass.getuser()}"
+    why = arguments.reason or f"drained by {user_name()}"
     with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
         try:
             status = client.status()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from standby import naming
 from standby.config import JobConfig, flatten, parse
+from standby.disclosure import is_secret
 from standby.errors import BadConfiguration
 
 #: Keys that the environment fills in where neither file nor command line gives them.
@@ -58,12 +61,21 @@ def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = o
         name, equals, value = each.partition("=")
         if not equals or not name.strip():
             raise BadConfiguration(f"--set {each}: not of the form key=value")
+        if is_secret(name.strip()):
+            raise BadConfiguration(
+                f"--set {name.strip()}: everybody on this machine can read a command's arguments; write it into the "
+                f"job file, or its value into a file that {name.strip()}.file names"
+            )
         flat[name.strip()] = value.strip()
     for key, variable in FROM_ENVIRONMENT.items():
         if key not in flat and environment.get(variable):
             flat[key] = environment[variable]
     config = parse(flat)
     assumed = set()
+    if "job.state.dir" not in flat:
+        flat["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or _own_state_directory()
+        assumed.add("job.state.dir")
+        config = parse(flat)
     if not config.python and not config.python_archive:
         # The same on every host, which is so on one machine and where environments are shared.
         flat["job.python"] = sys.executable
@@ -72,13 +84,46 @@ def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = o
     return JobFile(path, flat, config, frozenset(assumed))
 
 
+def _own_state_directory() -> str:
+    """Return where state lies by default: one directory per user, for its maker alone may write to it."""
+    user = os.getuid()
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = ""
+    # A user known by number only, as in a container, or by a name that is no plain part of a path.
+    return f"/var/tmp/standfast-{name if naming.NAME.match(name) else user}"  # noqa: S108 - owners are checked
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, to which a key that is written twice in one mapping is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        # Before the library puts in what `<<` names: a mapping's own keys may override that.
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in lines:
+                raise _GivenTwice(
+                    f"{name} is given twice, in line {lines[name]} and in line {line}; keep one"
+                )
+            lines[name] = line
+        return super().construct_mapping(node, deep)
+
+
+class _GivenTwice(yaml.YAMLError):
+    """A key is written twice in one mapping."""
+
+
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe loader
     except OSError as error:
         raise BadConfiguration(f"{path}: the job file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadConfiguration(f"{path}: the job file is not UTF-8 text") from error
+    except _GivenTwice as error:
+        raise BadConfiguration(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from appmaster.cli import yarn
+from standby.adapters.logfiles import FORMER
 from standby.errors import Unavailable
 
 _TIMEOUT_SECONDS: Final = 5.0
 _BYTES_PER_LINE: Final = 400
 
+_REDIRECTS: Final = (http.client.FOUND, http.client.TEMPORARY_REDIRECT)
+_MOST_REDIRECTS: Final = 3
+
 #: Files that YARN itself writes to every log directory.
 _OF_YARN: Final = frozenset({"directory.info", "launch_container.sh", "prelaunch.out", "prelaunch.err"})
+
+#: What the process wrote that an application's master is for.
+_OF_THE_DRIVER: Final = "application.driver.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +39,43 @@ class Log:
         return asdict(self)
 
 
-def collect(application: str, container: str | None, lines: int) -> list[Log]:
+def collect(client: Any, application: str, container: str | None, lines: int) -> list[Log]:
     """Return the ends of all logs of the application's containers, the master's first.
 
-    A node that does not answer (it may be dead) is told of in place of its logs.
+    A node that does not answer (it may be dead) is told of in place of its logs. Of an application that has ended,
+    the NodeManagers list no containers; those of its masters are known to the ResourceManager, and `of_containers` asks
+    for others by their ids.
     """
     found: list[Log] = []
-    with yarn.skein_client() as client:
-        nodes = client.get_nodes()
-        for node in nodes:
-            found += _of_node(node.http_address, application, container, lines)
-    return sorted(found, key=lambda each: ("_000001" not in each.container[-7:], each.container, each.name))
+    nodes = client.get_nodes()
+    for node in nodes:
+        found += _of_node(node.http_address, application, container, lines)
+    listed = {each.container for each in found}
+    report = yarn.report(client, application)
+    for master, address in _masters(report.tracking_url or "", application) if report is not None else ():
+        if master not in listed and container in (None, master):
+            found += _of_container(address, master, lines)
+    of_this = f"_{application.removeprefix('application_')}_"
+    if container is not None and of_this in container and not found:
+        # One that has ended is listed nowhere, but who has its log gives it.
+        found = [log for node in nodes for log in _of_container(node.http_address, container, lines)]
+    return in_order(found)
+
+
+def of_containers(client: Any, hosts: Mapping[str, str], lines: int) -> list[Log]:
+    """Return the ends of the logs of containers, by the hosts where they ran, as far as those still have them."""
+    addresses = {node.host: node.http_address for node in client.get_nodes()}
+    return [
+        log
+        for container, host in hosts.items()
+        if host in addresses
+        for log in _of_container(addresses[host], container, lines)
+    ]
+
+
+def in_order(logs: Iterable[Log]) -> list[Log]:
+    """Return logs by container, the master's first."""
+    return sorted(logs, key=lambda each: ("_000001" not in each.container[-7:], each.container, each.name))
 
 
 def _of_node(address: str, application: str, container: str | None, lines: int) -> list[Log]:
@@ -52,22 +86,66 @@ def _of_node(address: str, application: str, container: str | None, lines: int) 
         if "404" in str(error):
             return []  # it never ran anything of this application
         return [Log("-", address, "-", str(error))]
-    logs: list[Log] = []
-    for each in present:
-        if container is not None and container != each:
-            continue
-        infos = json.loads(_get(f"http://{address}/ws/v1/node/containers/{each}/logs"))
-        for info in _files(infos):
-            if int(info["fileSize"] or 0) == 0 or info["fileName"] in _OF_YARN:
+    wanted = [each for each in present if container in (None, each)]
+    return [log for each in wanted for log in _of_container(address, each, lines)]
+
+
+def master_output(tracking_url: str, application: str, lines: int) -> str:
+    """Return the end of what the last master of an application wrote; empty where that cannot be had.
+
+    ``tracking_url`` is the one in the application's report; its address is the ResourceManager's.
+    """
+    for container, address in reversed(_masters(tracking_url, application)):
+        for log in _of_container(address, container, lines):
+            if log.name == _OF_THE_DRIVER:
+                return log.text
+    return ""
+
+
+def last_line(node: str, container: str) -> str:
+    """Return the last line that a container's process wrote; empty where that cannot be had."""
+    lines = [line for log in _of_container(node, container, 1) for line in log.text.splitlines()]
+    return lines[-1] if lines else ""
+
+
+def _masters(tracking_url: str, application: str) -> list[tuple[str, str]]:
+    """Return container and NodeManager's address of each attempt's master, the first attempt first.
+
+    Empty where the ResourceManager's pages cannot be read.
+    """
+    scheme, _, rest = tracking_url.partition("://")
+    if scheme != "http":
+        return []
+    try:
+        url = f"http://{rest.partition('/')[0]}/ws/v1/cluster/apps/{application}/appattempts"
+        found = json.loads(_get(url)).get("appAttempts") or {}
+    except (Unavailable, ValueError):
+        return []
+    attempts = sorted(found.get("appAttempt", ()), key=lambda each: each["id"])
+    known = ((each.get("containerId"), each.get("nodeHttpAddress")) for each in attempts)
+    return [(str(container), str(address)) for container, address in known if container and address]
+
+
+def _of_container(address: str, container: str, lines: int) -> list[Log]:
+    """Return the ends of one container's logs; none when its NodeManager does not have them (any more)."""
+    found: dict[str, list[str]] = {}
+    try:
+        infos = json.loads(_get(f"http://{address}/ws/v1/node/containers/{container}/logs"))
+        sizes = {str(each["fileName"]): int(each["fileSize"] or 0) for each in _files(infos)}
+        # What was printed before a file was cut comes before what is in it.
+        for name in sorted(sizes, key=lambda each: not each.endswith(FORMER)):
+            if not sizes[name] or name in _OF_YARN:
                 continue
-            size = min(int(info["fileSize"]), lines * _BYTES_PER_LINE)
-            text = _get(f"http://{address}/ws/v1/node/containerlogs/{each}/{info['fileName']}?size=-{size}")
+            size = min(sizes[name], lines * _BYTES_PER_LINE)
+            text = _get(f"http://{address}/ws/v1/node/containerlogs/{container}/{name}?size=-{size}")
             # YARN frames the text with a header and a footer of its own.
             kept = (
                 text.decode(errors="replace").partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
             )
-            logs.append(Log(each, address, str(info["fileName"]), "\n".join(kept.splitlines()[-lines:])))
-    return logs
+            found.setdefault(name.removesuffix(FORMER), []).extend(kept.splitlines())
+    except (Unavailable, ValueError):
+        pass
+    return [Log(container, address, name, "\n".join(text[-lines:])) for name, text in sorted(found.items())]
 
 
 def _files(document: Any) -> list[dict[str, Any]]:
@@ -82,6 +160,17 @@ def _files(document: Any) -> list[dict[str, Any]]:
 
 
 def _get(url: str) -> bytes:
+    """Return what a server answers; one that has passed aggregated logs on names who has them now."""
+    for _ in range(_MOST_REDIRECTS):
+        status, body, location = _answer(url)
+        if status not in _REDIRECTS or not location.startswith("http://"):
+            return body
+        url = location
+    raise Unavailable(f"{url}: sent on again and again")
+
+
+def _answer(url: str) -> tuple[int, bytes, str]:
+    """Return status, body and the address that it names; raises `Unavailable` for anything but success and these."""
     address, _, path = url.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
     try:
@@ -92,6 +181,6 @@ def _get(url: str) -> bytes:
         raise Unavailable(f"{url}: {error}") from error
     finally:
         connection.close()
-    if response.status != http.client.OK:
+    if response.status not in (http.client.OK, *_REDIRECTS):
         raise Unavailable(f"{url}: {response.status} {response.reason}")
-    return body
+    return response.status, body, response.headers.get("Location", "")

@@ -26,9 +26,11 @@ from appmaster.cli import (
     get,
     observe,
     placement,
+    protect,
     rekey,
     stop,
     submit,
+    topics,
 )
 from standby.errors import StandfastError
 
@@ -44,9 +46,11 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     placement.add_commands,
     command.add_commands,
     drain.add_commands,
+    topics.add_commands,
     cells.add_commands,
     candidates.add_commands,
     stop.add_commands,
+    protect.add_commands,
     rekey.add_commands,
     embedded.cli.add_commands,
 )

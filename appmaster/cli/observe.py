@@ -9,17 +9,42 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from appmaster.adapters.kafka import read_events
-from appmaster.cli import logs
+from appmaster.cli import logs, yarn
+from appmaster.cli.kept import Kept, kept
+from appmaster.cli.launch.ended import KIND, Ended, ended, latest
+from appmaster.cli.launch.ended import entry as end_entry
 from appmaster.cli.output import print_json, print_table
 from appmaster.cli.parsers import add_command
 from appmaster.cli.stop import add_cluster_options, open_client, record_of
 from appmaster.client import ClusterClient
 from standby import naming
-from standby.config import kafka_settings, parse
-from standby.errors import BadConfiguration, Unavailable
+from standby.config import JobConfig, kafka_settings, parse
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+#: Of the table of tasks. A rate is a mean over `RATE_WINDOW_SECONDS`; failures are those at the present offset; the
+#: start is what a promotion would wait for its first batch, as the standby measured last.
+_HEADINGS: Final = (
+    "TASK",
+    "EPOCH",
+    "COPY",
+    "ROLE",
+    "PHASE",
+    "IN SYNC",
+    "CHANGELOG LAG",
+    "INPUT LAG",
+    "INPUT/S",
+    "FAILURES",
+    "SKIPPED",
+    "DEAD LETTERS",
+    "HOST",
+    "CONTAINER",
+    "WARM",
+    "START MS",
+)
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,8 +77,13 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
         try:
             status = client.status()
         except Unavailable as error:
-            state, reasons = _recorded(arguments.job, client)
-            mine |= {"status": state or "submitted", "reasons": [*reasons, str(error)]}
+            state, reasons, traceback = _recorded(arguments.job, client)
+            ends = map(str, _ends(client))
+            mine |= {
+                "status": state or "submitted",
+                "reasons": [*reasons, *ends, str(error)],
+                "traceback": traceback,
+            }
             nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
             return {"cluster": client.cluster, "leader": None, "jobs": [mine], **nothing}
     if all(each["name"] != arguments.job for each in status["jobs"]):
@@ -63,14 +93,46 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
     return status
 
 
-def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str]]:
-    """Return a job's status and its reasons as the last leader left them."""
+def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str], str]:
+    """Return a job's status, its reasons, and its code's last traceback, as the last leader left them."""
     try:
         found = next((each for each in client.info()["jobs"] if each["job"] == job), None)
     except Unavailable:
         recorded = client.zookeeper.status(job)
-        return (recorded.state, list(recorded.reasons)) if recorded is not None else ("", [])
-    return (found["status"], found["reasons"]) if found is not None else ("", [])
+        if recorded is None:
+            return "", [], ""
+        return recorded.state, list(recorded.reasons), recorded.traceback
+    if found is None:
+        return "", [], ""
+    return found["status"], found["reasons"], found.get("traceback", "")
+
+
+def _applications(client: ClusterClient, driver: Any) -> list[str]:
+    """Return the YARN applications of a cluster's cells; those that ended last when none runs."""
+    try:
+        return [each["application"] for each in client.info()["cells"] if each["application"]]
+    except Unavailable:
+        running = yarn.running(client.zookeeper, driver)
+    return list(running) or [each.application for each in latest(driver, client.cluster)]
+
+
+def _ends(client: ClusterClient) -> list[Ended]:
+    """Return how a cluster's applications have ended, if no candidate answers; none when YARN cannot be asked."""
+    try:
+        client.info()
+    except Unavailable:
+        pass
+    else:
+        return []
+    try:
+        with yarn.skein_client() as driver:
+            if not yarn.running(client.zookeeper, driver):
+                return latest(driver, client.cluster)
+            cells = client.zookeeper.cells().values()
+            found = [ended(driver, each.application) for each in cells]
+    except StandfastError:
+        return []
+    return [each for each in found if each is not None]
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -86,6 +148,9 @@ def _status(arguments: argparse.Namespace) -> int:
         print(f"run {job['run']}{revision}")
         if leader is not None:
             print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
+        if job.get("traceback"):
+            print("\nthe job's code raised:")
+            print(_indented(job["traceback"]))
         if status["tasks"]:
             print()
             tasks_table(status, arguments.job)
@@ -93,7 +158,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def tasks_table(status: dict[str, Any], job: str) -> None:
-    """Print who does what where, of a job's tasks."""
+    """Print who does what where, of a job's tasks, and how far each is behind its changelog, an active its input."""
     tasks = tasks_of(status, job)
     rows = [
         (
@@ -103,20 +168,34 @@ def tasks_table(status: dict[str, Any], job: str) -> None:
             each["role"],
             each["phase"],
             "yes" if each["in_sync"] else "no",
-            each["lag_records"],
+            each["changelog_lag_records"],
+            _told(each, "input_lag_records"),
+            _told(each, "input_rate"),
+            _told(each, "failures"),
+            _told(each, "skipped"),
+            _told(each, "dead_lettered"),
             each["host"],
             each["container"],
             "yes" if each["warm"] else "no",
+            each["start_ms"],
         )
         for task in tasks
         for each in task["replicas"]
     ]
-    headings = ("TASK", "EPOCH", "COPY", "ROLE", "PHASE", "IN SYNC", "LAG", "HOST", "CONTAINER", "WARM")
-    print_table(headings, rows)
+    print_table(_HEADINGS, rows)
     details = (each["detail"] for task in tasks for each in task["replicas"])
     for row, detail in zip(rows, details, strict=True):
         if detail:
             print(f"{row[0]}#{row[2]}: {detail}")
+
+
+def _told(replica: dict[str, Any], name: str) -> Any:
+    """Return what is told of an active's input; None of a standby, which has none."""
+    return replica[name] if replica["input_committed"] is not None or replica[name] else None
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def tasks_of(status: dict[str, Any], job: str) -> list[dict[str, Any]]:
@@ -159,8 +238,10 @@ def _containers(arguments: argparse.Namespace) -> int:
 def _events(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         config = parse(record_of(arguments.job, client).definition.config)
+        ends = {each.application: each for each in _ends(client)}
     topic = naming.event_topic(arguments.cluster or arguments.job)
-    for entry in read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False):
+    entries = read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False)
+    for entry in _with_ends(entries, ends, arguments.job):
         if arguments.kind and entry["kind"] not in arguments.kind:
             continue
         if arguments.json:
@@ -170,29 +251,65 @@ def _events(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _with_ends(
+    entries: Iterable[dict[str, Any]], ends: dict[str, Ended], job: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the event log's entries, then the ends of applications of which nobody has told there."""
+    for each in entries:
+        if each["kind"] == KIND:
+            ends.pop(each["data"]["application"], None)
+        yield each
+    yield from (dict(end_entry(each, job)) for each in ends.values())
+
+
 def describe(entry: dict[str, Any]) -> str:
-    """Return an entry of the event log as one line for people, times local."""
+    """Return an entry of the event log as a line for people, times local, and the traceback that it has."""
     seconds, milliseconds = divmod(entry["at_ms"], 1000)
     at = time.strftime("%H:%M:%S", time.localtime(seconds))
     named = ("job", "task", "copy", "container", "host", "task_epoch")
     said = (f"{key.replace('_', ' ')} {entry[key]}" for key in named if entry[key] is not None)
     line = "  ".join((f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " "), *said))
-    return f"{line}: {entry['reason']}" if entry["reason"] else line
+    line = f"{line}: {entry['reason']}" if entry["reason"] else line
+    traceback = (entry.get("data") or {}).get("traceback")
+    return f"{line}\n{_indented(traceback)}" if traceback else line
+
+
+def _past(arguments: argparse.Namespace, config: JobConfig) -> Kept:
+    """Return what the event log keeps of a job's containers; nothing when it cannot be read."""
+    topic = naming.event_topic(arguments.cluster or arguments.job)
+    try:
+        return kept(
+            read_events(kafka_settings(config), topic, follow=False, stop=lambda: False), arguments.job
+        )
+    except Unavailable:
+        return Kept()
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    with open_client(arguments) as client:
-        record_of(arguments.job, client)
+    with open_client(arguments) as client, yarn.skein_client() as driver:
+        past, cells = Kept(), 0
         try:
-            known = [each["application"] for each in client.info()["cells"]]
-        except Unavailable:
-            known = [each.application for each in client.zookeeper.cells().values()]
-    applications = [each for each in known if each]
-    if not applications:
-        raise BadConfiguration(
-            f"{arguments.job} has no application now; its YARN logs go with the application"
-        )
-    found = [log for each in applications for log in logs.collect(each, arguments.container, arguments.lines)]
+            config = parse(record_of(arguments.job, client).definition.config)
+        except BadConfiguration:
+            # A submit that failed leaves no job, and YARN remembers its applications.
+            if client.zookeeper.exists():
+                raise
+        else:
+            past, cells = _past(arguments, config), config.cells
+        applications = _applications(client, driver) or past.applications(cells)
+        if not applications:
+            raise BadConfiguration(
+                f"{arguments.job} has no application, and neither YARN nor the event log tells of one that has ended; "
+                "is the name right, or --cluster missing?"
+            )
+        found = [
+            log
+            for each in applications
+            for log in logs.collect(driver, each, arguments.container, arguments.lines)
+        ]
+        past = past.of(applications, arguments.container)
+        found += logs.of_containers(driver, past.missing(found), arguments.lines)
+    found = [*logs.in_order(found), *past.logs(found)]
     if arguments.json:
         print_json([each.as_json() for each in found])
         return 0 if found else 1

@@ -1,6 +1,6 @@
 """``standfast rekey``: give a closed tree in ZooKeeper to new Skein credentials.
 
-For `zookeeper.acl=digest`. Kill the jobs of the cluster, keep a copy of the directory with the former credentials, have
+Kill the jobs of the cluster, keep a copy of the directory with the former credentials, have
 new ones made (`skein config gencerts --force`), then name the copy to this command and submit again.
 
 Exit status: 0 done; 1 the cluster runs; 2 no such cluster, one that is open, or the former credentials do not fit; 3 a
@@ -15,9 +15,10 @@ from pathlib import Path
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
+from appmaster.cli.protect import check_stopped
 from appmaster.cli.stop import add_cluster_options
 from appmaster.client import access_in, user_access
-from standby.errors import BadConfiguration, StandfastError
+from standby.errors import BadConfiguration
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,11 +53,7 @@ def _rekey(arguments: argparse.Namespace) -> int:
             raise BadConfiguration(
                 f"the tree of {cluster} is open to everybody; there is nothing to give to new credentials"
             )
-        running = ", ".join(each.candidate for each in zookeeper.candidates())
-        if running:
-            raise StandfastError(
-                f"{running} of {cluster} runs with the former credentials; kill its jobs first"
-            )
+        check_stopped(zookeeper, cluster)
         count = zookeeper.hand_over(present)
     if arguments.json:
         print_json({"cluster": cluster, "nodes": count})

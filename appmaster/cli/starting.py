@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kazoo import Loaded, ZooKeeper
 from appmaster.adapters.kazoo_requests import KazooRequests
 from appmaster.cli import cells, yarn
-from appmaster.cli.code import deliver, leave
-from appmaster.cli.output import Progress
+from appmaster.cli.code import deliver, leave, withdraw
+from appmaster.cli.launch.ended import Ends
 from appmaster.cli.stop import undeploy
-from appmaster.client import DECIDED_SECONDS, ClusterClient, StillQueued
+from appmaster.client import DECIDED_SECONDS, ClusterClient, Refused, StillQueued
+from appmaster.planning.view import JobState
 from appmaster.records import JobRecord
 from appmaster.requests import Present
 from standby.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.model import TaskId
 from standby.wire import JobDefinition
 
 _POLL_SECONDS: Final = 0.25
@@ -76,115 +78,180 @@ def _runs(requests: KazooRequests, job: str) -> bool:
     return present is not None and present.runs
 
 
-def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, progress: Progress) -> None:
+def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, launch: cells.Launching) -> None:
     """Return once neither the job's own last deployment nor a cluster that is about to end is in the way.
 
     Raises `StandfastError` when that takes too long.
     """
+    progress = launch.progress
     if cluster.has_job:
         progress.say(f"updating: stopping {job}")
-        undeploy(job, client, driver, purge=False, progress=progress)
+        undeploy(job, client, driver, purge=False, progress=progress, deadline=launch.deadline)
         return
     if cluster.has_others:
         return
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = launch.deadline.within(_END_SECONDS)
     while left := [each for each in cluster.applications if yarn.is_running(driver, each)]:
-        if time.monotonic() > deadline:
+        if deadline.is_over:
             raise StandfastError(f"{', '.join(left)} run without any job and do not end")
         progress.say(f"waiting until {', '.join(left)} have ended with their last job")
         time.sleep(_POLL_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job that is to be started."""
+
+    config: JobConfig
+    definition: JobDefinition
+    code: Path
+    """Directory of its modules."""
+    bundle: Bundle | None
+    """The same, as it travels to the candidates; None when it is too large for that."""
+    topology: cells.Topology
+
+
 def join(
-    config: JobConfig,
-    definition: JobDefinition,
-    bundle: Bundle,
-    client: ClusterClient,
-    driver: Any,
-    progress: Progress,
+    job: Start, bundle: Bundle, client: ClusterClient, driver: Any, launch: cells.Launching
 ) -> tuple[str, ...]:
     """Return the applications of the running cluster into which the job is submitted.
 
-    Empty when the cluster has ended before its leader took the job. Raises as `ClusterClient.change`.
+    Empty when the cluster has ended before its leader took the job. Raises as `ClusterClient.change`; from the moment
+    at which the job may be queued, only its refusal undoes what was made for it.
     """
     # Before the definition that names it.
-    deliver(bundle, config, client, progress.say)
-    deadline = time.monotonic() + DECIDED_SECONDS
+    deliver(bundle, job.config, client, launch.progress.say)
+    mine = launch.deadline.within(DECIDED_SECONDS)
     request = ""
+    launch.undo.only_for(Refused)
     while True:
         try:
             if not request:
-                request = client.queue("submit", definition=msgspec.to_builtins(definition))
-            client.result(request, _LOOK_SECONDS)
+                request = client.queue("submit", definition=msgspec.to_builtins(job.definition))
+            client.result(request, min(_LOOK_SECONDS, mine.left_seconds))
             return yarn.running(client.zookeeper, driver)
         except (StillQueued, Unavailable):
             if not yarn.running(client.zookeeper, driver):
                 return ()
-            if time.monotonic() > deadline:
+            if mine.is_over:
                 raise
-            progress.say("waiting for a leader")
+            launch.progress.say("waiting for a leader")
             time.sleep(_POLL_SECONDS)
 
 
 def start(
-    config: JobConfig,
-    definition: JobDefinition,
-    code: Path,
-    bundle: Bundle | None,
-    topology: tuple[Sequence[str], Mapping[str, str]],
+    job: Start,
+    make_topics: Callable[[], JobDefinition],
     zookeeper: ZooKeeper,
     driver: Any,
-    progress: Progress,
+    launch: cells.Launching,
 ) -> tuple[str, ...]:
     """Return the ids of the YARN applications that have been submitted for the job's cluster, one for each cell.
 
-    ``topology`` is the hosts that get a service of their own, and every host's rack. The cells' records are
-    claimed before, so that two submits never make one cell twice; nobody runs who could take the job as a request.
+    ``make_topics`` makes, or checks, the job's own topics, and undoes it as the rest; it returns the definition that
+    is to be recorded, with what is known of them.
+
+    The cells' records are claimed before anything else is made, so that two submits never make one cell twice, nor
+    undo what the other one made; nobody runs who could take the job as a request. Once it returns, only `NeverRan`
+    undoes what was made.
     """
-    closed = zookeeper.protect()
-    if closed:
-        progress.say(f"the cluster's tree in ZooKeeper was open; its {closed} nodes are closed to others now")
-    zookeeper.prepare()
+    config, undo = job.config, launch.undo
+    # Nobody runs who could still take up what a former cluster had been asked for.
+    undo.only_for(BaseException)
+    zookeeper.make_way()
+    is_new = not zookeeper.exists()
     numbers = range(1, config.cells + 1)
-    with cells.claimed(zookeeper, driver, config, numbers) as claims:
-        for number in set(zookeeper.cells()) - set(numbers):
-            zookeeper.drop_cell(number)  # of a submit that asked for more; nothing of it runs
-        KazooRequests(zookeeper.client, config.cluster).refuse_left(
-            "its cluster ended before anybody made it"
-        )
-        if bundle is not None:
-            # Before the definition that names it: hosts that come late and later revisions fetch the same.
-            leave(bundle, config, zookeeper)
-        zookeeper.put_job(JobRecord(definition))
-        progress.say("submitting to YARN")
-        return cells.submit(config, code, topology, claims, driver)
+    claims = cells.Claims(zookeeper, config)
+
+    def drop_tree() -> None:
+        # With a part of the cells, another submit has the others, and needs the tree.
+        if is_new and set(claims.numbers) == set(numbers):
+            zookeeper.drop_tree()
+
+    undo.on_failure("the cluster's tree in ZooKeeper", drop_tree)
+    cells.claim(claims, zookeeper, driver, numbers, undo)
+    zookeeper.prepare()
+    for number, left in zookeeper.cells().items():
+        if number not in numbers:  # of a submit that asked for more; nothing of it runs
+            undo.on_failure(f"cell {number}", partial(zookeeper.claim_cell, number, left))
+            zookeeper.drop_cell(number)
+    KazooRequests(zookeeper.client, config.cluster).refuse_left("its cluster ended before anybody made it")
+    definition = make_topics()
+    if job.bundle is not None:
+        # Before the definition that names it: hosts that come late and later revisions fetch the same.
+        if not zookeeper.has_code(job.bundle.digest):
+            undo.on_failure("the job's code", partial(withdraw, job.bundle, config, zookeeper))
+        leave(job.bundle, config, zookeeper)
+    former = zookeeper.load(definition.name, has_tasks=False)
+    undo.on_failure(
+        f"the record of {definition.name}", partial(_return_job, zookeeper, definition.name, former)
+    )
+    zookeeper.put_job(JobRecord(definition))
+    launch.progress.say("submitting to YARN")
+    started = cells.submit(config, job.code, job.topology, claims, driver, launch)
+    undo.only_for(NeverRan)
+    return started
+
+
+def _return_job(zookeeper: ZooKeeper, name: str, former: Loaded | None) -> None:
+    if former is None:
+        zookeeper.withdraw_job(name)
+    else:
+        zookeeper.return_job(former.job, former.status)
+
+
+class NeverRan(StandfastError):
+    """Every application of a submit has ended, and no task of the job has had an active meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What there was of a cluster before a submit into it."""
+
+    epochs: Mapping[TaskId, int]
+    """Of the job's tasks that have had an active."""
+    others: frozenset[str]
+    """The other jobs."""
+
+
+def before(job: str, zookeeper: ZooKeeper) -> Before:
+    """Return what there is of a job's cluster."""
+    found = zookeeper.load(job)
+    records = (each.record for each in (found.tasks if found is not None else ()))
+    epochs = {each.task: each.epoch for each in records if each.epoch > 0}
+    return Before(epochs, frozenset(zookeeper.jobs()) - {job})
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A job that was submitted."""
+
+    definition: JobDefinition
+    applications: tuple[str, ...]
+    before: Before
+    is_warm: bool
+    """Whether it is waited for until its containers are warm."""
+    ends: Ends
 
 
 def wait_deployed(
-    definition: JobDefinition,
-    client: ClusterClient,
-    driver: Any,
-    started: Sequence[str],
-    arguments: argparse.Namespace,
-    progress: Progress,
+    awaited: Awaited, client: ClusterClient, driver: Any, launch: cells.Launching
 ) -> dict[str, Any]:
     """Return the leader's status once the job is deployed (and warm, if asked for).
 
-    Raises `StandfastError` with the reasons when the application ends, or the time is over.
+    Raises `StandfastError` with the reasons when the time is over, the job fails or its applications end; in the last
+    two cases `NeverRan` when none of its tasks has had an active, and no other job uses the cluster.
     """
-    job = definition.name
-    deadline = time.monotonic() + arguments.timeout
+    job, progress = awaited.definition.name, launch.progress
     looked = 0.0
     reasons: Sequence[str] = ()
-    while time.monotonic() < deadline:
+    while not launch.deadline.is_over:
         if time.monotonic() - looked > _LOOK_SECONDS:
             looked = time.monotonic()
-            if not any(yarn.is_running(driver, each) for each in started):
-                report = driver.application_report(started[0])
-                raise StandfastError(
-                    f"{', '.join(started)} ended: {report.diagnostics or report.final_status}; "
-                    f"see `standfast logs {job}`"
-                )
+            ends = awaited.ends.look(driver, awaited.applications)
+            if not any(yarn.is_running(driver, each) for each in awaited.applications):
+                said = "\n  ".join(map(str, ends)) or "YARN does not know them any more"
+                raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
         try:
             status = client.status()
         except Unavailable:
@@ -193,13 +260,16 @@ def wait_deployed(
             continue
         mine = next((each for each in status["jobs"] if each["name"] == job), None)
         # Before the leader has read the job again, its status is of the last deployment.
-        if mine is not None and mine["revision"] >= definition.revision:
-            if mine["status"] == "failed":
-                raise StandfastError(f"{job} failed: {'; '.join(mine['reasons'])}")
+        if mine is not None and mine["revision"] >= awaited.definition.revision:
             reasons = mine["reasons"]
+            if mine["status"] == "failed":
+                said = f"{job} failed: {'; '.join(reasons)}"
+                if any(_is_alive(each) for each in status["jobs"] if each["name"] != job):
+                    raise StandfastError(said)
+                raise _failure(awaited, client, said)
             serving = [each for each in status["containers"] if _serves(each, job)]
             cold = sum(not each["warm"] for each in serving)
-            if mine["status"] == "deployed" and (arguments.wait == "deployed" or not cold):
+            if mine["status"] == "deployed" and (not awaited.is_warm or not cold):
                 progress.say(
                     f"{cold} of {len(serving)} containers are not warm yet"
                     if cold
@@ -208,10 +278,32 @@ def wait_deployed(
                 return status
             progress.say(_describe(mine, status, len(serving), cold))
         time.sleep(_POLL_SECONDS)
+    why = "; ".join(reasons) or "; ".join(_waiting(driver, each) for each in awaited.applications)
     raise StandfastError(
-        f"{job} is not deployed after {arguments.timeout:g} s ({'; '.join(reasons)}); "
+        f"{job} is not deployed after {launch.deadline.seconds:g} s ({why}); "
         f"it goes on trying: see `standfast status {job}`"
     )
+
+
+def _failure(awaited: Awaited, client: ClusterClient, said: str) -> StandfastError:
+    """Return the error of a submit after which nothing of its cluster runs, or goes on running."""
+    now = before(awaited.definition.name, client.zookeeper)
+    # With a job that was submitted into the cluster meanwhile, what was made is not this submit's alone.
+    is_unused = now.epochs == awaited.before.epochs and now.others <= awaited.before.others
+    return NeverRan(said) if is_unused else StandfastError(said)
+
+
+def _is_alive(job: Mapping[str, Any]) -> bool:
+    return job["status"] not in (JobState.FAILED, JobState.UNDEPLOYED)
+
+
+def _waiting(driver: Any, application: str) -> str:
+    """Return what YARN says of an application for which nobody has answered yet."""
+    found = yarn.report(driver, application)
+    if found is None:
+        return f"YARN does not know {application}"
+    words = " ".join((found.diagnostics or "").split())
+    return f"{application} is {found.state}{f': {words}' if words else ''}, and no leader answers"
 
 
 def _serves(container: Mapping[str, Any], job: str) -> bool:

@@ -20,7 +20,8 @@ from typing import Any, Final
 from appmaster.adapters import kafka
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.cli import yarn
+from appmaster.cli import sweeping, yarn
+from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command, cluster_name
 from appmaster.client import ClusterClient, StillQueued, user_access
@@ -35,6 +36,9 @@ _POLL_SECONDS: Final = 0.2
 #: How long an orderly end may take before YARN is told to end the application, seconds.
 _ORDERLY_SECONDS: Final = 60.0
 
+#: How long a leader whose process was ended may still be there for ZooKeeper: a session's time-out and more, seconds.
+_LEFT_SECONDS: Final = 30.0
+
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``kill`` and ``delete`` on the command line."""
@@ -45,6 +49,12 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
+        if name == "delete":
+            parser.add_argument(
+                "--no-sweep",
+                action="store_true",
+                help="leave the state on hosts where no container of the job is any more; nobody ever uses it again",
+            )
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job's") -> None:
@@ -104,7 +114,13 @@ def _delete(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         definition = record_of(arguments.job, client).definition
         with yarn.skein_client() as driver:
+            left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
             goes_on = undeploy(arguments.job, client, driver, purge=True, progress=progress)
+            if left:
+                progress.say(f"removing its state on {', '.join(left)}")
+                why = sweeping.sweep(cluster, definition, left, driver)
+                if why:
+                    progress.say(f"warning: some of it may be left there, and is never used again: {why}")
         topics = Topics(kafka_settings(parse(definition.config)))
         progress.say("removing changelog and offsets")
         topics.delete([definition.changelog])
@@ -112,7 +128,7 @@ def _delete(arguments: argparse.Namespace) -> int:
         if goes_on:
             client.change("delete", job=arguments.job)
         else:
-            client.zookeeper.delete_job(arguments.job)
+            client.zookeeper.delete_job(arguments.job, _LEFT_SECONDS)
             if not client.zookeeper.jobs():
                 topics.delete([naming.event_topic(cluster)])
     if arguments.json:
@@ -122,17 +138,37 @@ def _delete(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def undeploy(job: str, client: ClusterClient, driver: Any, *, purge: bool, progress: Progress) -> bool:
+def _hosts_left(job: str, client: ClusterClient, driver: Any) -> tuple[str, ...]:
+    """Return the hosts on which nobody removes the job's state when its containers end."""
+    loaded = client.zookeeper.load(job)
+    records = [each.record for each in loaded.tasks] if loaded is not None else []
+    try:
+        purged = sweeping.hosts_of_containers(client.status(), job)
+    except Unavailable:
+        purged = frozenset()
+    running = [each.host for each in driver.get_nodes(states=["RUNNING"])]
+    return sweeping.hosts_with_state(records, purged, running)
+
+
+def undeploy(
+    job: str,
+    client: ClusterClient,
+    driver: Any,
+    *,
+    purge: bool,
+    progress: Progress,
+    deadline: Deadline | None = None,
+) -> bool:
     """End a job, and its cluster when it was the last one; return whether the cluster goes on.
 
     Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
-    when it does not end in time.
+    when it does not end in time: when that is the ``deadline`` of the whole command, the leader goes on ending it.
     """
-    deadline = time.monotonic() + _ORDERLY_SECONDS
+    orderly = deadline.within(_ORDERLY_SECONDS) if deadline is not None else Deadline(_ORDERLY_SECONDS)
     is_queued = False
     while not is_queued:
         try:
-            client.change("undeploy", max(0.0, deadline - time.monotonic()), job=job, purge=purge)
+            client.change("undeploy", orderly.left_seconds, job=job, purge=purge)
             is_queued = True
         except Unavailable:
             if not yarn.running(client.zookeeper, driver):
@@ -140,13 +176,13 @@ def undeploy(job: str, client: ClusterClient, driver: Any, *, purge: bool, progr
                 progress.say("no application of it runs; fencing its tasks")
                 _withdraw(job, client, purge=purge)
                 return False
-            if time.monotonic() > deadline:
+            if orderly.is_over:
                 break
             time.sleep(_POLL_SECONDS)
         except StillQueued:
             break
     progress.say(f"undeploying {job}")
-    while time.monotonic() < deadline:
+    while not orderly.is_over:
         try:
             jobs = {each["job"]: each for each in client.info()["jobs"]}
         except StandfastError:
@@ -160,6 +196,8 @@ def undeploy(job: str, client: ClusterClient, driver: Any, *, purge: bool, progr
             if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
                 return True
         time.sleep(_POLL_SECONDS)
+    if deadline is not None and deadline.is_over:
+        raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s; it goes on ending")
     _end_by_force(job, client, driver, purge=purge, progress=progress)
     return False
 
@@ -180,9 +218,8 @@ def _end_by_force(job: str, client: ClusterClient, driver: Any, *, purge: bool, 
     running = yarn.running(zookeeper, driver)
     progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
     for each in running:
-        driver.kill_application(each)
-    for each in running:
-        _await_end(driver, each)
+        yarn.kill(driver, each)
+    yarn.await_end(driver, running)
     _withdraw(job, client, purge=purge)
 
 
@@ -196,11 +233,3 @@ def _withdraw(job: str, client: ClusterClient, *, purge: bool) -> None:
 def _drop_cells(zookeeper: ZooKeeper) -> None:
     for number in zookeeper.cells():
         zookeeper.drop_cell(number)
-
-
-def _await_end(client: Any, application: str) -> None:
-    deadline = time.monotonic() + 30
-    while yarn.is_running(client, application):
-        if time.monotonic() > deadline:
-            raise StandfastError(f"{application} still runs, although YARN was told to end it")
-        time.sleep(0.2)

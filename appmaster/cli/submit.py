@@ -11,26 +11,38 @@ from __future__ import annotations
 
 import argparse
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appmaster import changelog, growth
-from appmaster.adapters.kafka import Topics
+from appmaster import brokers, changelog, growth
+from appmaster.adapters import kafka_release
+from appmaster.adapters.hadoop_code import find_shell
+from appmaster.adapters.kafka import EventLog, Topics
 from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.cli import starting, yarn
+from appmaster.cli import cells, starting, yarn
 from appmaster.cli.code import bundle_of
 from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.launch import probe
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.launch.ended import Ends
+from appmaster.cli.launch.undo import Undo
 from appmaster.cli.observe import tasks_table
 from appmaster.cli.output import Progress, print_json
+from appmaster.cli.topics import identified, with_changelog
 from appmaster.client import ClusterClient, user_access
 from appmaster.joining import check_joins
 from appmaster.records import JobRecord
-from appmaster.revising import asked_of, refuse_another_run
+from appmaster.revising import asked_of, grown, refuse_another_run
 from standby import naming
 from standby.bundles import pack
-from standby.config import kafka_settings
-from standby.errors import BadConfiguration, Unavailable
+from standby.config import JobConfig, kafka_settings
+from standby.disclosure import is_secret
+from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
 from standby.feed.make import check_transform
 from standby.wire import JobDefinition
@@ -71,14 +83,46 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="how long to wait (default: %(default)g)",
+        help="how long the whole command may take (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--probe",
+        action=argparse.BooleanOptionalAction,
+        help="look at one of the hosts first, with a container of a few seconds (default: for a job that is new, and "
+        "with --check)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=_submit)
 
 
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """What a submit talks to."""
+
+    topics: Topics
+    zookeeper: ZooKeeper
+    driver: Any
+    """YARN, through Skein."""
+    client: ClusterClient
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A job that can be submitted, as far as can be known before."""
+
+    job: JobFile
+    start: starting.Start
+    cluster: starting.Cluster
+
+    @property
+    def present(self) -> JobRecord | None:
+        """The job as it was submitted before; None for a new one."""
+        return self.cluster.present.record if self.cluster.present is not None else None
+
+
 def _submit(arguments: argparse.Namespace) -> int:
     progress = Progress()
+    deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings)
     config = job.config
     yarn.hadoop_conf()
@@ -86,7 +130,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
         step_of(config)
         # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
-        transform = background.submit(check_transform, config, code)
+        transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
         tasks = check_topics(job, topics)
@@ -94,53 +138,143 @@ def _submit(arguments: argparse.Namespace) -> int:
         end = yarn.credentials_end()
         if end:
             progress.say(end)
-        # A job that does not say takes the tree as it is.
-        is_given = "zookeeper.acl" in job.flat
-        access = user_access(is_closed=config.zookeeper_acl == "digest" if is_given else None)
+        access = user_access(is_closed=None if config.zookeeper_acl == "digest" else False)
         with (
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
             yarn.skein_client() as driver,
             ClusterClient(config.cluster, config.zookeeper) as client,
         ):
+            servers = _Servers(topics, zookeeper, driver, client)
             progress.say("checking YARN")
-            topology = check_yarn(job, driver)
-            cluster = starting.look(config, zookeeper, driver)
-            if cluster.has_job and not arguments.update:
-                raise BadConfiguration(
-                    f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
-                    f"`standfast kill {config.job_name}`, or submit with --update"
-                )
-            if cluster.has_others:
-                check_joins(config.cluster, cluster.settings, job.given)
-            bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
-            present = cluster.present.record if cluster.present is not None else None
-            definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
+            checked = _check(arguments, job, code, tasks, servers, progress.say)
+            if warning := check_tree(job, is_open=zookeeper.is_open, is_new=not checked.cluster.has_others):
+                progress.say(warning)
+            _, racks = checked.start.topology
+            if warning := short_of_hosts(config, len(racks)):
+                progress.say(warning)
+            for warning in brokers.warnings(look_at_brokers(config, checked.start.definition)):
+                progress.say(warning)
+            if not checked.cluster.has_others:
+                cells.check(config, code, checked.start.topology, progress.say)
+                if _is_probed(arguments, checked.cluster):
+                    probe.check_host(config, driver, deadline, progress)
             progress.say("checking the job's transform")
             transform.result()
-            check_changelog(job, topics, definition, present)
             if arguments.check:
                 progress.say("everything is in order; nothing was submitted")
                 return 0
-            starting.make_way(config.job_name, cluster, client, driver, progress)
-            make_topics(job, topics, definition, present)
-            started: tuple[str, ...] = ()
-            if cluster.has_others and bundle is not None:
-                started = starting.join(config, definition, bundle, client, driver, progress)
-            if not started:
-                started = starting.start(
-                    config, definition, code, bundle, topology, zookeeper, driver, progress
+            if deadline.is_over:
+                raise StandfastError(
+                    f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
                 )
-            progress.say(f"submitted as {', '.join(started)}")
-            if arguments.wait == "none":
-                return 0
-            status = starting.wait_deployed(definition, client, driver, started, arguments, progress)
+            with Undo(progress) as undo:
+                launch = cells.Launching(deadline, progress, undo)
+                applications, status = _launch(arguments, checked, servers, launch)
+    if status is None:
+        return 0
     seconds = progress.seconds
     if arguments.json:
-        print_json({"applications": list(started), "seconds": round(seconds, 3), **status})
+        print_json({"applications": list(applications), "seconds": round(seconds, 3), **status})
     else:
         progress.say(f"{config.job_name} is deployed")
         tasks_table(status, config.job_name)
     return 0
+
+
+def _check(
+    arguments: argparse.Namespace,
+    job: JobFile,
+    code: Path,
+    tasks: int,
+    servers: _Servers,
+    say: Callable[[str], None],
+) -> _Checked:
+    """Return the job with what the servers say of it; raises `StandfastError` when it cannot be submitted."""
+    config = job.config
+    topology = check_yarn(job, servers.driver)
+    cluster = starting.look(config, servers.zookeeper, servers.driver)
+    if cluster.has_job and not arguments.update:
+        raise BadConfiguration(
+            f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
+            f"`standfast kill {config.job_name}`, or submit with --update"
+        )
+    if cluster.has_others:
+        check_joins(config.cluster, cluster.settings, job.given)
+    if config.code_distributor == "hdfs":
+        find_shell()
+    bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
+    present = cluster.present.record if cluster.present is not None else None
+    definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
+    definition = identified(config, servers.topics, definition, say, has_run=present is not None)
+    check_changelog(job, servers.topics, definition, present)
+    return _Checked(job, starting.Start(config, definition, code, bundle, topology), cluster)
+
+
+def _launch(
+    arguments: argparse.Namespace, checked: _Checked, servers: _Servers, launch: cells.Launching
+) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+    """Return the applications of the job's cluster, and its status once it is deployed; None when nobody waits."""
+    start, cluster, progress = checked.start, checked.cluster, launch.progress
+    client, driver = servers.client, servers.driver
+    config, definition, bundle = start.config, start.definition, start.bundle
+    starting.make_way(config.job_name, cluster, client, driver, launch)
+    before = starting.before(config.job_name, servers.zookeeper)
+
+    def make() -> JobDefinition:
+        make_topics(checked.job, servers.topics, definition, checked.present, launch.undo)
+        if checked.present is not None:
+            # Their changelog's partitions are there now: they stay tasks, whatever becomes of the submit.
+            servers.zookeeper.update_job(config.job_name, lambda record: grown(record, definition.tasks))
+        return with_changelog(servers.topics, definition)
+
+    started: tuple[str, ...] = ()
+    if cluster.has_others and bundle is not None:
+        ready = replace(start, definition=make())
+        started = starting.join(ready, bundle, client, driver, launch)
+    if not started:
+        started = starting.start(start, make, servers.zookeeper, driver, launch)
+    progress.say(f"submitted as {', '.join(started)}")
+    if arguments.wait == "none":
+        return started, None
+    with closing(EventLog(kafka_settings(config), naming.event_topic(config.cluster))) as events:
+        ends = Ends(config.job_name, progress.say, events.append)
+        awaited = starting.Awaited(definition, started, before, arguments.wait == "warm", ends)
+        return started, starting.wait_deployed(awaited, client, driver, launch)
+
+
+def _is_probed(arguments: argparse.Namespace, cluster: starting.Cluster) -> bool:
+    """Return whether a host is looked at: if nobody says otherwise, with ``--check`` and for a job that is new."""
+    if arguments.probe is not None:
+        return bool(arguments.probe)
+    return arguments.check or cluster.present is None
+
+
+def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
+    """Return a warning when everybody who reaches ZooKeeper can change the job's cluster; empty if not.
+
+    ``is_open`` says that they can already, ``is_new`` that no other job of the cluster runs. Raises
+    `BadConfiguration` when the job does not want that, or has secrets, which everybody could read.
+    """
+    config = job.config
+    is_meant = config.zookeeper_acl == "open"
+    if not is_open and not is_meant:
+        return ""
+    if is_new and is_open and not is_meant:
+        raise BadConfiguration(
+            f"the tree of cluster {config.cluster} in ZooKeeper is open: everybody who reaches ZooKeeper can run code "
+            f"as you. Close it with `standfast protect {config.cluster}`, or set zookeeper.acl=open if that is meant"
+        )
+    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
+    if readable:
+        raise BadConfiguration(
+            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, for the tree of cluster "
+            f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
+            f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
+        )
+    return (
+        f"everybody who reaches ZooKeeper can run code as you, for the tree of cluster {config.cluster} is open; to "
+        f"close it, kill its jobs and give `standfast protect {config.cluster}`"
+    )
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:
@@ -194,6 +328,33 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 
+def short_of_hosts(config: JobConfig, hosts: int) -> str:
+    """Return a warning when so many hosts cannot take every copy of a task; empty when they can. Pure."""
+    needed = 1 + config.standbys
+    if hosts >= needed:
+        return ""
+    copies = "1 standby and its" if config.standbys == 1 else f"{config.standbys} standbys and their"
+    there = "there is 1 host" if hosts == 1 else f"there are {hosts} hosts"
+    return (
+        f"warning: {copies} active need {needed} hosts, one each, and {there}: the job stays incomplete until there "
+        "are more (job.hotstandby.replicationcount)"
+    )
+
+
+def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
+    """Return what can be told of the brokers and of the topics that the job writes to, or will."""
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    written = (definition.changelog, *config.outputs, *dead_letter)
+    found = kafka_release.look(kafka_settings(config), written)
+    asked = config.changelog_replication
+    replicas = asked if asked > 0 else found.default_replicas
+    if definition.changelog in found.topics or replicas is None:
+        return found
+    in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
+    planned = {"(the changelog)": changelog.TopicShape(definition.tasks, replicas, in_sync)}
+    return replace(found, topics={**planned, **found.topics})
+
+
 def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
     """Return the job's definition: of its present run when it has one, else of a new run.
 
@@ -222,6 +383,7 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         # Numbers go on over a kill: the records know which revision was active last.
         revision=present.definition.revision + 1 if present is not None else 1,
         code=code,
+        topics=present.definition.topics if present is not None else {},
     )
 
 
@@ -235,14 +397,24 @@ def check_changelog(
         changelog.check(topics, definition.changelog, tasks, job.config)
 
 
-def make_topics(job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None) -> None:
-    """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input."""
+def make_topics(
+    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None, undo: Undo
+) -> None:
+    """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input.
+
+    ``undo`` removes the topics that did not exist before; partitions that were adopted stay.
+    """
     config = job.config
+    events = naming.event_topic(config.cluster)
+    for name in (definition.changelog, events):
+        if not topics.count(name):
+            undo.on_failure(f"topic {name}", partial(topics.delete, [name]))
+    if present is None:
+        # Containers may have been started before everything was submitted.
+        undo.on_failure(f"the offsets of {config.job_name}", partial(topics.delete_group, definition.group))
     if not changelog.make(topics, definition.changelog, definition.tasks, config):
         if present is not None and definition.tasks > present.definition.tasks:
             growth.prepare(topics, present, config, definition.tasks)
         changelog.check(topics, definition.changelog, definition.tasks, config)
     # A week of events, in one partition: its order is the cluster's history.
-    topics.create(
-        naming.event_topic(config.cluster), 1, config.changelog_replication, {"retention.ms": "604800000"}
-    )
+    topics.create(events, 1, config.changelog_replication, {"retention.ms": "604800000"})

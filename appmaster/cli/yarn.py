@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from appmaster.adapters.credentials import told_of_end
 from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.cli.launch.deadline import Deadline
 from appmaster.client import skein_directory
 from standby.config import JobConfig
-from standby.errors import BadConfiguration, Unavailable
+from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 #: How long a submit waits to learn where a master runs; a full cluster may take longer, and then it is not known.
 _MASTER_SECONDS: Final = 20.0
+
+#: How long an application may take to end that YARN was told to end, seconds.
+_END_SECONDS: Final = 30.0
+
+_POLL_SECONDS: Final = 0.2
 
 
 def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
@@ -45,6 +52,13 @@ def skein_client() -> Iterator[Any]:
     ):
         if shutil.which(tool) is None:
             raise Unavailable(f"no `{tool}` on PATH; {why}")
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise Unavailable(
+            f"uid {os.geteuid()} has no entry in the user database (/etc/passwd), from which YARN's clients take the "
+            "user's name: add one, or run as another user"
+        ) from None
     import skein
     from skein.exceptions import SkeinError
 
@@ -80,12 +94,21 @@ def credentials() -> Any:
     """Return this user's Skein credentials, made at the first use: everything of a cluster trusts them."""
     import skein
 
-    directory = Path(skein.properties.config_dir)
-    # The key is written last. Who comes second finds both: Skein holds a lock while it writes.
-    if not (directory / "skein.pem").exists():
-        with suppress(FileExistsError):
-            skein.Security.new_credentials().to_directory(str(directory))
-    return skein.Security.from_directory(str(directory))
+    directory = skein_directory()
+    try:
+        # The key is written last. Who comes second finds both: Skein holds a lock while it writes.
+        if not (directory / "skein.pem").exists():
+            with suppress(FileExistsError):
+                skein.Security.new_credentials().to_directory(str(directory))
+        # Not by their paths, in which Skein takes some characters for parts of a URL.
+        return skein.Security(
+            cert_bytes=(directory / "skein.crt").read_bytes(),
+            key_bytes=(directory / "skein.pem").read_bytes(),
+        )
+    except OSError as error:
+        raise BadConfiguration(
+            f"{directory} cannot be used ({error.strerror}): let SKEIN_CONFIG name a directory that can be written"
+        ) from error
 
 
 def _tail(path: str) -> str:
@@ -104,22 +127,28 @@ def is_running(client: Any, application: str) -> bool:
     return state(client, application) not in ("UNKNOWN", "FINISHED", "FAILED", "KILLED")
 
 
-def state(client: Any, application: str) -> str:
-    """Return YARN's state of an application; UNKNOWN when it has none of that id."""
+def report(client: Any, application: str) -> Any | None:
+    """Return YARN's report of an application; None when it has none of that id (any more)."""
     from skein.exceptions import SkeinError
 
     if not application:
-        return "UNKNOWN"
+        return None
     try:
-        return str(client.application_report(application).state)
+        return client.application_report(application)
     except SkeinError:
-        return "UNKNOWN"
+        return None
 
 
-def master_host(client: Any, application: str) -> str:
+def state(client: Any, application: str) -> str:
+    """Return YARN's state of an application; UNKNOWN when it has none of that id."""
+    found = report(client, application)
+    return str(found.state) if found is not None else "UNKNOWN"
+
+
+def master_host(client: Any, application: str, deadline: Deadline) -> str:
     """Return the host of an application's master, once it runs; empty when it does not in time."""
-    deadline = time.monotonic() + _MASTER_SECONDS
-    while time.monotonic() < deadline:
+    mine = deadline.within(_MASTER_SECONDS)
+    while not mine.is_over:
         report = client.application_report(application)
         if str(report.state) == "RUNNING" and report.host not in (None, "", "N/A"):
             return str(report.host)
@@ -127,6 +156,27 @@ def master_host(client: Any, application: str) -> str:
             break
         time.sleep(0.1)
     return ""
+
+
+def kill(client: Any, application: str) -> None:
+    """Tell YARN to end an application; nothing when it has ended."""
+    from skein.exceptions import SkeinError
+
+    try:
+        client.kill_application(application)
+    except SkeinError as error:
+        if is_running(client, application):
+            raise Unavailable(f"{application} cannot be ended: {error}") from error
+
+
+def await_end(client: Any, applications: Iterable[str]) -> None:
+    """Return once applications that YARN was told to end have ended; raises `StandfastError` for one that has not."""
+    deadline = Deadline(_END_SECONDS)
+    for each in applications:
+        while is_running(client, each):
+            if deadline.is_over:
+                raise StandfastError(f"{each} still runs, although YARN was told to end it")
+            time.sleep(_POLL_SECONDS)
 
 
 def topology(config: JobConfig, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:

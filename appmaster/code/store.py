@@ -12,6 +12,7 @@ from typing import Final
 
 from standby.bundles import MOST_BYTES
 from standby.errors import BadConfiguration, CorruptState, Unavailable
+from standby.kernel.directories import make_private, tighten
 
 _PIECE_BYTES: Final = 256 << 10
 
@@ -26,11 +27,17 @@ class BundleStore:
     the other one has completed. Any thread may use it. Raises `Unavailable` when the directory cannot be made or read.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_on_host: bool = False) -> None:
+        """``is_on_host``: the directory is one of the host's own, not below YARN's, whose owners are YARN's affair."""
         self._directory = directory
         self._lock = threading.Lock()
+        if is_on_host:
+            # Code is run from here: nobody else may have put it there.
+            make_private(directory, "code.directory")
+            tighten(directory)
+            return
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Unavailable(f"code.directory: {directory} cannot be made: {error.strerror}") from error
 

@@ -105,6 +105,10 @@ class WriteStatus:
     job: str
     state: str
     reasons: tuple[str, ...]
+    traceback: str = ""
+    """Where the job's code raised what is behind the reasons; empty: it did not."""
+    is_over: bool = False
+    """It was given up, and every task of it is fenced: no leader has anything to do with it any more."""
 
 
 @dataclass(frozen=True, slots=True)

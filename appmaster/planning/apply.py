@@ -71,7 +71,16 @@ def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
     return replace(
         view,
         containers={
-            each.id: replace(each, heard_ms=later(each.heard_ms), since_ms=later(each.since_ms))
+            each.id: replace(
+                each,
+                heard_ms=later(each.heard_ms),
+                answered_ms=later(each.answered_ms),
+                since_ms=later(each.since_ms),
+                standing={
+                    replica: replace(standing, since_ms=later(standing.since_ms))
+                    for replica, standing in each.standing.items()
+                },
+            )
             for each in view.containers.values()
         },
         requests={
@@ -105,8 +114,10 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             event.purge,
             notes=event.notes,
             withheld=event.withheld,
+            obstacle=event.obstacle,
             was_deployed=event.was_deployed,
             failure=event.failure,
+            last_traceback=event.traceback,
         )
     else:
         if _is_new_chance(known, event):
@@ -125,6 +136,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             purge=event.purge,
             notes=event.notes,
             withheld=event.withheld,
+            obstacle=event.obstacle,
         )
     return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
 
@@ -147,8 +159,13 @@ def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
         is_fencing=False,
         is_fenced=False,
         failure="",
+        last_traceback="",
     )
     return replace(view, attempts=attempts), fresh
+
+
+def _topic_noted(view: ClusterView, event: happened.TopicNoted) -> ClusterView:
+    return with_news(view, News(event.kind, job=event.job, reason=event.reason, data=event.data))
 
 
 def _job_forgotten(view: ClusterView, event: happened.JobForgotten) -> ClusterView:
@@ -290,6 +307,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.Elected: _elected,
     happened.Ticked: _ticked,
     happened.JobLoaded: _job_loaded,
+    happened.TopicNoted: _topic_noted,
     happened.JobForgotten: _job_forgotten,
     happened.ModelWritten: _model_written,
     happened.ModelRefused: _model_refused,

@@ -172,6 +172,26 @@ STAGES: Final[tuple[Stage, ...]] = (
         ),
     ),
     Stage(
+        "active stuck",
+        failover.is_stuck,
+        (
+            Rule(
+                "promote another",
+                situations.always,
+                "the active, or who is about to be it, gets no further, or is cut off from Kafka, and another copy in "
+                "sync has been in touch with Kafka for as long; under either policy",
+                _alone(failover.promote_another),
+                (Kind.FAILOVER,),
+                deadline="progress_timeout_ms",
+                comes="the new active claims its epoch; the former one goes on as a standby, or its container ends "
+                "itself when it cannot even stop",
+                otherwise="the next copy that could take over is made active, the former one perhaps",
+                events=("failover_started", "failover_finished"),
+                counted=(m.FAILOVERS,),
+            ),
+        ),
+    ),
+    Stage(
         "hand-over",
         situations.is_prepared_for,
         (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from appmaster.planning.model import BerthId, Place, job_of
 from appmaster.planning.view import (
@@ -17,6 +17,7 @@ from appmaster.planning.view import (
     Presence,
     Recorded,
 )
+from standby.ended import Cause, ProcessEnd
 from standby.model import (
     InputFailures,
     Phase,
@@ -30,9 +31,6 @@ from standby.model import (
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-#: Losses that are the death of a process, which user code may have brought about.
-_DEATHS: Final = ("yarn-completed", "port-refused")
 
 
 def put(mapping: Mapping[K, V], key: K, value: V) -> dict[K, V]:
@@ -175,8 +173,8 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
         if processor is not None:
             missed = LostActive(container.id, word, at_ms, container.cell)
             view = replace(view, lost_actives=put(view.lost_actives, processor, missed))
-    if word in _DEATHS:
-        view = _crashed(view, container, actives, reason)
+    if container.end is not None:
+        view = _crashed(view, container, container.end, actives)
     job = view.job_of(container)
     role = "active" if actives else "standby" if assigned else None
     home = view.home(container.id)
@@ -200,25 +198,48 @@ def lost(view: ClusterView, container: Container, reason: str, at_ms: int) -> Cl
     )
 
 
-def _crashed(view: ClusterView, container: Container, actives: list[TaskId], reason: str) -> ClusterView:
-    """Return the view with a failure counted for every active task that had input waiting when its process died.
+def _crashed(
+    view: ClusterView, container: Container, end: ProcessEnd, actives: Sequence[TaskId]
+) -> ClusterView:
+    """Return the view after the end of a process, put down to the active tasks whose code it ran (design 4.18).
 
-    Which record killed the process nobody can say; one that does it again is found by its offset.
+    One that ran alone has failed, unless something else may have ended the process and it is the first time at this
+    offset. Where several ran, none has: each is run alone from now on, so that the next end tells more.
     """
+    if end.is_from_outside:
+        return view
     crashes = dict(view.crashes)
-    for task in actives:
-        record = view.records[task].record
+    for each in end.ran:
+        task = each.task
+        if task not in actives:
+            continue
         status = container.statuses.get(ReplicaId(task, view.assigned[container.id][task]))
-        if status is None or status.phase is not Phase.ACTIVE or status.input_committed is None:
+        offset = each.position if each.position is not None else _waiting_at(status)
+        if offset is None:
             continue
-        if status.input_end is not None and status.input_end <= status.input_committed:
-            continue
-        offset = status.input_committed
-        known = [each for each in (record.failures, status.failures) if each and each.offset == offset]
-        count = max((each.count for each in known), default=0) + 1
-        topic = known[-1].topic if known else ""
-        crashes[task] = InputFailures(offset, count, f"the process died: {reason}", topic)
+        known = [
+            failures
+            for failures in (view.records[task].record.failures, status.failures if status else None)
+            if failures is not None and failures.offset == offset
+        ]
+        before = max((failures.count for failures in known), default=0)
+        is_failure = len(end.ran) == 1 and (end.cause is Cause.ITSELF or bool(known))
+        crashes[task] = InputFailures(
+            offset,
+            before + is_failure,
+            f"the process died: {end}",
+            known[-1].topic if known else "",
+            is_apart=True,
+        )
     return replace(view, crashes=crashes)
+
+
+def _waiting_at(status: ReplicaStatus | None) -> int | None:
+    """Return the committed offset of an active with input to run; None when it has none, as it said last."""
+    if status is None or status.phase is not Phase.ACTIVE or status.input_committed is None:
+        return None
+    has_none = status.input_end is not None and status.input_end <= status.input_committed
+    return None if has_none else status.input_committed
 
 
 def failed_attempt(
@@ -278,6 +299,8 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
             view = unsettle_job(view, job.name)
     view = replace(view, containers=without(view.containers, container))
     if place is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
-        # A loss after good service is asked for again at once; repeated ones wait longer each time.
-        view = failed_attempt(view, place, at_ms, known.reason or "lost", waits=False)
+        # A loss after good service is asked for again at once; repeated ones wait longer each time. What was done to it
+        # from outside spends nothing of the job's budget.
+        reason = known.reason or "lost"
+        view = failed_attempt(view, place, at_ms, reason, counts=known.is_own_failure, waits=False)
     return with_news(view, News("container_gone", container=container, host=known.host, reason=known.reason))

@@ -1,8 +1,9 @@
 """Who is lost (design 4.9). Pure.
 
-Three ways, besides YARN's own word: the stream broke and the port refuses (in `apply`, for that is an
-observation, not a judgement); the stream broke and nobody came back in time; silence. A wrong verdict
-costs a failover, never correctness: fencing takes care of the one who was wrongly suspected.
+Three ways, besides YARN's own word: its port refuses (in `apply`, for that is an observation, not a judgement); the
+stream broke and nobody came back in time; silence. A host whose kernel answers at the port of a silent process lives,
+so that process has more time: it may only stand still. A wrong verdict costs a failover, never correctness: fencing
+takes care of the one who was wrongly suspected.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ PROBE_AGAIN_MS: Final = 50
 #: The same for containers that a new leader expects: there may be a thousand, and most are about to come.
 PROBE_EXPECTED_AGAIN_MS: Final = 250
 
+#: The same for containers that are silent for a part of their time: more often than they should speak, and so seldom
+#: that a host which stands still for a moment is not flooded.
+PROBE_SILENT_AGAIN_MS: Final = 100
+
+#: A container is asked at its port when it has been silent for this part of the time after which its host is lost.
+_SILENT_PART: Final = 4
+
 
 def policy_of(view: ClusterView, container: Container) -> Policy:
     """Return the policy that holds for a container: its job's, or the first job's while it has none."""
@@ -36,13 +44,13 @@ def policy_of(view: ClusterView, container: Container) -> Policy:
 def losses(view: ClusterView) -> Iterator[Action]:
     """Yield the verdict on every container whose time is over, or the leader's doubt in itself."""
     holding = [each for each in view.containers.values() if each.presence in HOLDING]
-    shortest = min((job.policy.heartbeat_timeout_ms for job in view.jobs.values()), default=2_000)
+    shortest = _shortest(view)
     silent = [
         each
         for each in holding
         if each.presence is Presence.LIVE
         and view.now_ms - each.heard_ms > shortest
-        and view.now_ms - each.heard_ms > policy_of(view, each).heartbeat_timeout_ms
+        and _is_silent(view, each, policy_of(view, each))
     ]
     live = [each for each in holding if each.presence is Presence.LIVE]
     if silent and view.now_ms < max(view.self_doubt_until_ms, view.listening_until_ms):
@@ -58,7 +66,8 @@ def losses(view: ClusterView) -> Iterator[Action]:
         return
     for each in silent:
         heard = view.now_ms - each.heard_ms
-        yield DeclareLost(each.id, f"silent: no heartbeat for {heard} ms", may_return=True)
+        host = "its host answers" if each.answered_ms > each.heard_ms else "its host does not answer"
+        yield DeclareLost(each.id, f"silent: no heartbeat for {heard} ms, {host}", may_return=True)
     for each in holding:
         if each.presence is Presence.LIVE and not each.has_ended:
             continue
@@ -76,6 +85,21 @@ def losses(view: ClusterView) -> Iterator[Action]:
             reason = _given_up(view, each)
             if reason:
                 yield DeclareLost(each.id, reason, may_return=True)
+
+
+def _shortest(view: ClusterView) -> int:
+    """Return the silence below which nobody is looked at, milliseconds: most containers spoke a moment ago."""
+    jobs = view.jobs.values()
+    return min(
+        (min(job.policy.heartbeat_timeout_ms, job.policy.host_timeout_ms) for job in jobs), default=1_000
+    )
+
+
+def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
+    """Return whether a container has been silent for too long, or it and its host."""
+    if view.now_ms - container.heard_ms > policy.heartbeat_timeout_ms:
+        return True
+    return view.now_ms - max(container.heard_ms, container.answered_ms) > policy.host_timeout_ms
 
 
 def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
@@ -108,15 +132,23 @@ def _given_up(view: ClusterView, container: Container) -> str:
 
 
 def probes(view: ClusterView) -> Iterator[Action]:
-    """Yield a look at the port of every container that has no stream, again and again until it is settled.
+    """Yield a look at the port of every container that has no stream, or is silent, until it is settled.
 
     Those that a new leader expects are asked when it knows their registration: the one whose process died with the
     leader before is not waited for.
     """
+    quiet = _shortest(view) // _SILENT_PART
     for each in view.containers.values():
-        if each.presence not in PROBED or not each.incarnation or each.is_probing:
+        if each.presence is Presence.LIVE:
+            if view.now_ms - each.heard_ms <= quiet:
+                continue
+            pause = PROBE_SILENT_AGAIN_MS
+        elif each.presence in PROBED:
+            pause = PROBE_AGAIN_MS if each.presence is Presence.BROKEN else PROBE_EXPECTED_AGAIN_MS
+        else:
             continue
-        pause = PROBE_AGAIN_MS if each.presence is Presence.BROKEN else PROBE_EXPECTED_AGAIN_MS
+        if not each.incarnation or each.is_probing:
+            continue
         if not each.probed_ms or view.now_ms - each.probed_ms >= pause:
             yield ProbePort(each.id, each.incarnation)
     for container, ending in view.ending.items():

@@ -32,9 +32,21 @@ one host, placed, being moved or asked for; a granted container that would break
 
 `job.hotstandby.failover: promote` (the default). The best standby becomes active where it is: no container is started
 or stopped, so Invariant 2 holds inside its process. The best is in sync, on a host that may stay, in the container
-with the fewest actives (mixed containers), and behind by the fewest records, in this order. Where none is in sync the
-least-lagging live copy takes over; where none lives the copy is started anew on its last host, else anywhere. The lost
-copy comes back as a standby: on its old host if that is alive, since its state lies there.
+with the fewest actives (mixed containers), quick to start, and behind by the fewest records, in this order. How quick
+is what it measured last itself; times of which none is twice the other are alike. Where none is in sync the
+least-lagging live copy takes over; where none lives the copy is started anew on its last host, else anywhere. The
+lost copy comes back as a standby: on its old host if that is alive, since its state lies there.
+
+**In sync, warm, hot.** A standby in sync has the state; what else a promotion waits for with Spark is a query and
+its first batch. `job.hotstandby.query: hot`, the default, has the query run all the time, held at a gate a little
+behind the active: what that has committed is let go about every 5 s, more often when more than 10,000 records come
+meanwhile, and as soon as a promotion is ordered. The job's transform runs there as well, over one batch in 10 s and
+for nothing. `warm` rehearses a start instead, until it gets no quicker, and every half minute.
+`standfast tasks` tells for each standby what a start would take (`START MS`; `standfast_replica_start_seconds`);
+one without it is in sync but cold. Where a container runs other tasks of the job as actives, or only some of its
+standbys are promoted, a query has to be started anew for those that run then; so it has when the input at the gate
+was deleted, or the query has failed, which harms no standby: it is begun again after 2 s, later and later up to a
+minute. See [decision 23](decisions/0023-a-hot-query.md).
 
 `job.hotstandby.failover: restart`. The flow of Samza's SEP-23, as the event log tells it:
 

@@ -12,6 +12,7 @@ from appmaster.planning.actions import Action
 from appmaster.planning.model import JobModel, JobSpec
 from appmaster.planning.view import Command, Policy, Recorded
 from locality.hosts import HostInfo
+from standby.ended import ProcessEnd
 from standby.model import Leftover, ReplicaStatus
 
 
@@ -53,8 +54,24 @@ class JobLoaded:
     """Whether a leader before this one had it deployed already."""
     failure: str = ""
     """Why a leader before this one gave it up; empty when none did."""
+    traceback: str = ""
+    """Where its code had raised what it was given up for; empty when it had not."""
     notes: tuple[str, ...] = ()
     withheld: str = ""
+    obstacle: str = ""
+    """Why it cannot go on, whatever its containers do: a topic of it was made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNoted:
+    """A topic of a job was recorded, or is found to be another one: for the event log."""
+
+    job: str
+    kind: str
+    """``topic_recorded`` or ``topic_changed``."""
+    reason: str
+    data: Mapping[str, object]
+    """The topic, what it is to the job, and its ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +292,16 @@ class StreamBroken:
 
 @dataclass(frozen=True, slots=True)
 class PortProbed:
-    """The port of a container whose stream broke was asked: it accepts, or nobody listens."""
+    """The port of a container that broke off, or is silent, was asked: it accepts, or nobody listens."""
 
     container: str
     incarnation: int
     accepts: bool
     at_ms: int
+    end: ProcessEnd | None = None
+    """How its process ended, as the witness of that says; None: it lives, or nobody is left to say."""
+    is_answered: bool = True
+    """Whether the host answered at all: its kernel does, also for a process that stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +331,7 @@ Event = (
     Elected
     | Ticked
     | JobLoaded
+    | TopicNoted
     | JobForgotten
     | ModelWritten
     | ModelRefused

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from appmaster.planning.actions import Action, Kind, MissActive, WriteRecords
 from appmaster.planning.orders import has_closed
@@ -20,6 +21,7 @@ from appmaster.planning.view import (
     LostActive,
     Presence,
     RequestState,
+    Standing,
 )
 from locality.history import forget
 from standby.model import ReplicaId, SlotId, TaskRecord
@@ -102,31 +104,108 @@ def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     )
 
 
+#: A start within this is as quick as any.
+_QUICK_MS: Final = 500
+
+#: The class of a start of which nothing is known.
+_COLD: Final = 8
+
+
 def is_in_sync(cohort: Cohort, copy: int) -> bool:
     """Return whether the records have a copy of every task in sync."""
     return all(copy in each.record.in_sync for each in cohort.recorded)
 
 
 def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
-    """Return how good a copy is to make active, least is best: in sync, lag, warm, number.
+    """Return how good a copy is to make active, least is best: in sync, quick to start, lag, number.
 
     Only what was reported under the present epoch or before counts; a copy that reported nothing is the
     last. Where containers are mixed, the one with the fewest actives is the best of those in sync: the
-    tasks of a lost container spread over the others.
+    tasks of a lost container spread over the others. Of a copy that is not in sync the lag counts before anything.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
     load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
-    lag = 0
+    lag = start = 0
     for each in cohort.recorded:
         status = container.statuses.get(ReplicaId(each.record.task, copy))
         records = status.lag_records if status is not None else None
         lag += records if records is not None else 1 << 40
+        start = max(start, slowness(status.start_ms if status is not None else None))
     # A host that is to be empty, or a cell that is doomed or may be, is the last resort.
     leaves = int(bool(turn.view.must_leave(container)) or not turn.view.is_of_cell_that_answers(container))
     # A cell falls as one: what was lost may be the first of all its containers that is missed.
     lost = turn.view.lost_actives.get(cohort.processor)
     is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
-    return (leaves if in_sync else 2, int(is_beside), load, lag, 0 if container.is_warm else 1, copy)
+    return (leaves if in_sync else 2, int(is_beside), load, start if in_sync else 0, lag, start, copy)
+
+
+def slowness(start_ms: int | None) -> int:
+    """Return the class of a start that takes so long: each takes twice as long as the one before, at least.
+
+    What is measured on a busy machine differs from look to look; copies of one class are alike.
+    """
+    if start_ms is None:
+        return _COLD
+    return min(_COLD - 1, (start_ms // _QUICK_MS).bit_length())
+
+
+# ---- an active that stands still ----
+
+
+def is_stuck(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether the active has stood still for too long, on its way there or cut off from Kafka."""
+    active = cohort.record.active
+    holder = turn.holder(cohort, active) if active is not None else None
+    if active is None or holder is None or holder.presence is not Presence.LIVE:
+        return False
+    return any(
+        turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+        for each in _standings(cohort, active, holder)
+        if each is not None and not each.can_take_over and each.epoch == cohort.record.epoch
+    )
+
+
+def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the promotion of a copy that has been able to take over for as long as the active has stood still.
+
+    For as long: where Kafka answers nobody there is none, and once it answers again everybody has as much time as
+    ever. The former active goes on as a standby if it can.
+    """
+    stuck = cohort.record.active
+    candidates = [
+        (copy, holder)
+        for copy, holder in _candidates(turn, cohort)
+        if cohort.record.placed.get(copy) == holder.id
+        and is_in_sync(cohort, copy)
+        and not turn.is_superseded(cohort.job, holder)
+        and turn.is_tailing(cohort, copy, holder)
+        and all(
+            each is not None
+            and each.can_take_over
+            and turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+            for each in _standings(cohort, copy, holder)
+        )
+    ]
+    if cohort.record.displaced is not None or not candidates:
+        return None
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+    turn.add_load(holder.id, len(cohort.recorded), 0)
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        f"stuck: copy {stuck} gets no further for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
+        lambda record: activated(record, copy),
+        copy=copy,
+        from_copy=stuck,
+        to_copy=copy,
+        in_sync=True,
+        policy="promote",
+    )
+
+
+def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[Standing | None]:
+    for each in cohort.tasks:
+        yield container.standing.get(ReplicaId(each, copy))
 
 
 # ---- policy restart ----

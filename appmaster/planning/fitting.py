@@ -87,6 +87,8 @@ def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
             continue
         if not other.has_said_hello:
             return False  # nobody knows what it has open before this leader has heard it, or given it back
+        if other.obeyed < other.sent:
+            return False  # it may be about to open what it was told to, and has been told to close since
         for each in other.statuses.values():
             if each.replica.task in cohort.tasks and each.phase not in ENDED:
                 return False

@@ -6,7 +6,7 @@ that is unknown, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from appmaster.planning import events as happened
@@ -26,9 +26,17 @@ from appmaster.planning.changes import (
     without,
 )
 from appmaster.planning.model import job_of
-from appmaster.planning.tell import followed_failovers, reported_phases, stopped_standby
-from appmaster.planning.view import PROBED, ClusterView, Container, News, Presence, RequestState
-from standby.model import Phase, ReplicaStatus, SlotId
+from appmaster.planning.tell import (
+    followed_failovers,
+    reported_phases,
+    reported_records,
+    stopped_standby,
+    with_tracebacks,
+)
+from appmaster.planning.troubles import troubles_of
+from appmaster.planning.view import PROBED, ClusterView, Container, News, Presence, RequestState, Standing
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role, SlotId
+from standby.replica.lifecycle import ENDED
 
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
@@ -174,12 +182,16 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         binding=known.binding if known is not None else "",
         revisions=event.revisions,
         statuses={each.replica: each for each in event.replicas},
+        standing=_standing({}, event.replicas, event.at_ms),
+        troubles=troubles_of(event.replicas, known.troubles if known is not None else ()),
         has_ended=_has_ended(event.replicas),
         leftovers=event.leftovers,
         is_warm=known.is_warm if known is not None else False,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
     view = with_inventory(view, event.replicas)
+    # What was given up while nobody led is told by the leader that comes.
+    view = reported_records(view, container, known.statuses if known is not None else {})
     if presence is Presence.LIVE:
         view = _not_missed(view, event.container)
     view = unsettle(view, view.processors_in(event.container))
@@ -279,15 +291,20 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
         known,
         obeyed=event.number,
         statuses={each.replica: each for each in event.replicas},
+        standing=_standing(before.standing, event.replicas, event.at_ms),
+        troubles=troubles_of(event.replicas, before.troubles),
         has_ended=_has_ended(event.replicas),
         revisions=event.revisions,
         is_warm=event.warm,
         rss_bytes=event.rss_bytes,
     )
     view = _spoken(view, known)
-    if _gist(view, before) != _gist(view, known):
+    is_stuck = any(not each.can_take_over for each in known.standing.values())
+    if is_stuck or _gist(view, before) != _gist(view, known):
         view = unsettle(view, view.processors_in(known.id))
+    view = with_tracebacks(view, known, before.statuses)
     view = reported_phases(view, known, before.statuses)
+    view = reported_records(view, known, before.statuses)
     view = stopped_standby(view, before, known)
     view = followed_failovers(view, known)
     place = place_of(view, known)
@@ -296,6 +313,31 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
     if place is not None and attempts is not None and attempts.in_row and serves:
         view = replace(view, attempts=put(view.attempts, place, replace(attempts, in_row=0)))
     return view
+
+
+def _standing(
+    before: Mapping[ReplicaId, Standing], statuses: Iterable[ReplicaStatus], at_ms: int
+) -> dict[ReplicaId, Standing]:
+    """Return how replicas stand, each since when it has stood so."""
+    found = {}
+    for each in statuses:
+        now = _stands(each, at_ms)
+        if now is not None:
+            old = before.get(each.replica)
+            is_same = old is not None and replace(old, since_ms=at_ms) == now
+            found[each.replica] = old if old is not None and is_same else now
+    return found
+
+
+def _stands(status: ReplicaStatus, at_ms: int) -> Standing | None:
+    """Return how a replica stands; None of one that works, has ended, or is no candidate for anything."""
+    if status.role is Role.STANDBY:
+        could = status.phase is Phase.TAILING and status.lag_ms is not None
+        return Standing(True, 0, (), at_ms) if could else None
+    works = status.phase is Phase.ACTIVE and not status.is_cut_off
+    if works or status.phase in ENDED:
+        return None
+    return Standing(False, status.epoch, (status.applied, status.input_committed), at_ms)
 
 
 def _gist(view: ClusterView, container: Container) -> object:
@@ -341,12 +383,18 @@ def port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
         view = replace(view, ending=without(view.ending, event.container))
         return unsettle(view, view.processors_in(event.container))
     known = view.containers.get(event.container)
-    if known is None or known.incarnation != event.incarnation or known.presence not in PROBED:
+    if known is None or known.incarnation != event.incarnation:
         return view
+    if known.presence not in PROBED and known.presence is not Presence.LIVE:
+        return view
+    if event.is_answered:
+        known = replace(known, answered_ms=event.at_ms)
     if event.accepts:
         # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its
         # port does. It is asked again soon, until the reconnect grace is over.
         return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=False)))
-    # Nobody listens where the process listened: it is dead. YARN's word only comes later.
-    view = lost(view, known, "port-refused", known.since_ms)
+    # It is dead: nobody listens where it listened, or its witness says so. YARN's word only comes later.
+    reason = "port-refused" if event.end is None else f"process-ended: {event.end}"
+    since = known.heard_ms if known.presence is Presence.LIVE else known.since_ms
+    view = lost(view, replace(known, end=event.end), reason, since)
     return gone(view, known.id, event.at_ms)

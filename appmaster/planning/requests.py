@@ -40,8 +40,8 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
     busy: set[Place | None] = {each.place for each in view.requests.values()}
     waiting = {each.place for each in view.containers.values() if view.is_free(each) or each.binding}
     number = view.decisions + turn.decided
-    asked_on: dict[str, tuple[int, int]] = _loads(turn) if needed else {}
-    cells = _cell_loads(turn) if needed else {}
+    asked_on: dict[str, tuple[int, int]] = host_loads(turn) if needed else {}
+    cells = cell_loads(turn) if needed else {}
     asked: dict[ProcessorId, list[Sibling]] = {}
     if view.cells and not cells:
         return  # nobody is there to be asked
@@ -74,27 +74,31 @@ def requests(turn: Turn, needed: Mapping[Place, Need]) -> Iterator[Action]:
         yield RequestContainer(number, place, host, kind, reason, cell)
 
 
-def _loads(turn: Turn) -> dict[str, tuple[int, int]]:
-    """Return host → containers there, or asked for there: all, and those that are for actives."""
-    loads: dict[str, tuple[int, int]] = {}
+def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
+    """Return host → containers there, or asked for there: all, and those that are for actives; ``but`` for one."""
+    found: dict[str, tuple[int, int]] = {}
     for each in turn.view.containers.values():
-        if each.host and each.presence is not Presence.LEAVING:
-            every, actives = loads.get(each.host, (0, 0))
+        if each.host and each.presence is not Presence.LEAVING and each.id != but:
+            every, actives = found.get(each.host, (0, 0))
             has_active = turn.loads().get(each.id, [0, 0])[0] > 0
-            loads[each.host] = (every + 1, actives + has_active)
+            found[each.host] = (every + 1, actives + has_active)
     for request in turn.view.requests.values():
         if request.host is not None:
-            every, actives = loads.get(request.host, (0, 0))
-            loads[request.host] = (every + 1, actives)
-    return loads
+            every, actives = found.get(request.host, (0, 0))
+            found[request.host] = (every + 1, actives)
+    return found
 
 
-def _cell_loads(turn: Turn) -> dict[int, int]:
-    """Return each cell that can be asked → its containers, and those it was asked for."""
+def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
+    """Return each cell that can be asked → its containers, and those it was asked for; ``but`` for one."""
     if not turn.view.cells:
         return {1: 0}
     loads = {number: 0 for number, each in turn.view.cells.items() if each.is_up}
-    held = [each.cell for each in turn.view.containers.values() if each.presence is not Presence.LEAVING]
+    held = [
+        each.cell
+        for each in turn.view.containers.values()
+        if each.presence is not Presence.LEAVING and each.id != but
+    ]
     asked = [each.cell for each in turn.view.requests.values()]
     for each in itertools.chain(held, asked):
         if each in loads:

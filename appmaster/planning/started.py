@@ -125,12 +125,29 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
     was_deployed = job.was_deployed or state is JobState.DEPLOYED
     failure = job.failure or (action.reasons[0] if state is JobState.FAILED and action.reasons else "")
     has_failed = bool(failure) and not job.failure
-    job = replace(job, state=state, reasons=action.reasons, was_deployed=was_deployed, failure=failure)
+    is_well = state is JobState.DEPLOYED and not action.traceback
+    is_news = (state, action.reasons) != (job.state, job.reasons)
+    job = replace(
+        job,
+        state=state,
+        reasons=action.reasons,
+        was_deployed=was_deployed,
+        failure=failure,
+        # What was raised before has nothing to do with what comes.
+        last_traceback="" if is_well else job.last_traceback,
+        traceback=action.traceback,
+        is_told_over=action.is_over,
+    )
     view = replace(view, jobs=put(view.jobs, job.name, job))
     if has_failed:
         view = unsettle(view, job.model.processors)
     reason = "; ".join(action.reasons) or None
-    return with_news(view, News("job_status", job=job.name, reason=reason, data={"status": action.state}))
+    if not is_news:
+        return view
+    data = {"status": action.state}
+    if has_failed and action.traceback:
+        data["traceback"] = action.traceback
+    return with_news(view, News("job_status", job=job.name, reason=reason, data=data))
 
 
 def _declare_lost(view: ClusterView, action: todo.DeclareLost, at_ms: int) -> ClusterView:

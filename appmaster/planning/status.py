@@ -8,9 +8,20 @@ from appmaster.planning.actions import Action, WriteStatus
 from appmaster.planning.model import BerthId, job_of
 from appmaster.planning.models import exhaustions
 from appmaster.planning.requests import exhausted
+from appmaster.planning.troubles import in_words, present_troubles
 from appmaster.planning.turn import Cohort, Turn
-from appmaster.planning.view import Job, JobState, OnExhausted, Presence
-from standby.model import Phase, Role, SlotId
+from appmaster.planning.view import (
+    Container,
+    Job,
+    JobState,
+    OnExhausted,
+    Presence,
+    Trouble,
+    TroubleKind,
+)
+from standby.model import Phase, ReplicaStatus, Role, SlotId, TaskRecord
+from standby.replica.identity import is_changed_topic
+from standby.replica.lifecycle import ENDED
 
 #: Most reasons that a status carries; the rest is counted.
 _MOST_REASONS = 10
@@ -18,13 +29,21 @@ _MOST_REASONS = 10
 
 def statuses(turn: Turn) -> Iterator[Action]:
     """Yield the new status of every job whose status has changed."""
+    present = present_troubles(turn.view)
     for job in turn.view.jobs.values():
-        state, reasons = _status(turn, job)
-        if (state, reasons) != (job.state, job.reasons):
-            yield WriteStatus(job.name, state.value, reasons)
+        troubles = present.get(job.name, [])
+        state, reasons = _status(turn, job, troubles)
+        is_well = state is JobState.DEPLOYED and all(
+            each.kind is not TroubleKind.FAILING for each in troubles
+        )
+        traceback = job.last_traceback if job.is_wanted and not is_well else ""
+        is_over = state is JobState.FAILED and job.is_over
+        told = (job.state, job.reasons, job.traceback, job.is_told_over)
+        if (state, reasons, traceback, is_over) != told:
+            yield WriteStatus(job.name, state.value, reasons, traceback, is_over)
 
 
-def _status(turn: Turn, job: Job) -> tuple[JobState, tuple[str, ...]]:
+def _status(turn: Turn, job: Job, troubles: list[Trouble]) -> tuple[JobState, tuple[str, ...]]:
     view = turn.view
     if job.failure and job.is_wanted:
         return JobState.FAILED, (job.failure,)
@@ -44,16 +63,23 @@ def _status(turn: Turn, job: Job) -> tuple[JobState, tuple[str, ...]]:
         return JobState.DEPLOYING, ("its job model is being made",)
     missing = [f"{processor}: parked: {why}" for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
-    notes = (job.withheld, *job.notes) if job.withheld else job.notes
-    if len(missing) > _MOST_REASONS:
-        missing = [*missing[:_MOST_REASONS], f"and {len(missing) - _MOST_REASONS} more"]
+    notes = [job.withheld, *job.notes] if job.withheld else list(job.notes)
+    notes += _at_most([in_words(each) for each in troubles])
     if not missing:
-        return JobState.DEPLOYED, notes
-    return (JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING), (*missing, *notes)
+        return JobState.DEPLOYED, tuple(notes)
+    return (JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING), (*_at_most(missing), *notes)
+
+
+def _at_most(reasons: list[str]) -> list[str]:
+    """Return the first reasons, and how many more there are."""
+    more = len(reasons) - _MOST_REASONS
+    return [*reasons[:_MOST_REASONS], f"and {more} more"] if more > 0 else reasons
 
 
 def _failure(turn: Turn, job: Job) -> str:
     """Return why the job has to be given up; empty when it has not."""
+    if why := job.obstacle or _changed_topic(turn, job):
+        return why
     if job.policy.on_exhausted is OnExhausted.FAIL:
         for _, why in exhaustions(turn, job):
             return why
@@ -63,6 +89,17 @@ def _failure(turn: Turn, job: Job) -> str:
                 f"containers failed {len(attempts.failures_ms)} times within {job.policy.retry_window_ms} ms, "
                 f"{job.policy.retry_count} are allowed; the last time: {attempts.last}"
             )
+    return ""
+
+
+def _changed_topic(turn: Turn, job: Job) -> str:
+    """Return what a container of the job's present revision tells of a topic that is another one."""
+    for container in turn.view.containers.values():
+        if container.has_ended and container.revisions.get(job.name) == job.revision:
+            for each in container.statuses.values():
+                is_ours = each.replica.task.job == job.name and each.phase is Phase.FAILED
+                if is_ours and is_changed_topic(each.detail):
+                    return each.detail
     return ""
 
 
@@ -91,16 +128,39 @@ def _lacking(turn: Turn, cohort: Cohort) -> Iterator[str]:
         if holder is None or holder.presence is Presence.SUSPECT:
             yield f"{cohort.processor}: copy {copy}: {_why_unplaced(turn, cohort, slot)}"
             continue
-        role = Role.ACTIVE if cohort.record.active == copy else Role.STANDBY
-        expected = Phase.ACTIVE if role is Role.ACTIVE else Phase.TAILING
         for each, status in zip(cohort.recorded, turn.statuses(cohort, copy, holder), strict=True):
-            task = each.record.task.partition
-            if status is None or status.role is not role:
-                yield f"{cohort.processor}: task {task}, copy {copy}: told to be {role.value}"
-            elif status.phase is not expected:
-                yield f"{cohort.processor}: task {task}, copy {copy}: {status.phase.value}"
-            elif role is Role.STANDBY and copy not in each.record.in_sync:
-                yield f"{cohort.processor}: task {task}, copy {copy}: not in sync"
+            why = (
+                _active_lacks(turn, cohort, holder, status)
+                if cohort.record.active == copy
+                else _standby_lacks(each.record, copy, status)
+            )
+            if why:
+                yield f"{cohort.processor}: task {each.record.task.partition}, copy {copy}: {why}"
+
+
+def _active_lacks(turn: Turn, cohort: Cohort, holder: Container, status: ReplicaStatus | None) -> str:
+    """Return what keeps a task from being served; empty when it is, or when that changes hands as planned."""
+    if status is not None and status.role is Role.ACTIVE and status.phase is Phase.ACTIVE:
+        return ""
+    handover = turn.view.failovers.get(cohort.processor)
+    is_planned = handover is not None and handover.is_planned and handover.to == holder.id
+    if is_planned and (status is None or status.phase not in ENDED):
+        return ""
+    # A new leader has its record's word until it has heard the container, or finds it lost.
+    if holder.presence is Presence.EXPECTED and cohort.record.claimed and cohort.job.was_deployed:
+        return ""
+    if status is None or status.role is not Role.ACTIVE:
+        return "told to be active"
+    return status.phase.value
+
+
+def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) -> str:
+    """Return what a standby lacks to be in sync; empty when its record says that it is, as of a former active."""
+    if copy in record.in_sync and (status is None or status.phase not in ENDED):
+        return ""
+    if status is None or status.role is not Role.STANDBY:
+        return "told to be standby"
+    return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
 
 
 def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:

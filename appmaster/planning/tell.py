@@ -9,7 +9,7 @@ from typing import Any
 from appmaster.planning.actions import Kind, WriteRecords
 from appmaster.planning.changes import put, unsettle, with_news, without
 from appmaster.planning.orders import has_closed
-from appmaster.planning.view import ClusterView, Container, Failover, News
+from appmaster.planning.view import ClusterView, Container, Failover, LostActive, News
 from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role
 
 #: Phases worth an event when a replica enters them, by the name of that event.
@@ -34,19 +34,81 @@ def reported_phases(
         old = before.get(each.replica)
         if kind is None or (old is not None and (old.phase, old.epoch) == (each.phase, each.epoch)):
             continue
-        news.append(
-            News(
-                kind,
-                job=each.replica.task.job,
-                task=each.replica.task,
-                copy=each.replica.copy,
-                container=container.id,
-                host=container.host,
-                task_epoch=each.epoch,
-                reason=each.detail or None,
-                data={"since_ms": each.since_ms, "applied": each.applied},
-            )
-        )
+        data: dict[str, object] = {"since_ms": each.since_ms, "applied": each.applied}
+        if each.traceback:
+            data["traceback"] = each.traceback
+        news.append(_of_replica(kind, container, each, each.detail, data))
+    return with_news(view, *news) if news else view
+
+
+def _of_replica(
+    kind: str, container: Container, status: ReplicaStatus, reason: str, data: Mapping[str, object]
+) -> News:
+    """Return news of a replica in ``container``."""
+    return News(
+        kind,
+        job=status.replica.task.job,
+        task=status.replica.task,
+        copy=status.replica.copy,
+        container=container.id,
+        host=container.host,
+        task_epoch=status.epoch,
+        reason=reason or None,
+        data=data,
+    )
+
+
+def with_tracebacks(
+    view: ClusterView, container: Container, before: Mapping[ReplicaId, ReplicaStatus]
+) -> ClusterView:
+    """Return the view in which each job has the last traceback of its code, for its status; none that is got over."""
+    for each in container.statuses.values():
+        job = view.jobs.get(each.replica.task.job)
+        if job is None:
+            continue
+        last, old = job.last_traceback, before.get(each.replica)
+        if each.traceback:
+            last = each.traceback
+        elif (
+            each.phase is Phase.ACTIVE and each.failures is None and old is not None and old.traceback == last
+        ):
+            last = ""
+        if last != job.last_traceback:
+            view = replace(view, jobs=put(view.jobs, job.name, replace(job, last_traceback=last)))
+    return view
+
+
+def reported_records(
+    view: ClusterView, container: Container, before: Mapping[ReplicaId, ReplicaStatus]
+) -> ClusterView:
+    """Return the view with news of the input that actives of ``container`` have left out since ``before``.
+
+    A report names the last few of a task. Of the others, how many there were is told with the first one that it names.
+    """
+    news: list[News] = []
+    for each in container.statuses.values():
+        old = before.get(each.replica)
+        if old is not None and old.epoch != each.epoch:
+            old = None
+        told = {(one.topic, one.offset) for one in old.given_up} if old is not None else set()
+        fresh = [one for one in each.given_up if (one.topic, one.offset) not in told]
+        unnamed = 0
+        if old is not None:
+            unnamed = max(0, each.skipped - old.skipped - sum(one.offsets for one in fresh))
+        for one in fresh:
+            data: dict[str, object] = {
+                "topic": one.topic,
+                "partition": each.replica.task.partition,
+                "offset": one.offset,
+                "offsets": one.offsets,
+                "how": one.how.value,
+                "error": one.error,
+                "given_up_ms": one.at_ms,
+            }
+            if unnamed:
+                data["unnamed"] = unnamed
+            news.append(_of_replica("record_given_up", container, each, one.reason, data))
+            unnamed = 0
     return with_news(view, *news) if news else view
 
 
@@ -83,6 +145,9 @@ def changed_active(view: ClusterView, action: WriteRecords, at_ms: int) -> Clust
         return view
     to = new.placed.get(new.active, "")
     missed = view.lost_actives.get(action.processor)
+    if missed is None and action.kind is Kind.FAILOVER and old is not None:
+        # Nothing was lost: it stands still where it is.
+        missed = LostActive(old.record.placed.get(old.record.active or 0, ""), "stuck", at_ms)
     is_planned = action.kind is Kind.HANDOVER
     if to not in view.containers or (missed is None and not is_planned):
         return view

@@ -37,6 +37,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     records: dict[object, TaskRecord] = {}
     kind = Kind.IN_SYNC
     failures: list[InputFailures] = []
+    traceback = ""
     for each in cohort.recorded:
         record = each.record
         status = _of_active(turn, cohort, record)
@@ -48,6 +49,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
             record = replace(record, failures=found)
             kind = Kind.FAILURES if kind is Kind.IN_SYNC else kind
             failures += [found] if found is not None else []
+            traceback = traceback or (status.traceback if status is not None else "")
         records[record.task] = replace(record, in_sync=_in_sync(turn, cohort, record))
     interval = cohort.job.policy.in_sync_interval_ms
     last = turn.view.in_sync_ms.get(cohort.processor, -interval)
@@ -66,6 +68,8 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     data: dict[str, Any] = {}
     if failures:
         data = {"count": max(each.count for each in failures), "offset": failures[0].offset}
+        if traceback:
+            data["traceback"] = traceback
     return turn.decide(cohort, kind, reason, lambda record: records[record.task], **data)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from appmaster.planning.model import JobModel, JobSpec, Place, job_of
 from locality.hosts import HostInfo
+from standby.ended import ProcessEnd
 from standby.model import (
     InputFailures,
     Leftover,
@@ -46,7 +47,12 @@ class Policy:
     samehost_timeout_ms: int = 5_000
     """Policy ``restart``: how long a lost active's own host is asked for before a standby makes way."""
     heartbeat_timeout_ms: int = 2_000
+    """Silence of a container whose host answers."""
+    host_timeout_ms: int = 1_000
+    """Silence of a container and its host."""
     suspect_grace_ms: int = 3_000
+    progress_timeout_ms: int = 60_000
+    """How long an active, or a copy on its way to be one, may stand still while another copy could get on."""
     restore_delay_ms: int = 3_000
     """For how long at most lost copies wait for a failover under way to end."""
     prepare_timeout_ms: int = 10_000
@@ -133,8 +139,16 @@ class Job:
     """While undeploying: the writers of its tasks are being fenced."""
     is_fenced: bool = False
     """While undeploying: every task's writer has been fenced."""
+    obstacle: str = ""
+    """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
     failure: str = ""
     """Why the job was given up; empty while it was not."""
+    last_traceback: str = ""
+    """Where its code raised what a container told of last; empty once it is deployed and nothing fails."""
+    traceback: str = ""
+    """As it is in its status."""
+    is_told_over: bool = False
+    """Its status says that it was given up and fenced."""
 
     @property
     def is_led(self) -> bool:
@@ -170,6 +184,39 @@ HOLDING = frozenset({Presence.EXPECTED, Presence.LIVE, Presence.BROKEN})
 PROBED = frozenset({Presence.EXPECTED, Presence.BROKEN})
 
 
+class TroubleKind(enum.Enum):
+    """What is wrong with an active that goes on."""
+
+    FAILING = "failing"
+    """The job's code fails on its next input."""
+    BEHIND = "behind"
+    """It does not keep up with its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An active that does not get on as it should."""
+
+    replica: ReplicaId
+    kind: TroubleKind
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Since when a replica has been as it is, as its container's reports have it.
+
+    Of a replica that is to be active and does not work: that it gets no further. Of a standby in step with a changelog
+    whose end it knows: that it could take over.
+    """
+
+    can_take_over: bool
+    epoch: int
+    reached: tuple[int | None, ...]
+    """What would change if it got further: up to where its state and its input are processed."""
+    since_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container that has registered (or is expected to)."""
@@ -187,6 +234,9 @@ class Container:
     pid: int = 0
     http_port: int = 0
     heard_ms: int = 0
+    """When it spoke last."""
+    answered_ms: int = 0
+    """When its host answered last, asked because it was silent; 0: it never had to."""
     place: Place | None = None
     """What it was requested for; None when the leader that asked for it is no more."""
     binding: str = ""
@@ -198,6 +248,10 @@ class Container:
     is_warm: bool = False
     rss_bytes: int = 0
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
+    troubles: tuple[Trouble, ...] = ()
+    """What is wrong with actives of it that go on all the same, as of the last report."""
+    standing: Mapping[ReplicaId, Standing] = field(default_factory=dict)
+    """Replicas that do not get on, or that could take over."""
     leftovers: tuple[Leftover, ...] = ()
     obeyed: int = 0
     """Number of the last orders it reported."""
@@ -212,6 +266,13 @@ class Container:
     """When its port was asked last."""
     reason: str = ""
     """Why it is suspected, or leaving."""
+    end: ProcessEnd | None = None
+    """How its process ended; None: it lives, or nobody was left to say."""
+
+    @property
+    def is_own_failure(self) -> bool:
+        """Whether it cannot be used for what ran in it, and not for what YARN, a host or a person did to it."""
+        return self.has_ended or (self.end is not None and not self.end.is_from_outside)
 
     @property
     def has_said_hello(self) -> bool:

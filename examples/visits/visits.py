@@ -66,11 +66,16 @@ def parse(df: DataFrame) -> DataFrame:
     """Return one row per view with ``id``, ``page`` and ``at``; records that are no view are dropped."""
     from pyspark.sql import functions as f
 
-    view = f.from_json(f.col("value").cast("string"), "id STRING, page STRING, at TIMESTAMP")
+    view = f.from_json(f.col("value").cast("string"), "id STRING, page STRING, at STRING")
+    # Not as a TIMESTAMP of the JSON: Spark would take "09:00" for today's, and a record must mean the same every time.
+    # try_to_timestamp still raises for a year beyond Spark's range.
+    dated = f.when(f.col("view.at").rlike("^[0-9]{4}-"), f.col("view.at"))
+    at = f.try_to_timestamp(dated, f.lit("yyyy-MM-dd'T'HH:mm:ss[.SSS]XXX"))
     return (
         df.withColumn("view", view)
-        .where("view.id IS NOT NULL AND view.page IS NOT NULL AND view.at IS NOT NULL")
-        .select("_task", "_offset", "key", "value", "view.*")
+        .withColumn("at", at)
+        .where("key IS NOT NULL AND view.id IS NOT NULL AND view.page IS NOT NULL AND at IS NOT NULL")
+        .select("_task", "_offset", "key", "value", "view.id", "view.page", "at")
     )
 
 

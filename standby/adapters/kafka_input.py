@@ -19,6 +19,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 Settings = Mapping[str, "str | int | bool"]
 
+#: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
+_LOOK_RECORDS: Final = 16
+
 _Future = concurrent.futures.Future[Any]
 
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -185,8 +188,11 @@ class InputReader:
         except KafkaException as error:
             raise _translated(error.args[0], ", ".join(self._topics)) from error
 
-    def read(self, max_records: int, timeout_seconds: float) -> list[Message]:
+    def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
         """Return the records that are there, at most ``max_records``; waits for the first one only.
+
+        No more follow once their values have ``max_bytes``; what passes that is no more than the client has fetched
+        ahead.
 
         Raises `CorruptState` when a position is out of range, `Transient` for every other fault.
         """
@@ -194,8 +200,17 @@ class InputReader:
         if first is None:
             return []
         messages = [first]
-        if max_records > 1:
-            messages += self._consumer.consume(max_records - 1, timeout=0)
+        size = len(first)
+        while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
+            if max_bytes is not None:
+                # As many as will fit, if they are like those before.
+                left = min(left, 1 + (max_bytes - size) * len(messages) // max(1, size))
+                left = min(left, _LOOK_RECORDS * len(messages))
+            more = self._consumer.consume(left, timeout=0)
+            messages += more
+            size += sum(map(len, more))
+            if len(more) < left:
+                break
         for message in messages:
             error = message.error()
             if error is not None:

@@ -6,15 +6,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from standby.adapters.kafka_sizes import Sizes
 from standby.adapters.lasting import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
 from standby.errors import BadConfiguration
-from standby.kernel.ports import WriterLost
+from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
 from standby.model import Offsets
+from standby.replica.keys import COMMIT
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -39,17 +42,16 @@ _Record = dict[str, Any]
 _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 )
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _REFUSED: Final = frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
+        *_TOO_LARGE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_RECORD,
     }
 )
 
@@ -58,8 +60,15 @@ class KafkaWriter:
     """Owns one librdkafka producer at a time, all with the task's transactional id."""
 
     def __init__(
-        self, config: JobConfig, definition: JobDefinition, partition: int, transactional_id: str, group: Any
+        self,
+        config: JobConfig,
+        definition: JobDefinition,
+        partition: int,
+        transactional_id: str,
+        group: Any,
+        sizes: Sizes,
     ) -> None:
+        self._sizes = sizes
         self._settings = kafka_settings(
             config,
             transactional_id=transactional_id,
@@ -73,6 +82,10 @@ class KafkaWriter:
         )
         # Also a bound on outputs; of those the topic's own setting, smaller as a rule, has the last word.
         self._settings.setdefault("message.max.bytes", CHANGELOG_RECORD_BYTES)
+        # A record that the brokers refuse takes all with it that is sent in one piece with it, and a piece may be
+        # refused in which each record is small enough.
+        if sizes.batch_bytes is not None:
+            self._settings["batch.size"] = sizes.batch_bytes
         # As the Java clients do it, so that others can join with what we write.
         self._settings.setdefault("partitioner", "murmur2_random")
         self._changelog = definition.changelog
@@ -83,9 +96,10 @@ class KafkaWriter:
         self._timeout = config.transaction_timeout_ms / 1000
         self._producer: Producer | None = Producer(self._settings)
         self._is_initialised = False
-        self._has_changes = False
         self._end: int | None = None
         self._began = 0.0
+        #: The largest record of what was begun, key and value, of each topic; asked for when one is refused.
+        self._largest: Callable[[], Mapping[str, int]] = dict
 
     # No method keeps the producer in a local variable: an exception keeps the frames it came through, and the
     # producer must end when it is dropped, not when the last exception that it raised is forgotten.
@@ -120,32 +134,59 @@ class KafkaWriter:
         finally:
             spares.clear()
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
-        """Begin a transaction with these outputs, changelog records and input offsets."""
+    def begin(self, record: bytes) -> int:
+        """Begin a transaction with its commit record; return its offset once it has arrived."""
         self._began = time.monotonic()
-        with self._errors("writing a transaction"):
+        self._end = None
+        self._largest = dict
+        with self._errors("beginning a transaction"):
             self._open().begin_transaction()
-            self._emit(outputs)
-            self._has_changes = bool(changes)
-            self._end = None
-            if changes:
-                records: list[_Record] = [{"key": key, "value": value} for key, value in changes.items()]
-                # Offsets rise within a partition, so the last record's is enough.
-                records[-1]["callback"] = self._delivered
-                self._produce(self._changelog, records, self._partition)
-            positions = [
-                TopicPartition(topic, self._partition, offset, metadata)
-                for topic, offset in zip(self._inputs, offsets.each, strict=True)
-            ]
+            self._produce(
+                self._changelog,
+                [{"key": COMMIT, "value": record, "callback": self._delivered}],
+                self._partition,
+            )
+            self._open().flush(self._timeout)
+        return (
+            self._arrived_end(f"{self._told('beginning a transaction')}: its commit record did not arrive")
+            - 1
+        )
+
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        """Write these outputs, changelog records and input offsets to what has begun."""
+        self._largest = partial(_largest, outputs, changes, self._changelog)
+        positions = [
+            TopicPartition(topic, self._partition, offset, metadata)
+            for topic, offset in zip(self._inputs, offsets.each, strict=True)
+        ]
+        with self._errors("writing a transaction"):
+            try:
+                self._hand_over(outputs, changes)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+                    raise
+                # Something before was refused; what, is told by the next call, which cannot succeed.
+                self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
+                raise
             self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
 
-    def commit(self) -> int | None:
-        """Commit what was prepared; return the changelog offset after its last record, None without changes."""
+    def _hand_over(self, outputs: Sequence[Emitted], changes: Changes) -> None:
+        self._emit(outputs)
+        if changes:
+            self._end = None
+            records: list[_Record] = [{"key": key, "value": value} for key, value in changes.items()]
+            # Offsets rise within a partition, so the last record's is enough.
+            records[-1]["callback"] = self._delivered
+            self._produce(self._changelog, records, self._partition)
+
+    def commit(self) -> int:
+        """Commit what was prepared; return the changelog offset after its last record."""
         with self._errors("committing a transaction"):
             self._open().commit_transaction(self._timeout)
-        if self._has_changes and self._end is None:
-            raise WriterLost("the transaction was committed, but the changelog's offset did not come back")
-        return self._end
+        self._largest = dict
+        return self._arrived_end(
+            "the transaction was committed, but the changelog's offset did not come back"
+        )
 
     def abort(self) -> None:
         """Abort what was prepared, if that is possible; never raises."""
@@ -158,19 +199,37 @@ class KafkaWriter:
                 # The next owner's fence aborts it.
                 self.close()
 
-    def sweep(self) -> None:
-        """Abort a transaction in every partition that one of the task's may have touched."""
+    def sweep(self) -> Mapping[Place, int]:
+        """Abort a transaction in every partition that one of the task's may have touched; return where it wrote."""
         self._began = time.monotonic()
+        arrived: dict[Place, int] = {}
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None and offset >= 0:
+                arrived[message.topic() or "", message.partition() or 0] = offset
+
+        record: _Record = {"key": _NO_KEY, "value": b"", "callback": delivered}
+        places: set[Place] = {(self._changelog, self._partition)}
         with self._errors("ending what hangs"):
             self._open().begin_transaction()
             for topic in self._outputs:
                 # Which of an output's partitions were written to is not known any more.
-                for number in self._open().list_topics(topic, self._timeout).topics[topic].partitions:
-                    self._produce(topic, [{"key": _NO_KEY, "value": b""}], number)
-            self._produce(self._changelog, [{"key": _NO_KEY, "value": b""}], self._partition)
+                described = self._open().list_topics(topic, self._timeout).topics[topic]
+                if described.error is not None:
+                    raise KafkaException(described.error)
+                places.update((topic, number) for number in described.partitions)
+            for topic, number in sorted(places):
+                self._produce(topic, [dict(record)], number)
+            # Sent and confirmed before: librdkafka drops what still waits when it aborts.
+            self._open().flush(self._timeout)
+            if missing := sorted(places - arrived.keys()):
+                told = ", ".join(f"{topic}-{number}" for topic, number in missing)
+                raise WriterLost(f"{self._told('ending what hangs')}: no answer from {told}")
             nowhere = [TopicPartition(topic, self._partition, 0, "") for topic in self._inputs]
             self._open().send_offsets_to_transaction(nowhere, self._group, self._timeout)
-        self.abort()
+            self._open().abort_transaction(self._timeout)
+        return arrived
 
     def close(self) -> None:
         """Drop the producer.
@@ -185,13 +244,29 @@ class KafkaWriter:
         try:
             yield
         except KafkaException as error:
-            raise _lost(error.args[0], self._told(what)) from error
+            raise self._failure(error.args[0], what) from error
         except SystemError as error:
             # An error that came up inside of a callback has its cause beneath it.
             cause = error.__cause__
             if isinstance(cause, KafkaException):
-                raise _lost(cause.args[0], self._told(what)) from error
-            raise WriterLost(f"{self._told(what)}: {error}") from error
+                raise self._failure(cause.args[0], what) from error
+            raise WriterLost(f"{self._told(what)}: {error}", is_late=self._is_late) from error
+
+    def _failure(self, reason: object, what: str) -> WriterLost | BadConfiguration:
+        if isinstance(reason, KafkaError) and (
+            reason.code() in _TOO_LARGE
+            # A commit says no more than that a record was refused, when it hears of that itself.
+            or (reason.code() == KafkaError._INCONSISTENT and self._sizes.is_over(self._largest()))  # noqa: SLF001
+        ):
+            return RecordTooLarge(f"{what}: {self._sizes.refused(self._largest(), reason.str())}")
+        if isinstance(reason, KafkaError) and reason.code() == KafkaError.INVALID_RECORD:
+            told = f"{reason.str()} (a compacted topic takes none without a key)"
+            return RecordRefused(f"{what}: Kafka refuses a record: {told}")
+        return _lost(reason, self._told(what), is_late=self._is_late)
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._began >= self._timeout
 
     def _told(self, what: str) -> str:
         """Return ``what`` with the likely reason: Kafka's own words for a time-out are those of a fence."""
@@ -199,6 +274,12 @@ class KafkaWriter:
         if seconds < self._timeout:
             return what
         return f"{what} that has taken {seconds:.1f} s (job.transaction.timeout.ms is {self._timeout * 1000:.0f})"
+
+    def _arrived_end(self, otherwise: str) -> int:
+        """Return the offset after the last record that arrived in the changelog; raises `WriterLost`: ``otherwise``."""
+        if self._end is None:
+            raise WriterLost(otherwise)
+        return self._end
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -267,9 +348,23 @@ def _tries() -> Iterator[float]:
         yield _TRY_SECONDS
 
 
-def _lost(reason: object, what: str) -> WriterLost | BadConfiguration:
+def _lost(reason: object, what: str, *, is_late: bool = False) -> WriterLost | BadConfiguration:
     if not isinstance(reason, KafkaError):
-        return WriterLost(f"{what}: {reason}")
+        return WriterLost(f"{what}: {reason}", is_late=is_late)
     if reason.code() in _REFUSED:
         return BadConfiguration(f"{what}: Kafka refuses it: {reason.str()}")
-    return WriterLost(f"{what}: {reason.name()}: {reason.str()}", fenced=reason.code() in _FENCED)
+    return WriterLost(
+        f"{what}: {reason.name()}: {reason.str()}", fenced=reason.code() in _FENCED, is_late=is_late
+    )
+
+
+def _largest(outputs: Sequence[Emitted], changes: Changes, changelog: str) -> Mapping[str, int]:
+    """Return the bytes of the largest record for each topic: key, value and headers."""
+    found: dict[str, int] = {}
+    for topic, key, value, headers in outputs:
+        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+        size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in pairs)
+        found[topic] = max(size, found.get(topic, 0))
+    if changes:
+        found[changelog] = max(len(key) + len(value or b"") for key, value in changes.items())
+    return found

@@ -2,7 +2,7 @@
 
 Every session of ours proves by ZooKeeper's digest scheme that it has the private key that Skein puts into each working
 directory. What it sends is made from the key and tells nothing about it. Nodes are closed to everybody else
-with ``zookeeper.acl=digest``. A proof that an open tree does not ask for is harmless, so it is always given.
+unless ``zookeeper.acl=open``. A proof that an open tree does not ask for is harmless, so it is always given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Access:
     secret: str = field(default="", repr=False)
     """Empty: it proves nothing."""
     is_closed: bool | None = None
-    """Whether its nodes are for holders of the secret only; None: as the cluster's tree is already, else open."""
+    """Whether its nodes are for holders of the secret only; None: as the cluster's tree is, and a new one is closed."""
 
     @property
     def proofs(self) -> set[tuple[str, str]]:

@@ -1,4 +1,7 @@
-"""The port by which the leader sees that a container's process lives: it accepts, and says nothing."""
+"""The port by which the leader sees that a container's process lives: it accepts, and says nothing.
+
+The witness of the process (`standby.witness`) has the same port open, and says at it how the process ended.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,28 @@ _DESCRIPTOR: Final = 8_000
 _BACKLOG: Final = 128
 
 
-class LivenessPort:
-    """Listens on a free port of the host for as long as the process lives.
+def listen(host: str) -> socket.socket:
+    """Return a socket that listens on a free port of the host; raises `Unavailable`."""
+    listening = _highest(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    try:
+        listening.bind((host, 0))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
+    return listening
 
-    The kernel closes it with the process: from then on a connection is refused, which is proof of death
-    where a broken stream is only a suspicion (design 4.9).
+
+class LivenessPort:
+    """Accepts on a free port of the host for as long as the process lives.
+
+    The kernel closes it with the process and its witness: from then on a connection is refused, which is proof of
+    death where a broken stream is only a suspicion (design 4.9).
     """
 
-    def __init__(self, host: str) -> None:
-        self._socket = _highest(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
-        try:
-            self._socket.bind((host, 0))
-            self._socket.listen(_BACKLOG)
-        except OSError as error:
-            self._socket.close()
-            raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
+    def __init__(self, host: str, listening: socket.socket | None = None) -> None:
+        """``listening`` is the port, open already; raises `Unavailable` when none can be opened."""
+        self._socket = listening or listen(host)
         self._closed = threading.Event()
         # Python makes it uninheritable: a JVM that outlives this process cannot keep the port accepting.
         self.port: int = self._socket.getsockname()[1]

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import logging
-import socket
+import selectors
 import ssl
-import threading
 import urllib.parse
 from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from standby.adapters.gate import Connection, Limits, Refused, listening
 from standby.adapters.tls import server_context
-from standby.errors import StandfastError, Transient, Unavailable
+from standby.errors import StandfastError, Transient
 from standby.peers import PeerAnswer, PeerRequest, Routes
 
 _log: Final = logging.getLogger(__name__)
+
+#: For all together, and for handshakes. Containers of one host have one address.
+LIMITS: Final = Limits(connections=256, per_address=64, seconds=5.0)
+
+#: So many peers are answered at once; others wait.
+_ANSWERED: Final = 64
 
 #: A client that says nothing, or takes nothing, for so long does not keep its thread.
 _SILENCE_SECONDS: Final = 20.0
@@ -29,80 +37,80 @@ _MOST_BODY_BYTES: Final = 1 << 20
 class PeerServer:
     """Serves on a free port of the host, to whoever has the credentials in ``directory``.
 
-    One thread for each connection; none of the container's own threads waits for any of them.
+    One thread for each connection that has shown them; none of the container's own threads waits for any of them.
     Raises `BadConfiguration` without credentials, `Unavailable` when it cannot listen.
     """
 
-    def __init__(self, host: str, directory: Path) -> None:
-        context = server_context(directory)
-        try:
-            self._server = _Server((host, 0), _Requests)
-        except OSError as error:
-            raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
-        self._server.context = context
-        self._thread: threading.Thread | None = None
-        self.port: int = self._server.server_address[1]
+    def __init__(self, host: str, directory: Path, limits: Limits = LIMITS) -> None:
+        self._context = server_context(directory)
+        self.gate = listening(host, 0, limits, "peers")
+        self.port: int = self.gate.port
+        self._pool = ThreadPoolExecutor(_ANSWERED, thread_name_prefix="peer")
+        self._routes: Routes = {}
 
     def start(self, routes: Routes) -> None:
         """Begin to answer."""
-        self._server.routes = routes
-        self._thread = threading.Thread(target=self._server.serve_forever, name="peers", daemon=True)
-        self._thread.start()
+        self._routes = routes
+        self.gate.start(self._greet)
 
     def close(self) -> None:
         """Answer no more, and cut off who is being answered."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
-        self._server.cut_off()
+        self.gate.close()
+        # Those that still waited for a thread get one, which finds them cut off and closes them.
+        self._pool.shutdown(wait=False)
 
+    def _greet(self, connection: Connection) -> None:
+        """Shake hands without waiting: who is slow at it holds up nobody, and who has no credentials gets no thread."""
+        secured = self._context.wrap_socket(
+            connection.socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        )
+        connection.socket = secured
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    context: ssl.SSLContext
-    routes: Routes
+        def shake_hands() -> int:
+            try:
+                secured.do_handshake()
+            except ssl.SSLWantReadError:
+                return selectors.EVENT_READ
+            except ssl.SSLWantWriteError:
+                return selectors.EVENT_WRITE
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                raise ConnectionAbortedError("it went while hands were shaken") from error
+            except ssl.SSLError as error:
+                raise Refused(str(error)) from error
+            self.gate.let_in(connection, is_served_elsewhere=True)
+            self._pool.submit(self._serve, connection, secured)
+            return 0
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
+        connection.step = shake_hands
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands on the connection's own thread: a slow client holds up nobody else."""
-        request.settimeout(_SILENCE_SECONDS)
+    def _serve(self, connection: Connection, secured: ssl.SSLSocket) -> None:
         try:
-            secured = self.context.wrap_socket(request, server_side=True)
+            secured.settimeout(_SILENCE_SECONDS)
+            # It asks nothing of a server but these.
+            _Requests(secured, (connection.address, 0), _Served(self._routes))  # type: ignore[arg-type]
         except OSError as error:
-            _log.debug("%s: no peer: %s", client_address, error)
-            return
-        with self._lock:
-            self._open.add(secured)
-        try:
-            self.RequestHandlerClass(secured, client_address, self)  # type: ignore[arg-type] # the stubs say Self
-        except OSError as error:
-            _log.debug("%s: gone: %s", client_address, error)
+            _log.debug("%s: gone: %s", connection.address, error)
+        except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
+            _log.exception("%s: an error that nobody foresaw", connection.address)
         finally:
-            with self._lock:
-                self._open.discard(secured)
             secured.close()
+            self.gate.post(lambda: self.gate.release(connection))
 
-    def cut_off(self) -> None:
-        """End every connection."""
-        with self._lock:
-            for each in self._open:
-                try:
-                    # The TLS layer's own end is not waited for: its thread may be writing.
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
-                except OSError:
-                    continue
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    routes: Routes
 
 
 class _Requests(BaseHTTPRequestHandler):
-    server: _Server
+    server: _Served  # type: ignore[assignment] # the routes are all that it asks for
     # A state is many files, and a handshake for each would cost more than the small ones.
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_SECONDS
+
+    def version_string(self) -> str:
+        """Return what the answers say that they come from: no versions, which would help nobody but intruders."""
+        return "standfast"
 
     def do_GET(self) -> None:
         """Answer by the route."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -14,8 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from standby.adapters.http_port import HttpPages, Page, Request
 from standby.adapters.processes import ProcessFigures
-from standby.errors import Unavailable
 from standby.metrics import Kind, Metric
 
 #: Whether all is well, and what else is worth knowing.
@@ -72,61 +70,28 @@ class MetricsServer:
     """Serves on a free port of the host."""
 
     def __init__(self, host: str) -> None:
-        try:
-            self._server = _Server((host, 0), _Requests)
-        except OSError as error:
-            raise Unavailable(f"NM_HOST: cannot listen on {host}: {error.strerror or error}") from error
-        self._thread: threading.Thread | None = None
-        self.port: int = self._server.server_address[1]
+        self._pages = HttpPages(host)
+        self.gate = self._pages.gate
+        self.port: int = self._pages.port
 
     def start(self, metrics: Callable[[], Iterable[Metric]], health: Health) -> None:
         """Begin to answer; both functions are called on threads of the server."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(Present(metrics))
-        self._server.registry = registry
-        self._server.health = health
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
-        self._thread.start()
+
+        def answer(request: Request) -> Page:
+            if request.path == "/metrics":
+                encode, content_type = choose_encoder(request.accept)
+                return Page(HTTPStatus.OK, content_type, encode(registry))
+            if request.path == "/healthz":
+                is_well, facts = health()
+                status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
+                return Page(status, "application/json", json.dumps(facts).encode() + b"\n")
+            return Page(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
+
+        self._pages.start(answer)
 
     def close(self) -> None:
         """Answer no more."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    registry: CollectorRegistry
-    health: Health
-
-
-class _Requests(BaseHTTPRequestHandler):
-    server: _Server
-    #: A client that connects and says nothing does not keep its thread.
-    timeout = 10.0
-
-    def do_GET(self) -> None:
-        """Answer the two paths; anything else is not there."""
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-            self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
-        elif path == "/healthz":
-            is_well, facts = self.server.health()
-            status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(status, "application/json", json.dumps(facts).encode() + b"\n")
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
-
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent class has it so
-        """Scrapes are no event of interest."""
+        self._pages.close()

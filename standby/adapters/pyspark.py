@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -24,9 +26,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from standby.adapters.spark_process import SparkProcess
-from standby.errors import BadConfiguration, Transient
+from standby.adapters.spark_process import SparkProcess, silence
+from standby.errors import BadConfiguration, StandfastError, Transient
+from standby.errortext import first_line
 from standby.feed.plan import Operator
 from standby.model import InputPartition
 
@@ -66,9 +70,20 @@ class Spark:
     _guard: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
-        self, settings: Mapping[str, str], classpath: Sequence[Path], flags: Sequence[str] = ()
+        self,
+        settings: Mapping[str, str],
+        classpath: Sequence[Path],
+        flags: Sequence[str] = (),
+        log: Path | None = None,
+        within_seconds: float = math.inf,
     ) -> None:
         """Start JVM and session, with ``flags`` for the JVM beside the usual ones; raises as `acquire`."""
+        end = time.monotonic() + within_seconds
+        if SparkContext._gateway is not None:  # noqa: SLF001
+            raise BadConfiguration(
+                "the job's code has started Spark itself while it was imported (SparkSession.builder.getOrCreate(), "
+                "say); standfast starts it, with the job's settings: in a transform use rows.sparkSession"
+            )
         self._settings = dict(settings)
         self._classpath = frozenset(classpath)
         self._users = 1
@@ -78,18 +93,30 @@ class Spark:
         self._queries = 0
         # Spark's Python workers are to be of this very interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        self.process = SparkProcess(settings, classpath, flags)
+        self.process = SparkProcess(settings, classpath, flags, log, within_seconds)
+        self._late_seconds: float | None = None
+        """What the JVM was given to answer in, once it has not and was killed for that."""
         try:
-            with self.deadline(CALL_SECONDS):
+            seconds = min(CALL_SECONDS, max(0.0, end - time.monotonic()))
+            with self.asking("its session was started", "its settings", seconds):
                 self.session = _session(self.process, settings)
-        except FAILURES as error:
+        except StandfastError:
             self.process.kill()
             _forget()
-            raise BadConfiguration(f"Spark refuses its settings: {first_line(error)}") from error
+            raise
 
     @classmethod
-    def acquire(cls, settings: Mapping[str, str], classpath: Sequence[Path]) -> Spark:
+    def acquire(
+        cls,
+        settings: Mapping[str, str],
+        classpath: Sequence[Path],
+        log: Path | None = None,
+        within_seconds: float = math.inf,
+    ) -> Spark:
         """Return this process's Spark, started when it is not running; `release` it once for each time.
+
+        What the JVM prints goes to ``log``, by default where this process prints. JVM and session are waited for as
+        long as they usually may take, and no longer than ``within_seconds``.
 
         A process has one JVM and one session, so who comes later must ask for the same ``settings``
         and for no other jars. Raises `BadConfiguration` otherwise, and as `SparkProcess`; `Transient` when
@@ -97,7 +124,7 @@ class Spark:
         """
         with cls._guard:
             if cls._shared is None:
-                cls._shared = cls(settings, classpath)
+                cls._shared = cls(settings, classpath, log=log, within_seconds=within_seconds)
                 return cls._shared
             cls._shared.join(settings, classpath)
             return cls._shared
@@ -186,8 +213,32 @@ class Spark:
             timer.cancel()
 
     def _too_late(self, seconds: float) -> None:
+        self._late_seconds = seconds
         _LOG.error("Spark's JVM did not answer within %.0f s and is killed", seconds)
         self.process.kill()
+
+    @contextlib.contextmanager
+    def asking(self, doing: str, what: str, seconds: float) -> Iterator[None]:
+        """Bound a block of calls into the JVM, and judge what it raises; ``doing`` and ``what`` are for the message.
+
+        Raises `Transient` when the JVM has not answered in time, has died or has no memory left, `BadConfiguration`
+        when Spark refuses ``what``.
+        """
+        try:
+            with self.deadline(seconds):
+                yield
+        except (*FAILURES, BadConfiguration) as error:
+            # What the user's function raised is told as a wrong function, but the JVM's end may be what it raised.
+            origin = error.__cause__ or error if isinstance(error, BadConfiguration) else error
+            if self.has_died(origin):
+                late = self._late_seconds
+                told = silence(late, doing) if late is not None else self.process.obituary(doing)
+                raise Transient(told) from error
+            if isinstance(error, BadConfiguration):
+                raise
+            if _is_out_of_memory(error):
+                raise Transient(f"Spark's JVM is out of memory while {doing}: {first_line(error)}") from error
+            raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
     def has_died(self, error: BaseException) -> bool:
         """Return whether the JVM is gone, of which ``error``, which a call raised, may be the first sign."""
@@ -226,6 +277,19 @@ class Spark:
             .load()
             .selectExpr(*_columns(inputs))
         )
+
+    def limit_batches(self, query: StreamingQuery, records: int) -> None:
+        """Let the next micro-batches of a running ``query`` over Kafka have so many records at most.
+
+        ``maxOffsetsPerTrigger`` is read once, when the query begins; what it has become there is replaced. Raises one
+        of `FAILURES`.
+        """
+        jvm: Any = self.session._jvm  # noqa: SLF001
+        execution = query._jsq.streamingQuery()  # noqa: SLF001
+        limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(records)
+        # A plan has one source, the stream of the input (`standby.feed.plan`).
+        sources = execution.uniqueSources()
+        getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
 
     def synthetic_rows(self, inputs: Sequence[str], rows_per_batch: int) -> DataFrame:
         """Return a streaming DataFrame with our columns that needs no Kafka: null keys, empty values."""
@@ -311,6 +375,14 @@ def is_users(error: BaseException) -> bool:
     return False
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    java = getattr(error, "java_exception", None)
+    try:
+        return java is not None and str(java.getClass().getName()) == "java.lang.OutOfMemoryError"
+    except FAILURES:
+        return True  # it could not even say what it is
+
+
 def is_worker_lost(error: BaseException) -> bool:
     """Whether a Python worker of Spark has ended amid the user's function: a crash, or it was killed."""
     try:
@@ -318,12 +390,6 @@ def is_worker_lost(error: BaseException) -> bool:
         return isinstance(error, FAILURES) and "Python worker exited unexpectedly" in str(error)
     except FAILURES:
         return False  # the JVM is gone, and with it the error's text
-
-
-def first_line(error: BaseException) -> str:
-    """Return what ``error`` says first."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession:

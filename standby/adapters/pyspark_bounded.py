@@ -10,13 +10,15 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
 
 from standby.adapters.pyspark import FAILURES, Spark
 from standby.adapters.pyspark_query import Ended, Receive
+from standby.feed.sizing import BatchSize
 from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -40,11 +42,16 @@ class BoundedRead:
         pieces: Iterable[Piece],
         receive: Receive,
         ended: Ended,
+        size: BatchSize,
     ) -> None:
-        """``ended`` is called once, with what ended it; None when everything was received, or it was stopped."""
+        """``ended`` is called once, with what ended it; None when everything was received, or it was stopped.
+
+        A piece is made when the one before is done, and ``size`` was told of it.
+        """
+        self._size = size
         self._spark = spark
         self._frame_of = frame_of
-        self._pieces = tuple(pieces)
+        self._pieces = pieces
         self._receive = receive
         self._ended = ended
         self._receiving = threading.Lock()
@@ -72,11 +79,15 @@ class BoundedRead:
                 self._group, "a bounded read of the input", interruptOnCancel=True
             )
             for piece in self._pieces:
+                began = time.monotonic()
                 rows = self._frame_of(piece).toArrow()
                 with self._receiving:
                     if self._is_stopping:
                         break
                     self._receive(rows, piece[1])
+                records = sum(piece[1].values()) - sum(piece[0].values())
+                self._size.note_bytes(records, rows.nbytes)
+                self._size.note(records, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - this thread's outermost loop; the caller gets it
             failure = error
         is_called_off = self._is_stopping and isinstance(failure, FAILURES)
@@ -84,14 +95,12 @@ class BoundedRead:
 
 
 def pieces_of(
-    positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int], most: int
-) -> list[Piece]:
-    """Return the ranges from ``positions`` to ``until`` in pieces of at most ``most`` offsets, in order."""
+    positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int], most: Callable[[], int]
+) -> Iterator[Piece]:
+    """Yield the ranges from ``positions`` to ``until`` in pieces, in order: each of at most ``most()`` offsets then."""
     starts = dict(positions)
-    pieces: list[Piece] = []
     while left := {each: until[each] - start for each, start in starts.items() if start < until[each]}:
-        share = max(1, most // len(left))
+        share = max(1, most() // len(left))
         ends = {each: starts[each] + min(share, left[each]) for each in left}
-        pieces.append(({each: starts[each] for each in left}, ends))
+        yield {each: starts[each] for each in left}, ends
         starts.update(ends)
-    return pieces

@@ -6,16 +6,20 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standby.adapters.pyspark import CALL_SECONDS, FAILURES, Spark, first_line
+from standby.adapters.kafka_ahead import Ahead
+from standby.adapters.pyspark import CALL_SECONDS, FAILURES, Spark
 from standby.errors import BrokenLaw, Transient
+from standby.errortext import first_line, told
+from standby.feed.sizing import BatchSize
 from standby.model import InputPartition
 
 if TYPE_CHECKING:
@@ -40,6 +44,19 @@ Receive = Callable[["pa.Table", Mapping[InputPartition, int]], None]
 Ended = Callable[["BaseException | None"], None]
 
 
+class Gate(Protocol):
+    """What holds a query's micro-batches back: a `standby.feed.reading.Reading`."""
+
+    def is_below(self, ends: Mapping[InputPartition, int]) -> bool:
+        """Return whether nobody needs the rows of a micro-batch up to ``ends``; that it came is noted."""
+        ...
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the batch that was received last was held up by something that is no part of its work."""
+        ...
+
+
 class Query:
     """A streaming query. ``receive`` is called on a thread of py4j's, ``ended`` once on one of its own."""
 
@@ -51,7 +68,15 @@ class Query:
         receive: Receive,
         ended: Ended,
         options: Mapping[str, str],
+        size: BatchSize | None = None,
+        ahead: Ahead | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._size = size
+        self._ahead = ahead
+        self._gate = gate
+        #: The sum of the offsets after the last batch; None before there was one.
+        self._reached: int | None = None
         self._spark = spark
         self._receive = receive
         self._ended = ended
@@ -80,6 +105,11 @@ class Query:
         self._begun.set()
         self._watch = threading.Thread(target=self._wait_for_the_end, name="spark-query", daemon=True)
         self._watch.start()
+
+    def limit(self) -> None:
+        """Have the next batches made as large as those before let them be, whatever the query began with."""
+        if self._size is not None:
+            self._limit(self._size.records)
 
     def stop(self) -> None:
         """End the query; a batch in ``receive`` is waited for, later ones are not received any more.
@@ -132,24 +162,58 @@ class Query:
 
     def _carry_over(self, frame: DataFrame) -> None:
         try:
-            rows = frame.toArrow()
             ends = self._ends()
-        except Exception as error:
+            if self._gate is not None and self._gate.is_below(ends):
+                # Without its rows being asked for nothing is read or computed.
+                self._reached = sum(ends.values())
+                return
+            began = time.monotonic()
+            rows = frame.toArrow()
+        except Exception as error:  # noqa: BLE001 - raised again, as what py4j can carry
             # A stop interrupts the job of a batch that nobody will receive.
             if not self._is_stopping:
                 self._raised = error
-            raise
+            raise _for_py4j(error) from None
         with self._receiving:
             if self._is_stopping:
                 return
+            if self._ahead is not None and self._size is not None and self._is_full(ends):
+                self._ahead.look(ends, self._size.reach)
             try:
                 self._receive(rows, ends)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - as above
                 self._raised = error
-                if isinstance(error, Exception):
-                    raise
-                # py4j carries only these over; with anything else its thread would end without an answer.
-                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+                raise _for_py4j(error) from None
+        self._resize(rows, sum(ends.values()), time.monotonic() - began)
+
+    def _is_full(self, ends: Mapping[InputPartition, int]) -> bool:
+        """Return whether a batch up to ``ends`` has all that it may, so that there is more, as a rule."""
+        size, before = self._size, self._reached
+        return size is not None and (before is None or sum(ends.values()) - before >= 0.9 * size.records)
+
+    def _resize(self, rows: pa.Table, reached: int, seconds: float) -> None:
+        """Have the next batch made as large as fits, after one up to ``reached`` that took so long."""
+        before, self._reached = self._reached, reached
+        if self._size is None:
+            return
+        limit = self._size.records
+        # Of the first batch it is not known where it began; and a query's start is part of what it took.
+        self._size.note_bytes(rows.num_rows if before is None else reached - before, rows.nbytes)
+        if self._ahead is not None:
+            self._size.note_ahead(self._ahead.largest())
+        # One that waited at a gate took what nobody can learn from.
+        if before is not None and (self._gate is None or not self._gate.has_waited):
+            self._size.note(reached - before, seconds)
+        if self._size.records != limit:
+            self._limit(self._size.records)
+
+    def _limit(self, records: int) -> None:
+        try:
+            self._spark.limit_batches(self._handle, records)
+        except FAILURES as error:
+            # What is set here is internal to Spark: a release without it works, in batches of one size.
+            _LOG.warning("Spark does not let the size of its batches be changed: %s", first_line(error))
+            self._size = None
 
     def _ends(self) -> dict[InputPartition, int]:
         """Return the end of the running micro-batch; the rows cannot tell, a filter may have dropped them."""
@@ -166,20 +230,39 @@ class Query:
         }
 
 
-def begin(spark: Spark, frame: DataFrame, checkpoint: Path, receive: Receive, ended: Ended) -> Query:
-    """Return a running query that gives each micro-batch of ``frame`` to ``receive``.
+def _for_py4j(error: BaseException) -> RuntimeError:
+    """Return what is raised in place of an error, which is kept as it is.
 
-    Raises one of `FAILURES` when Spark refuses it.
+    py4j carries an `Exception` over, as text that it can encode; with anything else its thread would end without an
+    answer.
+    """
+    return RuntimeError(told(error))
+
+
+def begin(
+    spark: Spark,
+    frame: DataFrame,
+    checkpoint: Path,
+    receive: Receive,
+    ended: Ended,
+    size: BatchSize | None = None,
+    ahead: Ahead | None = None,
+    gate: Gate | None = None,
+) -> Query:
+    """Return a running query that gives each micro-batch of ``frame`` to ``receive``, but for those below its ``gate``.
+
+    With a ``size``, by which the Kafka source of ``frame`` is bounded, each batch is as large as the ones before
+    let it be, and what ``ahead`` sees of the records to come. Raises one of `FAILURES` when Spark refuses the query.
     """
     spark.remove_discarded()
     if spark.has_async_progress:
         try:
-            return Query(spark, frame, checkpoint, receive, ended, _ASYNC_PROGRESS)
+            return Query(spark, frame, checkpoint, receive, ended, _ASYNC_PROGRESS, size, ahead, gate)
         except PySparkException as error:
             refused = error
         # The option for our kind of sink is internal to Spark: a release without it works, only slower.
-        query = Query(spark, frame, checkpoint, receive, ended, {})
+        query = Query(spark, frame, checkpoint, receive, ended, {}, size, ahead, gate)
         _LOG.warning("Spark refuses asynchronous progress tracking: %s", first_line(refused))
         spark.has_async_progress = False
         return query
-    return Query(spark, frame, checkpoint, receive, ended, {})
+    return Query(spark, frame, checkpoint, receive, ended, {}, size, ahead, gate)

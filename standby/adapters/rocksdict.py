@@ -24,8 +24,8 @@ from rocksdict import (
     WriteOptions,
 )
 
-from standby.errors import CorruptState, StandfastError, Transient, Unavailable
-from standby.kernel.ports import Change, Profile
+from standby.errors import CorruptState, StandfastError, Unavailable
+from standby.kernel.ports import Change, InUse, Profile
 from standby.replica.scan import Page
 
 #: Shared by all databases of the process, so that many small tasks cost no more than one large.
@@ -105,7 +105,7 @@ def _translate(error: Exception, path: Path) -> StandfastError:
     text = str(error)
     lowered = text.lower()
     if "lock" in lowered and ("unavailable" in lowered or "held by" in lowered or "hold by" in lowered):
-        return Transient(f"{path} is in use by another process: {text}")
+        return InUse(path, text)
     # A file that RocksDB misses inside of its own directory is damage like any other.
     if any(each in lowered for each in ("corruption", "checksum", "not an sstable", "no such file")):
         return CorruptState(f"{path}: {text}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -54,7 +56,13 @@ _FLAGS: Final = (
 )
 
 #: How long a JVM may take from its start to its first answer on a machine that is busy.
-_START_SECONDS: Final = 120.0
+START_SECONDS: Final = 120.0
+
+#: How long a JVM without any settings may take to say its version.
+_CONTROL_SECONDS: Final = 60.0
+
+#: What there is to do about a machine that cannot run a JVM now.
+_RELIEF: Final = "try again when the machine has less to do, or more memory"
 
 
 def spark_home() -> Path:
@@ -82,31 +90,44 @@ class SparkProcess:
         settings: Mapping[str, str],
         classpath: Sequence[Path],
         additional_flags: Sequence[str] = (),
+        log: Path | None = None,
+        within_seconds: float = math.inf,
     ) -> None:
-        """Start it and wait for its gateway.
+        """Start it and wait for its gateway, no longer than `START_SECONDS` nor ``within_seconds``.
+
+        What it prints goes to ``log``, by default where this process prints.
 
         ``settings`` are Spark's; of them `spark.driver.memory`, `spark.driver.extraJavaOptions`,
         `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
-        `BadConfiguration` when the JVM refuses its flags, `Transient` when it does not answer.
+        `BadConfiguration` when the JVM refuses its flags, `Transient` when the machine cannot run it now.
         """
         with tempfile.TemporaryDirectory(prefix="standfast-spark-") as directory:
             information = Path(directory) / "gateway"
+            private = Path(directory) / "arguments"
             # Ctrl-C reaches the whole process group; the order of the end is this process's business.
             command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
-            command += _arguments(settings, classpath, additional_flags)
-            self._process = subprocess.Popen(
-                command,
-                # The gateway ends at the end of its input, however this process dies.
-                stdin=subprocess.PIPE,
-                env={
-                    **os.environ,
-                    "SPARK_HOME": str(spark_home()),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
-                },
-            )
+            command += _arguments(settings, classpath, additional_flags, private)
             try:
-                self.port, self.secret = self._gateway(information)
+                _write_private(private, _private_arguments(settings))
+                with contextlib.ExitStack() as stack:
+                    printed = stack.enter_context(log.open("ab")) if log is not None else None
+                    self._process = subprocess.Popen(
+                        command,
+                        # The gateway ends at the end of its input, however this process dies.
+                        stdin=subprocess.PIPE,
+                        stdout=printed,
+                        stderr=printed,
+                        env={
+                            **os.environ,
+                            "SPARK_HOME": str(spark_home()),
+                            "SPARK_LOCAL_IP": "127.0.0.1",
+                            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
+                        },
+                    )
+            except OSError as error:
+                raise Transient(f"Spark's JVM cannot be started: {error.strerror}; {_RELIEF}") from error
+            try:
+                self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
             except BaseException:
                 self.kill()
                 raise
@@ -120,6 +141,16 @@ class SparkProcess:
     def is_alive(self) -> bool:
         """Whether the JVM has not ended yet."""
         return self._process.poll() is None
+
+    def obituary(self, doing: str = "") -> str:
+        """Return how the JVM, which has ended, ended, ``doing`` what, and what there is to do about it."""
+        status = self._process.returncode
+        if status is not None and status < 0:
+            how = f"was ended by {signal.Signals(-status).name}"
+            why = "the host may be out of memory"
+        else:
+            how, why = f"ended with status {status}", "its own message says why"
+        return f"Spark's JVM {how}{f' while {doing}' if doing else ''} ({why}); {_RELIEF}"
 
     def ends_within(self, timeout_seconds: float) -> bool:
         """Return whether the JVM has ended, waiting so long for it: its connections close a little earlier."""
@@ -147,16 +178,20 @@ class SparkProcess:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
-    def _gateway(self, information: Path) -> tuple[int, str]:
-        deadline = time.monotonic() + _START_SECONDS
+    def _gateway(self, information: Path, seconds: float) -> tuple[int, str]:
+        deadline = time.monotonic() + seconds
         # The file is renamed into place when it is complete; nothing else tells that it is there.
         while not information.exists():
             try:
                 status = self._process.wait(timeout=0.02)
             except subprocess.TimeoutExpired:
                 if time.monotonic() > deadline:
-                    raise Transient(f"Spark's JVM did not answer within {_START_SECONDS:.0f} s") from None
+                    raise Transient(silence(seconds, "it was started")) from None
                 continue
+            if status < 0:
+                raise Transient(self.obituary())
+            # A JVM ends with the same status for flags that it does not take and for memory that it does not get.
+            _check_bare()
             raise BadConfiguration(
                 f"Spark's JVM ended at once with status {status}; its own message says why. The usual cause is "
                 "spark.driver.memory or spark.driver.extraJavaOptions"
@@ -164,6 +199,31 @@ class SparkProcess:
         content = information.read_bytes()
         port, length = struct.unpack_from(">ii", content)
         return port, content[8 : 8 + length].decode()
+
+
+def silence(seconds: float, doing: str) -> str:
+    """Return what is to be said of a JVM that did not answer within ``seconds`` while it was ``doing`` something."""
+    return f"Spark's JVM did not answer within {seconds:.3g} s while {doing}; {_RELIEF}"
+
+
+def _check_bare() -> None:
+    """Raise `Transient` unless a JVM starts that no setting has shaped."""
+    try:
+        done = subprocess.run(
+            [_java(), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CONTROL_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        raise Transient(f"no JVM can be started: {error.strerror}; {_RELIEF}") from error
+    except subprocess.TimeoutExpired:
+        raise Transient(silence(_CONTROL_SECONDS, "it said its version")) from None
+    if done.returncode != 0:
+        raise Transient(
+            f"no JVM starts on this host: `{_java()} -version` ends with status {done.returncode}; {_RELIEF}"
+        )
 
 
 def _java() -> Path:
@@ -177,8 +237,9 @@ def _java() -> Path:
 
 
 def _arguments(
-    settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str]
+    settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str], private: Path
 ) -> list[str]:
+    """Return the JVM's command line, which every user of the host can read; ``private`` has the rest of it."""
     # Spark's own jars first and in one order: an archive of classes holds only for the class path that it
     # was made with, or for one that begins with it.
     jars = [*sorted(map(str, (spark_home() / "jars").glob("*.jar"))), *map(str, classpath)]
@@ -194,7 +255,22 @@ def _arguments(
         *_FLAGS,
         *((f"-XX:SharedArchiveFile={archive}",) if archive.is_file() and not additional_flags else ()),
         *additional_flags,
-        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
-        *(f"-D{name}={value}" for name, value in settings.items()),
+        f"@{private}",
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
+
+
+def _private_arguments(settings: Mapping[str, str]) -> list[str]:
+    """Return the flags that are made of a job's settings, passwords among them."""
+    options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
+    return [*options, *(f"-D{name}={value}" for name, value in settings.items())]
+
+
+#: What the Java launcher reads in a quoted argument of a file otherwise than as itself.
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f"})
+
+
+def _write_private(path: Path, arguments: Sequence[str]) -> None:
+    """Write a file of arguments for the Java launcher (``java @path``), readable by this user alone."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(f'"{each.translate(_ESCAPED)}"\n' for each in arguments)

@@ -23,6 +23,9 @@ UNCLEAN: Final = 12
 #: The control loop itself stood still while the rest of the process ran.
 STUCK: Final = 13
 
+#: Ends in which the job's code may have had a part. Of the others nobody needs to know more.
+PERHAPS_OF_CODE: Final = frozenset({BROKEN, STUCK})
+
 #: Every code with what it means.
 MEANINGS: Final = {
     ORDERLY: "ended as asked, everything closed in order",

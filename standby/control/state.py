@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from standby.control.events import Leader
 from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role
@@ -44,6 +45,10 @@ class Policy:
     """How much later than that the process ends in any case."""
     stall_ms: int = 1_000
     """Turns further apart than this mean that the process itself stood still: deadlines move by that much."""
+
+
+#: More tracebacks than this are not in one message: each may have `standby.errortext.TRACEBACK_CHARACTERS`.
+MOST_TRACEBACKS: Final = 4
 
 
 class Registration(enum.Enum):
@@ -176,10 +181,22 @@ def hello(state: ControlState, incarnation: int) -> Hello:
         http_port=identity.http_port,
         pid=identity.pid,
         controller_epoch=state.epoch,
-        replicas=tuple(state.statuses[each] for each in sorted(state.statuses)),
+        replicas=statuses_told(state),
         leftovers=tuple(each for each in state.leftovers or () if each.task not in held),
         revisions=state.revisions,
     )
+
+
+def statuses_told(state: ControlState) -> tuple[ReplicaStatus, ...]:
+    """Return the present statuses as a message tells them: with a few tracebacks, those of failed replicas first.
+
+    Tasks run the same code; when many fail, what one says of it is what the others would.
+    """
+    statuses = [state.statuses[each] for each in sorted(state.statuses)]
+    failing = [each for each in statuses if each.traceback]
+    told = sorted(failing, key=lambda each: each.phase is not Phase.FAILED)[:MOST_TRACEBACKS]
+    untold = {each.replica for each in failing} - {each.replica for each in told}
+    return tuple(replace(each, traceback="") if each.replica in untold else each for each in statuses)
 
 
 def signature(state: ControlState) -> Signature:

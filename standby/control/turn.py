@@ -17,7 +17,16 @@ from standby.control.effects import (
     SendReport,
 )
 from standby.control.events import Turned
-from standby.control.state import Closing, ControlState, NoStream, Registration, Stream, hello, signature
+from standby.control.state import (
+    Closing,
+    ControlState,
+    NoStream,
+    Registration,
+    Stream,
+    hello,
+    signature,
+    statuses_told,
+)
 
 Step = tuple[ControlState, tuple[Effect, ...]]
 
@@ -150,8 +159,7 @@ def _report(state: ControlState, event: Turned) -> Step:
     if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
         return state, ()
     told = replace(link, told=present, told_number=link.obeyed, told_at_ms=event.now_ms)
-    statuses = tuple(state.statuses[each] for each in sorted(state.statuses))
-    report = SendReport(link.number, link.obeyed, statuses, state.is_warm, state.revisions)
+    report = SendReport(link.number, link.obeyed, statuses_told(state), state.is_warm, state.revisions)
     return replace(state, link=told), (report,)
 
 

@@ -7,19 +7,19 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from standby.api import Output
+from standby.api import Output, RowError
 
 
 def event_times(column: pa.ChunkedArray) -> list[int]:
     """Return a column of times as milliseconds since 1970.
 
     The column is a timestamp of any unit, cut to the millisecond, or whole numbers, taken for milliseconds.
-    Raises `ValueError` for a row without a time, and for any other type: such rows are for the job's transform to
-    leave out.
+    Raises `RowError` for a row without a time, and `ValueError` for any other type: such rows are for the job's
+    transform to leave out.
     """
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
-        raise ValueError(f"row {row} of the batch has no event time")
+        raise RowError(row, "has no event time")
     if pa.types.is_timestamp(column.type):
         if column.type.unit in {"us", "ns"}:
             # A cast would round towards 1970, from both sides.

@@ -5,6 +5,7 @@ A store that is used like this must be used like this only; a watermark may lie 
     s <key>          → <at> (<first> <last> <length> <accumulator>)*   the open sessions of a key, in order
     x <at> <key>     →                                                  when to look at the key, in order
     f                → <at>                                             nothing in the order lies before this
+    c                → <watermark>                                      while many are closed: up to when
 
 The order has one entry per key, at or before the last row of its first session to close. It is not moved with each
 row: when its time has come and the session has grown meanwhile, the entry is put where it belongs then. So a row
@@ -15,12 +16,15 @@ from __future__ import annotations
 
 import heapq
 import struct
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from standby.api import Store
 from standby.eventtime.aggregates import Aggregate
+from standby.eventtime.bounded import CLOSING, MOST, postpone
 from standby.eventtime.results import Results, WindowResult, check_rows
 from standby.state.serdes import INT, Serde
 
@@ -85,7 +89,8 @@ class SessionAggregation(Generic[V, A]):
         """
         check_rows(keys, times, marks, values)
         if not keys:
-            return Results()
+            closing = store.get(CLOSING)
+            return Results() if closing is None else _Batch(self, store, (), [INT.load(closing)]).go_on()
         batch = _Batch(self, store, keys, marks)
         batch.run(keys, times, marks, [None] * len(keys) if values is None else values)
         batch.write()
@@ -107,15 +112,28 @@ class _Batch(Generic[V, A]):
         self._closes_ms = spec.gap_ms + spec.grace_ms
         #: Sessions whose last row lies before this are closed by the end of the batch.
         self._end = marks[-1] - self._closes_ms
-        floor = store.get(_FLOOR)
+        head = store.get_many((_FLOOR, CLOSING))
+        floor = head.get(_FLOOR)
+        #: Whether sessions were being closed; the rows, or the last call without any, are the end of that.
+        self._was_closing = CLOSING in head
         self._old_floor = self._floor = _LOWEST if floor is None else INT.load(floor)
         #: The entries of the order whose time comes in this batch, a heap. One that its key is not at any more
         #: counts for nothing.
         self._due: list[tuple[int, bytes]] = []
+        #: The first entry that is left for another call.
+        self._beyond: tuple[int, bytes] | None = None
         if self._floor < self._end:
-            due = store.range(_ORDER + INT.dump(self._floor), _ORDER + INT.dump(self._end))
+            due = (
+                (INT.load(each[1:9]), each[9:])
+                for each, _ in store.range(_ORDER + INT.dump(self._floor), _ORDER + INT.dump(self._end))
+            )
             # In order, so a heap.
-            self._due = [(INT.load(each[1:9]), each[9:]) for each, _ in due]
+            self._due = list(islice(due, MOST))
+            self._beyond = next(due, None)
+            if keys and self._beyond is not None:
+                postpone(store, bisect_right(marks, self._beyond[0] + self._closes_ms), INT.dump(marks[0]))
+                self._due += [self._beyond, *due]
+                self._beyond = None
         asked = dict.fromkeys(_DATA + key for key in keys if key is not None)
         asked.update(dict.fromkeys(_DATA + key for _, key in self._due))
         self._old: Mapping[bytes, bytes] = store.get_many(asked)
@@ -154,6 +172,12 @@ class _Batch(Generic[V, A]):
                 self.found.late.append(row)
         self.found.dropped = len(self.found.late)
 
+    def go_on(self) -> Results:
+        """Close the next ones of the sessions that are due; all but that is for the rows."""
+        self._close(self._end)
+        self.write()
+        return self.found
+
     def write(self) -> None:
         """Write what changed, and remove the keys that have no session any more."""
         store, serde = self._store, self._spec.aggregate.serde
@@ -174,6 +198,8 @@ class _Batch(Generic[V, A]):
                 store.put(_ORDER + new[:8] + key, b"")
         if self._floor != self._old_floor:
             store.put(_FLOOR, INT.dump(self._floor))
+        if self._was_closing and self._beyond is None:
+            store.delete(CLOSING)
 
     def _join(self, key: bytes, there: _Key[A] | None, time: int, closed: int, value: Any) -> bool:
         """Put a row into the sessions that it touches, made one, or into a new one; return whether it had any."""
@@ -208,31 +234,33 @@ class _Batch(Generic[V, A]):
             heapq.heappush(self._due, (there.at, key))
 
     def _close(self, closed: int) -> None:
-        """Tell the results of the sessions whose last row lies before ``closed``."""
-        ended: list[tuple[int, bytes, _Session[A]]] = []
-        while self._due and self._due[0][0] < closed:
+        """Tell the results of the sessions whose last row lies before ``closed``, by last row, then key."""
+        result = self._spec.aggregate.result
+        beyond = self._beyond or (closed, b"")
+        while self._due and self._due[0][0] < closed and self._due[0] < beyond:
             at, key = heapq.heappop(self._due)
             there = self._open.get(key)
             if there is None or there.at != at:
                 continue
             self._floor = at
-            ended += ((each.last, key, each) for each in there.sessions if each.last < closed)
-            there.sessions = [each for each in there.sessions if each.last >= closed]
+            first = min(there.sessions, key=_last)
+            if first.last == at:
+                # Two sessions of a key never have the same last row.
+                self.found.results.append(WindowResult(key, first.first, first.last, result(first.total)))
+                there.sessions.remove(first)
             if there.sessions:
                 there.at = min(each.last for each in there.sessions)
                 self._place(key, there)
             else:
                 del self._open[key]
-        # Two sessions of a key never have the same last row.
-        ended.sort(key=lambda each: each[:2])
-        result = self._spec.aggregate.result
-        self.found.results += (
-            WindowResult(key, each.first, each.last, result(each.total)) for _, key, each in ended
-        )
 
 
 def _first(session: _Session[Any]) -> int:
     return session.first
+
+
+def _last(session: _Session[Any]) -> int:
+    return session.last
 
 
 def _dump(there: _Key[A], serde: Serde[A]) -> bytes:

@@ -4,6 +4,8 @@ A store that is used like this must be used like this only; a watermark may lie 
 
     d <start> <key>   → <accumulator>                        one open window of one key
     f                 → <closed> <removed> <size> <advance>  how far windows were closed, and removed
+    c                 → <watermark> <last>                   while many are closed or removed: up to when, and the
+                                                              last key that was seen to
 
 All windows have the same size, so the order of their starts is the order of their ends: what is due is one scan from
 where the last one ended, and needs no index of its own.
@@ -12,14 +14,17 @@ where the last one ended, and needs no index of its own.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
 
 from standby.api import Store
 from standby.eventtime.aggregates import Aggregate
+from standby.eventtime.bounded import CLOSING, MOST, postpone
 from standby.eventtime.results import Results, WindowResult, check_rows
 from standby.state.serdes import INT
 
@@ -114,7 +119,7 @@ class WindowAggregation(Generic[V, A]):
         """
         check_rows(keys, times, marks, values)
         if not keys:
-            return Results()
+            return _Batch(self, store, ()).go_on() if CLOSING in store else Results()
         batch = _Batch(self, store, marks)
         batch.place(keys, times)
         batch.load()
@@ -133,11 +138,20 @@ class _Batch(Generic[V, A]):
         #: From its start on, when a window is closed, and when it is removed.
         self._open_ms = self._size + spec.grace_ms
         self._kept_ms = self._open_ms + spec.allowed_lateness_ms
-        self._floor = store.get(_FLOOR)
+        head = store.get_many((_FLOOR, CLOSING))
+        self._floor = head.get(_FLOOR)
         self._was_closed, self._was_removed = self._read_floor()
-        if marks[0] < self._was_closed + self._open_ms:
+        closing = head.get(CLOSING)
+        #: Up to when windows are being closed, and the last key that was seen to.
+        self._target, self._seen = _LOWEST, b""
+        if closing is not None:
+            self._target, self._seen = INT.load(closing[:8]), closing[8:]
+        lowest = max(self._was_closed + self._open_ms, self._target)
+        if not marks:
+            marks = [lowest]
+        elif marks[0] < lowest:
             # Another watermark than before, a new one say: what was closed stays closed.
-            marks = [max(each, self._was_closed + self._open_ms) for each in marks]
+            marks = [max(each, lowest) for each in marks]
         self._marks = marks
         #: Windows that begin at or before these are closed, or removed, by the end of the batch.
         self._closed = marks[-1] - self._open_ms
@@ -169,21 +183,19 @@ class _Batch(Generic[V, A]):
 
     def load(self) -> None:
         """Read what rows go into and what will close, in one look-up and one or two scans."""
+        if self._target != _LOWEST:
+            postpone(self._store, 0, INT.dump(self._target) + self._seen)
         live, load = self._live, self._spec.aggregate.serde.load
         for start in self._touched:
             live[start] = {}
         asked: Iterable[int] = self._touched
-        scanned = self._removed
         if self._spec.emit is Emit.ON_CLOSE:
-            for start, key, data in self._scan(self._was_closed, self._closed):
+            for start, key, data in self._taken(self._closing(), self._open_ms):
                 live.setdefault(start, {})[key] = load(data)
                 if start <= self._removed:
                     self._expired.append(_full(start, key))
             asked = (each for each in self._touched if not self._was_closed < each <= self._closed)
-            scanned = self._was_closed
-        self._expired += [
-            _full(start, key) for start, key, _ in self._scan(self._was_removed, min(scanned, self._removed))
-        ]
+        self._expired += [_full(start, key) for start, key, _ in self._taken(self._expiring(), self._kept_ms)]
         places = {
             head + key: (start, key)
             for start in asked
@@ -226,6 +238,48 @@ class _Batch(Generic[V, A]):
         floor = _FLOOR_FORM.pack(self._closed, self._removed, windows.size_ms, windows.advance_ms)
         if floor != self._floor:
             store.put(_FLOOR, floor)
+        if self._target != _LOWEST:
+            store.delete(CLOSING)
+
+    def go_on(self) -> Results:
+        """Close, and remove, the next ones of those that are due by the target; all but that is for the rows."""
+        store, load = self._store, self._spec.aggregate.serde.load
+        tells = self._spec.emit is Emit.ON_CLOSE
+        due = islice(chain(self._expiring(), self._closing()), MOST)
+        last = b""
+        for count, (start, key, data) in enumerate(due, 1):
+            last = _full(start, key)
+            if tells and start > self._was_closed:
+                self._tell(key, start, load(data))
+            if start <= self._removed:
+                self._expired.append(last)
+            if count == MOST:
+                store.delete_many(self._expired)
+                store.put(CLOSING, INT.dump(self._target) + last)
+                return self.found
+        self.write()
+        return self.found
+
+    def _taken(
+        self, due: Iterator[tuple[int, bytes, bytes]], after_ms: int
+    ) -> Iterable[tuple[int, bytes, bytes]]:
+        """Return all of ``due``; has rows postponed when that is more than one transaction should have."""
+        found = list(islice(due, MOST))
+        one_more = next(due, None)
+        if one_more is None:
+            return found
+        row = bisect_left(self._marks, one_more[0] + after_ms)
+        postpone(self._store, row, INT.dump(self._marks[0]))
+        return chain(found, (one_more,), due)
+
+    def _closing(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the windows in the store that close and have their results told then."""
+        return self._scan(self._was_closed, self._closed) if self._spec.emit is Emit.ON_CLOSE else iter(())
+
+    def _expiring(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the windows in the store that are removed, and have no result told."""
+        closed = self._was_closed if self._spec.emit is Emit.ON_CLOSE else self._removed
+        return self._scan(self._was_removed, min(closed, self._removed))
 
     def _without_late(self, row: int, starts: Sequence[int], removed: int) -> Sequence[int]:
         there = [each for each in starts if each > removed]
@@ -253,9 +307,11 @@ class _Batch(Generic[V, A]):
 
     def _scan(self, after: int, last: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield the windows in the store that begin behind ``after`` and not behind ``last``."""
+        # What follows the last key that was seen to.
+        first = max(_full(after + 1, b""), self._seen + b"\x00")
         if after < last:
             head, start = b"", 0
-            for full, data in self._store.range(_full(after + 1, b""), _full(last + 1, b"")):
+            for full, data in self._store.range(first, _full(last + 1, b"")):
                 if full[:9] != head:
                     head, start = full[:9], INT.load(full[1:9])
                 yield start, full[9:], data

@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from standby.adapters.pyspark import FAILURES, Spark, first_line
+from standby.adapters.pyspark import FAILURES, Spark
 from standby.adapters.pyspark_query import begin
 from standby.adapters.spark_process import class_archive
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
+from standby.errortext import first_line
 from standby.feed.checkpoints import new_checkpoint
 from standby.feed.settings import session_settings
 

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
+from standby.errortext import told
 
 
 def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
@@ -76,10 +78,20 @@ def _imported(key: str, module_name: str) -> Any:
             f"{key}: module {module_name} imports {missing!r}, which is not there; list its file in job.modules, "
             "or install its package into the job's Python environment"
         ) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise BadConfiguration(
-            f"{key}: importing {module_name} raised {type(error).__name__}: {error}{_place(error)}"
+            f"{key}: importing {module_name} raised {told(error)}{_place(error)}"
         ) from error
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether somebody has interrupted the command that calls the job's code, which raised nothing itself.
+
+    Only a command calls it on its main thread.
+    """
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _place(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,15 +29,18 @@ def make_feed(
     return SparkFeed(config, job, classpath, code)
 
 
-def check_transform(config: JobConfig, code: Path = Path(CODE_DIRECTORY)) -> None:
+def check_transform(
+    config: JobConfig, code: Path = Path(CODE_DIRECTORY), within_seconds: float = math.inf
+) -> None:
     """Raise `BadConfiguration` unless a feed could run the job's `task.transform`; reads no input.
 
     For a Spark job this starts a JVM, plans the function over a stream without Kafka and stops the JVM
-    again (some seconds); the job's modules must be importable (`standby.feed.functions.job_code`).
+    again (some seconds); the job's modules must be importable (`standby.feed.functions.job_code`). Raises
+    `Unavailable` when this machine cannot run the JVM now, or not within ``within_seconds``.
     """
     if config.feed == "plain":
         check_plain_transform(config)
     elif config.transform:
         from standby.feed.spark import check_spark_transform
 
-        check_spark_transform(config, code)
+        check_spark_transform(config, code, within_seconds)

@@ -7,6 +7,7 @@ job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,11 @@ from confluent_kafka import Message
 from standby.adapters.kafka_input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenLaw
+from standby.errortext import first_line, kind_of
 from standby.feed.batches import ROWS, check_schema, rows_of, split
-from standby.feed.functions import transform_of
+from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition, reached
+from standby.feed.sizing import BatchSize
 from standby.model import Offsets, TaskId
 from standby.ports import Deliver
 from standby.wire import JobDefinition
@@ -33,6 +36,7 @@ class PlainFeed:
     def __init__(self, config: JobConfig, job: JobDefinition) -> None:
         self._config = config
         self._inputs = config.inputs
+        self._size = BatchSize(config.batch_max_records)
         self._schema = rows_of(config.inputs)
         self._group = job.group
         self._transform = transform_of(config)
@@ -65,18 +69,25 @@ class PlainFeed:
         """Whether a connected reader is at hand or in use."""
         return self._spare is not None or not self._ended.is_set()
 
-    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
         """Connect; see `standby.ports.Feed.prepare`. More would gain nothing: a start is an assignment."""
         if not self._ended.is_set():
             raise BrokenLaw("the feed was prepared while it runs")
         self._input_bounds().check(by_partition(positions, self._inputs))
         self.warm()
-        self._is_prepared = True
+        del is_near
+        was_prepared, self._is_prepared = self._is_prepared, True
+        return not was_prepared
 
     @property
     def is_prepared(self) -> bool:
         """Whether `prepare` was called, and nothing was started or stopped since."""
         return self._is_prepared
+
+    @property
+    def start_seconds(self) -> float | None:
+        """Nothing that could be measured once a reader is connected."""
+        return 0.0 if self.is_warm else None
 
     def start(
         self,
@@ -112,6 +123,10 @@ class PlainFeed:
     def failure(self) -> BaseException | None:
         """What ended the feed; see `standby.ports.Feed.failure`."""
         return self._failure
+
+    def shrink(self) -> None:
+        """Have the next batches be smaller; see `standby.ports.Feed.shrink`."""
+        self._size.shrink()
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
@@ -151,7 +166,9 @@ class PlainFeed:
     ) -> None:
         try:
             while not self._stopping.is_set() and not _is_past(starts, until):
-                rows = self._rows(reader)
+                messages = reader.read(self._size.records, _POLL_SECONDS, self._config.batch_max_bytes)
+                began = time.monotonic()
+                rows = self._table(messages)
                 ends = reader.positions()
                 spans = {
                     task: (start, reached(ends, self._inputs, task, start)) for task, start in starts.items()
@@ -160,14 +177,12 @@ class PlainFeed:
                 if batches and not self._stopping.is_set():
                     deliver(batches)
                     starts.update((batch.task, batch.end) for batch in batches)
+                self._size.note(len(messages), time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
             self._failure = error
         finally:
             reader.close()
             self._ended.set()
-
-    def _rows(self, reader: InputReader) -> pa.Table:
-        return self._table(reader.read(self._config.batch_max_records, _POLL_SECONDS))
 
     def _table(self, messages: Sequence[Message]) -> pa.Table:
         columns = [
@@ -208,8 +223,10 @@ def check_plain_transform(config: JobConfig) -> None:
         result = transformed(transform, rows_of(config.inputs).empty_table(), config.transform)
     except BadConfiguration:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise BadConfiguration(
-            f"task.transform: {config.transform} raised {type(error).__name__} on an empty table: {error}"
+            f"task.transform: {config.transform} raised {kind_of(error)} on an empty table: {first_line(error)}"
         ) from error
     check_schema(result.schema, config.inputs, config.transform)

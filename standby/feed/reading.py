@@ -1,18 +1,23 @@
 """What one query reads on its way to the tasks, held back until it is known from where on it counts.
 
-A promotion spends most of its time on the start of a streaming query. A planned one is known beforehand, so
-its query is started ahead, at offsets that the present active is still moving on from; a batch waits at the
-gate until all of it is known to be committed by that one, or the task is claimed here. Then the gate opens, and
-what lies below the claimed offsets is dropped: so what is delivered begins exactly at them, as the batch law
-asks (design 4.4).
+A promotion spends most of its time on the start of a streaming query. So the query of a standby is started ahead, at
+offsets that the present active is still moving on from; a batch waits at the gate until that one has committed all of
+it and more, or the task is claimed here. Then the gate opens, and what lies below the claimed offsets is dropped: so
+what is delivered begins exactly at them, as the batch law asks (design 4.4).
+
+"And more" keeps a batch at the gate while the input stands still: a query without one asks Kafka for input a hundred
+times a second.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from standby.errors import StandfastError, Transient
+from standby.errortext import first_line
 from standby.feed.batches import from_offsets, split
 from standby.feed.inputs import reached
 from standby.model import InputPartition, Offsets, TaskId
@@ -20,6 +25,9 @@ from standby.ports import Deliver
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Of a query that is far from its start, one batch in so many seconds is computed.
+COMPUTE_SECONDS: Final = 10.0
 
 #: Given what a query failed with and the tasks' positions then; returns what the feed's user is to be told.
 Judge = Callable[[BaseException, Mapping[TaskId, Offsets]], BaseException]
@@ -34,8 +42,14 @@ class Reading:
         inputs: Sequence[str],
         transform: str,
         judge: Judge,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``positions`` are where the query reads the ``inputs`` from; ``transform`` names the job's, for errors."""
+        self._clock = clock
+        #: When it was begun, or a batch of it was let go last.
+        self._going_since = clock()
+        self.step_seconds: float | None = None
+        """What it took last to have a batch at the gate, since it was begun or the one before was let go."""
         self._inputs = inputs
         self.positions = dict(positions)
         """Where the query reads from, or what it brings next begins, when that is nearer."""
@@ -48,6 +62,11 @@ class Reading:
         #: Task → offsets below which another has committed everything.
         self._passed: Mapping[TaskId, Offsets] = {}
         self._is_open = False
+        self._is_near = True
+        #: When a batch came to the gate with its rows last.
+        self._computed_at: float | None = None
+        self._has_waited = False
+        self._has_delivered = False
         self._gate = threading.Condition()
         self._arrived = threading.Event()
         self._ended = threading.Event()
@@ -63,6 +82,18 @@ class Reading:
     def has_ended(self) -> bool:
         """Whether its query has ended."""
         return self._ended.is_set()
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the batch that was received last was held up at the gate: what it took says nothing then."""
+        return self._has_waited
+
+    def told(self) -> str:
+        """Return where it is, for people."""
+        where = ", ".join(f"{task}: {offsets}" for task, offsets in sorted(self.positions.items()))
+        if self.has_ended:
+            return f"ended at {where}: {self.failure}"
+        return f"with a batch from {where}" if self.has_arrived else f"on its way to {where}"
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until its query has ended, at most so long; return whether it has."""
@@ -96,19 +127,50 @@ class Reading:
             self._is_open = True
             self._gate.notify_all()
 
-    def pass_below(self, positions: Mapping[TaskId, Offsets]) -> None:
-        """Let batches that are wholly below ``positions`` go, uncounted: it will not count from below them."""
+    def pass_below(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> None:
+        """Let batches that ``positions`` are wholly beyond go, uncounted: it will not count from below them.
+
+        When its start ``is_near`` the batch at the gate is computed, whichever it is.
+        """
         with self._gate:
             self._passed = dict(positions)
+            self._is_near = is_near
             self._gate.notify_all()
+
+    def is_below(self, ends: Mapping[InputPartition, int]) -> bool:
+        """Return whether nothing of a micro-batch up to ``ends`` counts, so that its rows are not needed.
+
+        Most batches of a query that is far from its start wait here, and are never computed. A few are: that keeps in
+        place all that it takes.
+        """
+        with self._gate:
+            if not self._is_open:
+                if not self._is_worth_computing():
+                    self._gate.wait_for(
+                        lambda: self._is_open or self._is_passed(ends) or self._is_worth_computing()
+                    )
+                if not self._is_open:
+                    # The first one comes as far as the gate with its rows, in any case.
+                    is_below = self.has_arrived and self._is_passed(ends)
+                    if is_below:
+                        self._go_on(ends)
+                    return is_below
+            come = self._reached(ends, self.positions)
+            return self._deliver is None or all(
+                position.reaches(come[task]) for task, position in self._next.items()
+            )
 
     def receive(self, rows: pa.Table, ends: Mapping[InputPartition, int]) -> None:
         """Take a micro-batch: its rows, and the offset after its last record per partition."""
-        self._arrived.set()
         with self._gate:
+            self._has_waited = not self._is_open
+            if self._has_waited:
+                self._computed_at = self._clock()
+                self.step_seconds = self._computed_at - self._going_since
+            self._arrived.set()
             self._gate.wait_for(lambda: self._is_open or self._is_passed(ends))
             if not self._is_open:
-                self.positions = self._reached(ends, self.positions)
+                self._go_on(ends)
             if self._deliver is None:
                 return
         come = self._reached(ends, self._next)
@@ -126,6 +188,7 @@ class Reading:
         spans = {task: (start, come[task]) for task, start in self._next.items()}
         batches = split(rows, spans, self._inputs, self._transform)
         if batches:
+            self._has_delivered = True
             self._deliver(batches)
             self._next.update((batch.task, batch.end) for batch in batches)
 
@@ -134,9 +197,22 @@ class Reading:
     ) -> dict[TaskId, Offsets]:
         return {task: reached(ends, self._inputs, task, offsets) for task, offsets in before.items()}
 
+    def _is_worth_computing(self) -> bool:
+        since = self._computed_at
+        return self._is_near or since is None or self._clock() - since >= COMPUTE_SECONDS
+
+    def _go_on(self, ends: Mapping[InputPartition, int]) -> None:
+        """Let a batch go that was at the gate."""
+        self.positions = self._reached(ends, self.positions)
+        self._going_since = self._clock()
+
     def _is_passed(self, ends: Mapping[InputPartition, int]) -> bool:
         come = self._reached(ends, self.positions)
-        return bool(self._passed) and all(self._passed[task].reaches(each) for task, each in come.items())
+        return (
+            bool(self._passed)
+            and all(self._passed[task].reaches(each) for task, each in come.items())
+            and self._passed != come
+        )
 
     def end(self, failure: BaseException | None) -> None:
         """Take note that the query has ended."""
@@ -144,5 +220,9 @@ class Reading:
             if failure is not None:
                 self.failure = failure
                 self.failure = self._judge(failure, dict(self._next))
+                if self._behind and not self._has_delivered and not isinstance(self.failure, StandfastError):
+                    # Of input that is done, perhaps, and that the former active may have left out.
+                    self.failure = Transient(f"a query that was begun ahead failed: {first_line(failure)}")
+                    self.failure.__cause__ = failure
         finally:
             self._ended.set()

@@ -1,4 +1,4 @@
-"""Settings of the Spark session and of its Kafka source. Pure.
+"""Settings of the Spark session and of its Kafka source. Pure, but for secrets that files of the host hold.
 
 A job gives Kafka's settings once, under librdkafka's names, and they hold for every client. Spark reads
 with the Java client, whose names differ in places; `java_client` has the table.
@@ -11,6 +11,7 @@ from typing import Final
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
+from standby.secret_files import resolved
 
 #: The session's settings; a job may change them.
 _SESSION: Final = {
@@ -76,7 +77,7 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
         # Two partitions are read at a time even on one core: each waits for the broker in turn.
         "spark.master": f"local[{max(2, config.vcores)}]",
         **_SESSION,
-        **config.spark,
+        **resolved(config.spark),
         "spark.app.name": config.job_name,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -218,7 +219,9 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
     ``group`` names the pool of consumers that queries of one container share, so that a new query finds
     connected ones; nobody joins it and nothing is committed under it.
     """
-    client = java_client({"bootstrap.servers": config.kafka_bootstrap, **config.kafka}, read)
+    client = java_client(
+        {"bootstrap.servers": config.kafka_bootstrap, **resolved(config.kafka, "kafka.")}, read
+    )
     client.setdefault("fetch.max.wait.ms", "10")
     client.setdefault("reconnect.backoff.max.ms", "500")
     # The whole call may not end before a single request of it.

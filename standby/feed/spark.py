@@ -7,31 +7,42 @@ caller, and how far it came is what the caller commits.
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from standby.adapters.kafka_ahead import Ahead
 from standby.adapters.kafka_input import InputBounds
 from standby.adapters.pyspark import (
     FAILURES,
     Spark,
-    first_line,
     is_users,
     is_worker_lost,
     operators,
     types,
 )
 from standby.adapters.pyspark_bounded import BoundedRead, Piece, pieces_of
-from standby.adapters.pyspark_query import Ended, Query, Receive, begin
+from standby.adapters.pyspark_query import Ended, Gate, Query, Receive, begin
 from standby.config import JobConfig, kafka_settings
-from standby.errors import BadConfiguration, BrokenLaw, CorruptState, StandfastError, Transient
+from standby.errors import (
+    BadConfiguration,
+    BrokenLaw,
+    CorruptState,
+    StandfastError,
+    Transient,
+    Unavailable,
+)
+from standby.errortext import first_line, told
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
-from standby.feed.functions import transform_of
+from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition
 from standby.feed.plan import check_plan
 from standby.feed.reading import Reading
 from standby.feed.settings import session_settings, source_options
+from standby.feed.sizing import BatchSize
 from standby.feed.warmup import WarmUp
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver, InputAway
@@ -65,6 +76,8 @@ class SparkFeed:
         }
         self._transform = transform_of(config)
         self._is_checked = False
+        self._size = BatchSize(config.batch_max_records, config.batch_max_bytes)
+        self._ahead = Ahead(kafka_settings(config), job.group)
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
         self._query: Query | BoundedRead | None = None
@@ -73,7 +86,8 @@ class SparkFeed:
         self._running.end(None)
         #: Begun ahead, and held at its gate.
         self._prepared: Reading | None = None
-        self._is_batch_due = False
+        #: Whether nothing was begun ahead because there is nothing to read.
+        self._has_no_input = False
         self._warm_up = WarmUp(
             self, ((topic, number) for number in range(job.tasks) for topic in config.inputs)
         )
@@ -86,7 +100,8 @@ class SparkFeed:
         Raises `Transient` when JVM or input cannot be used now, `BadConfiguration` for a transform or a
         setting that Spark refuses.
         """
-        if self._running.has_ended and self._prepared is None:
+        is_idle = self._running.has_ended and (self._prepared is None or self._prepared.has_ended)
+        if is_idle and self._config.standby_query != "cold":
             self._warm_up.run()
 
     def cancel_warm(self) -> None:
@@ -98,28 +113,66 @@ class SparkFeed:
         """Whether the JVM lives and a query has run in it."""
         return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
 
-    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
-        """Begin the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`."""
+    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
+        """Begin the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`.
+
+        It begins a little below ``positions`` where there are records, so that a batch comes as far as the gate
+        whether or not input comes: what a batch needs is loaded and connected then, and the query asks for nothing.
+        Without any record it is left to the start.
+        """
         if not self._running.has_ended:
             raise BrokenLaw("the feed was prepared while it runs")
         if self._prepared is not None and self._is_of_use(self._prepared, positions):
-            self._prepared.pass_below(positions)
-            return
+            self._prepared.pass_below(positions, is_near=is_near)
+            return False
+        has_failed = self._prepared is not None and self._prepared.failure is not None
         self.stop()
-        starts = by_partition(positions, self._inputs)
-        bounds = self.bounds().check(starts)
-        self._is_batch_due = any(bounds[each][1] > position for each, position in starts.items())
-        reading = self._reading(positions)
-        self._query = self._begin_held(reading)
+        bounds = self.bounds().check(by_partition(positions, self._inputs))
+        # After a failure where it counts: the former active may have left out what it failed on.
+        begins = dict(positions) if has_failed else self._a_little_below(positions, bounds)
+        self._has_no_input = all(
+            bounds[each][1] <= begin for each, begin in by_partition(begins, self._inputs).items()
+        )
+        if self._has_no_input:
+            # It would ask for input all the time, and there is nothing that would be kept from anybody.
+            return False
+        reading = self._reading(begins)
+        self._query = self._begin_held(reading, _AT_GATE * self._size.records)
+        reading.pass_below(positions, is_near=is_near)
         self._prepared = reading
+        return True
+
+    def _a_little_below(
+        self, positions: Mapping[TaskId, Offsets], bounds: Mapping[InputPartition, tuple[int, int]]
+    ) -> dict[TaskId, Offsets]:
+        # Half of what makes it too far behind to be of use.
+        most = min(_AHEAD_RECORDS, self._config.batch_max_records // 2)
+        share = most // (len(positions) * len(self._inputs)) or 1
+        return {
+            task: Offsets(
+                tuple(
+                    max(bounds[topic, task.partition][0], offset - share)
+                    for topic, offset in zip(self._inputs, offsets.each, strict=True)
+                )
+            )
+            for task, offsets in positions.items()
+        }
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a query waits, with a batch if there was any input for one."""
+        """Whether a query waits with a batch, or there was no input for one."""
         reading = self._prepared
-        if reading is None or reading.has_ended:
-            return False
-        return reading.has_arrived or not self._is_batch_due
+        if reading is None:
+            return self._has_no_input
+        return reading.has_arrived and not reading.has_ended
+
+    @property
+    def start_seconds(self) -> float | None:
+        """What a start would take; see `standby.ports.Feed.start_seconds`."""
+        reading = self._prepared
+        if reading is not None and reading.has_arrived and not reading.has_ended:
+            return reading.step_seconds
+        return self._warm_up.start_seconds if self.is_warm else None
 
     def start(
         self,
@@ -135,18 +188,27 @@ class SparkFeed:
         if not self._running.has_ended:
             raise BrokenLaw("the feed was started while it runs")
         starts = by_partition(positions, self._inputs)
-        self.bounds().check(starts)
+        bounds = self.bounds().check(starts)
         reading, self._prepared = self._prepared, None
-        if reading is not None and until is None and self._is_of_use(reading, positions):
+        if (
+            reading is not None
+            and until is None
+            and self._is_of_use(reading, positions)
+            and self._is_there(reading, bounds)
+        ):
+            _LOG.info("going on with a query that was begun ahead, %s", reading.told())
             reading.open(positions, deliver)
+            if isinstance(self._query, Query):
+                self._query.limit()
         else:
             if reading is not None:
+                _LOG.info("a query that was begun ahead is of no use, %s", reading.told())
                 reading.drop()
             self.stop()  # what a query that ended by itself has left
             reading = self._reading(positions)
             reading.open(positions, deliver)
             if until is None:
-                self._query = self._begin_held(reading)
+                self._query = self._begin_held(reading, self._size.records)
             else:
                 ends = by_partition(until, self._inputs)
                 self.bounds().check(ends)
@@ -162,8 +224,13 @@ class SparkFeed:
         """What ended the feed; see `standby.ports.Feed.failure`."""
         return self._running.failure
 
+    def shrink(self) -> None:
+        """Have the next batches be smaller; see `standby.ports.Feed.shrink`."""
+        self._size.shrink()
+
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
+        self._has_no_input = False
         if self._prepared is not None:
             self._prepared.drop()
             self._prepared = None
@@ -175,6 +242,7 @@ class SparkFeed:
         """Stop; session and JVM end with the last feed of the process."""
         self.cancel_warm()
         self.stop()
+        self._ahead.close()
         if self._spark is not None:
             self._spark.release()
             self._spark = None
@@ -197,33 +265,32 @@ class SparkFeed:
         batch_max_records: int,
         receive: Receive,
         ended: Ended,
+        size: BatchSize | None = None,
+        gate: Gate | None = None,
     ) -> Query:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
-        ``receive`` and ``ended`` are as in `standby.adapters.pyspark`. Raises as `start`.
+        ``receive``, ``ended``, ``size`` and ``gate`` are as in `standby.adapters.pyspark_query`. Raises as `start`.
         """
         spark = self._acquired()
-        try:
-            with spark.deadline(_BEGIN_SECONDS):
-                if positions:
-                    options = {**self._options, "maxOffsetsPerTrigger": str(batch_max_records)}
-                    rows = spark.kafka_rows(options, self._inputs, positions)
-                else:
-                    rows = spark.synthetic_rows(self._inputs, batch_max_records)
-                frame = apply_transform(self._transform, rows, self._config, check=not self._is_checked)
-                self._is_checked = True
-                return begin(spark, frame, new_checkpoint(), receive, ended)
-        except FAILURES as error:
-            if spark.has_died(error):
-                raise Transient("Spark's JVM has died") from error
-            raise BadConfiguration(f"Spark refuses the query: {first_line(error)}") from error
+        with spark.asking("a query was begun", "the query", _BEGIN_SECONDS):
+            if positions:
+                options = {**self._options, "maxOffsetsPerTrigger": str(batch_max_records)}
+                rows = spark.kafka_rows(options, self._inputs, positions)
+            else:
+                rows = spark.synthetic_rows(self._inputs, batch_max_records)
+            frame = apply_transform(self._transform, rows, self._config, check=not self._is_checked)
+            self._is_checked = True
+            ahead = None if size is None else self._ahead
+            return begin(spark, frame, new_checkpoint(), receive, ended, size, ahead, gate)
 
     def _reading(self, positions: Mapping[TaskId, Offsets]) -> Reading:
         return Reading(positions, self._inputs, self._config.transform, self._judged)
 
-    def _begin_held(self, reading: Reading) -> Query:
+    def _begin_held(self, reading: Reading, records: int) -> Query:
         starts = by_partition(reading.positions, self._inputs)
-        query = self.begin(starts, self._config.batch_max_records, reading.receive, reading.end)
+        most = min(records, self._config.batch_max_records)
+        query = self.begin(starts, most, reading.receive, reading.end, self._size, reading)
         self._warm_up.count_start()
         return query
 
@@ -231,6 +298,11 @@ class SparkFeed:
         """Return whether ``reading`` gets to ``positions`` sooner than a query that begins there."""
         below = reading.records_below(positions)
         return below is not None and below <= self._config.batch_max_records
+
+    def _is_there(self, reading: Reading, bounds: Mapping[InputPartition, tuple[int, int]]) -> bool:
+        """Return whether what ``reading`` has still to read was not deleted meanwhile."""
+        begins = by_partition(reading.positions, self._inputs)
+        return all(bounds[each][0] <= begin for each, begin in begins.items())
 
     def _begin_bounded(
         self,
@@ -246,8 +318,8 @@ class SparkFeed:
             rows = spark.kafka_range(self._range_options, self._inputs, *piece)
             return apply_transform(self._transform, rows, self._config, check=False)
 
-        pieces = pieces_of(positions, until, self._config.batch_max_records)
-        return BoundedRead(spark, frame_of, pieces, receive, ended)
+        pieces = pieces_of(positions, until, lambda: self._size.records)
+        return BoundedRead(spark, frame_of, pieces, receive, ended, self._size)
 
     def _acquired(self) -> Spark:
         if self._spark is None:
@@ -281,6 +353,12 @@ class SparkFeed:
         return told
 
 
+#: Batches that wait are so many times as large as the first that count may be: they follow an active that is quick.
+_AT_GATE: Final = 4
+
+#: A query that is begun ahead reads so many records, of all partitions together, that are committed already.
+_AHEAD_RECORDS: Final = 500
+
 #: How long Spark may take to accept a query, the first one of a cold JVM on a busy machine included.
 _BEGIN_SECONDS: Final = 120.0
 
@@ -304,10 +382,10 @@ def apply_transform(transform: Any, rows: Any, config: JobConfig, *, check: bool
     name = config.transform
     try:
         frame = transform(rows)
-    except Exception as error:
-        raise BadConfiguration(
-            f"task.transform: {name} raised {type(error).__name__}: {first_line(error)}"
-        ) from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise BadConfiguration(f"task.transform: {name} raised {told(error)}") from error
     if check:
         _check(rows, frame, name, _RESERVED if len(config.inputs) == 1 else _RESERVED_OF_SEVERAL)
     return frame
@@ -331,17 +409,39 @@ def _check(rows: Any, frame: Any, name: str, reserved_types: Mapping[str, str]) 
             )
 
 
-def check_spark_transform(config: JobConfig, code: Path) -> None:
+#: So much of what Spark's JVM printed is shown when it does not start.
+_SHOWN_LINES: Final = 10
+
+
+def check_spark_transform(config: JobConfig, code: Path, within_seconds: float = math.inf) -> None:
     """Raise `BadConfiguration` unless a Spark feed could run the job's transform; needs no Kafka.
 
-    Starts a JVM and ends it again, unless this process has one.
+    Starts a JVM and ends it again, unless this process has one; all in ``within_seconds``. What it prints is shown only
+    when it does not start. Raises `Transient` when the machine cannot run it now.
     """
     transform = transform_of(config)
-    spark = Spark.acquire(settings_of(config, code), ())
+    end = time.monotonic() + within_seconds
+    with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+        log = Path(scratch) / "spark.log"
+        try:
+            spark = Spark.acquire(settings_of(config, code), (), log, within_seconds)
+        except (BadConfiguration, Unavailable) as error:
+            raise type(error)(f"{error}{_printed(log)}") from error
+        try:
+            seconds = min(_BEGIN_SECONDS, max(0.0, end - time.monotonic()))
+            with spark.asking("task.transform was planned", "the query", seconds):
+                apply_transform(transform, spark.synthetic_rows(config.inputs, 1), config, check=True)
+        finally:
+            spark.release()
+
+
+def _printed(log: Path) -> str:
+    """Return the end of what a JVM has printed, to follow an error's text."""
     try:
-        apply_transform(transform, spark.synthetic_rows(config.inputs, 1), config, check=True)
-    finally:
-        spark.release()
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "".join(f"\n  {line}" for line in lines[-_SHOWN_LINES:])
 
 
 def _text_of(path: str) -> str:

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import BadConfiguration, BrokenLaw, StandfastError, Unavailable
+from standby.errortext import first_line
+from standby.kernel.identity import Answer, nothing_asked
 from standby.kernel.lane import Lane, settle
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
 from standby.kernel.store import TaskStore
-from standby.model import InputFailures, Offsets, TaskId
-from standby.replica.claim import epoch_in
+from standby.kernel.throughput import Throughput
+from standby.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, TaskId
+from standby.replica.claim import CommitRecord
 from standby.replica.failing import failures_at
+from standby.replica.keys import COMMIT
 from standby.replica.lifecycle import Signal
 from standby.replica.overlay import Changes, Emitted
 
+#: So many of what was given up are told one by one; of more between two reports, how many.
+_MOST_GIVEN_UP: Final = 8
+
 #: Tells what ended the active: the signal, and why.
 Tell = Callable[[Signal, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Under what a task's active commits."""
+
+    epoch: int
+    run: str
+    first_batch: int = 0
+    """The number of its first commit: above all that were written to the changelog before."""
+    generation: int = 0
+    """Of the run's topics (`standby.wire.TopicIdentity`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +69,19 @@ class ActiveTask:
         writer: Writer,
         store: TaskStore,
         committed: Offsets,
-        metadata: str,
+        claim: Claim,
         *,
         tell: Tell,
         clock: Callable[[], int],
         probe: Probe,
         failures: InputFailures | None = None,
         drained: Drained | None = None,
+        ask_topics: Callable[[], Answer] = nothing_asked,
     ) -> None:
-        """``failures`` are those at ``committed`` that earlier replicas had."""
+        """``failures`` are those at ``committed`` that earlier replicas had.
+
+        ``ask_topics`` is `standby.kernel.identity.Identity.ask`.
+        """
         self.task: Final = task
         self.store: Final = store
         self.drained: Final = drained
@@ -68,18 +92,26 @@ class ActiveTask:
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = clock()
         """Unix milliseconds of the last commit with or without input, or of the beginning."""
-        self.unsettled: Offsets | None = None
-        """Where a batch ends whose transaction has begun and of whose end nothing is known; None: there is none."""
         self.failures = failures
         """Failures of the job's code at the committed offsets."""
+        self.traceback = ""
+        """Where the job's code raised what it failed of last, at `failures` or for good."""
         self.skipped = 0
         """Input records that were given up."""
+        self.dead_lettered = 0
+        """Those that were written to `task.dead.letter`."""
+        self.throughput = Throughput(time.monotonic())
+        """What it has processed."""
         self.tries = 0
         """Failures of the job's code, whatever came of them: that they happen shows that the task is at work."""
+        self.has_narrowed = False
+        """Whether its producer was lost of what was in a transaction: less is tried the next time, so it gets on."""
         self.is_reported = False
         """Whether its status was asked for since it became active."""
         self._writer = writer
-        self._metadata = metadata
+        self._claim = claim
+        self._next_batch = claim.first_batch
+        self._ask_topics = ask_topics
         self._clock = clock
         self._probe = probe
         self._lane = Lane(f"commit-{task}")
@@ -89,6 +121,8 @@ class ActiveTask:
         #: Why nothing more may be committed: the outcome of a commit is not known, or the store lacks it.
         self._lost: BaseException | None = None
         self._waiting: set[Future[None]] = set()
+        # Replaced as a whole: other threads read it.
+        self._given_up: tuple[GivenUp, ...] = ()
 
     def commit(
         self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes
@@ -96,29 +130,44 @@ class ActiveTask:
         """Commit exactly the input [start, end) with what came of it; done when the store has it too.
 
         The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record
-        that Kafka refuses.
+        that Kafka refuses, `RecordRefused` where it takes others; nothing may be committed after any of them.
         """
         if start != self.committed or not end.reaches(start):
             raise BrokenLaw(
                 f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (design 4.4)"
             )
-        return self._submit(lambda: self._commit(start, end, outputs, changes))
+        # Its rows were read before. The answer comes while the transaction begins.
+        answer = self._ask_topics()
+        return self._submit(lambda: self._commit(start, end, outputs, changes, answer))
 
     @property
     def epoch(self) -> int:
         """The epoch that its commits carry."""
-        return epoch_in(self._metadata)
+        return self._claim.epoch
 
     def present_failures(self) -> InputFailures | None:
         """Return the failures at the present offsets; None when it got past the last ones. From any thread."""
         return failures_at(self.failures, self.committed.total)
 
+    def note_given_up(self, given_up: GivenUp) -> None:
+        """Take note of input that was left out, and tell of it."""
+        self.skipped += given_up.offsets
+        self.dead_lettered += given_up.how is LeftOut.DEAD_LETTER
+        self._given_up = (*self._given_up, given_up)[-_MOST_GIVEN_UP:]
+        self.tell(Signal.INPUT_FAILED, "")
+
+    def recently_given_up(self, now_ms: int) -> tuple[GivenUp, ...]:
+        """Return the last few that were left out a short while ago. From any thread."""
+        return tuple(each for each in self._given_up if each.at_ms > now_ms - GIVEN_UP_SECONDS * 1000)
+
     def claim(self) -> Future[None]:
         """Commit the present offsets again: to claim the epoch, and so that Kafka does not forget them."""
-        return self._submit(lambda: self._commit(self.committed, self.committed, (), {}))
+        return self._submit(lambda: self._commit(self.committed, self.committed, (), {}, nothing_asked()))
 
-    def abandon(self) -> None:
+    def abandon(self, why: str = "given up", *, is_late: bool = False) -> None:
         """Give the task up: what is waited for fails at once, and nothing late reaches the store.
+
+        ``is_late`` is `WriterLost.is_late`.
 
         Waits for a store write that has begun. The transaction, if one is open, is left to the fence of
         the next owner.
@@ -127,7 +176,7 @@ class ActiveTask:
             self._is_abandoned = True
             waiting = tuple(self._waiting)
         for outcome in waiting:
-            settle(outcome, error=WriterLost(f"{self.task}: given up"))
+            settle(outcome, error=WriterLost(f"{self.task}: {why}", is_late=is_late))
         self._writer.close()
         self._lane.close()
 
@@ -152,20 +201,33 @@ class ActiveTask:
         with self._gate:
             self._waiting.discard(outcome)
 
-    def _commit(self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes) -> None:
+    def _commit(
+        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: Answer
+    ) -> None:
         if self._lost is not None:
             # Whoever tries again from here might commit the same input twice.
-            raise WriterLost(f"{self.task}: a commit failed before: {self._lost}")
+            raise WriterLost(f"{self.task}: a commit failed before: {first_line(self._lost)}")
         if start != self.committed:
             # What was committed on this thread since it was asked for may hold the same input.
             raise BrokenLaw(
                 f"{self.task}: a commit of [{start}, {end}) although {self.committed} is committed (design 4.4)"
             )
         try:
-            self._writer.prepare(outputs, changes, end, self._metadata)
-            # Not before: as long as it is not certain that this one has begun, what is open may be of the one before,
-            # which is committed.
-            self.unsettled = end
+            said = CommitRecord(
+                self._next_batch,
+                self.epoch,
+                self._claim.run,
+                end,
+                changes=len(changes),
+                outputs=len(outputs),
+                generation=self._claim.generation,
+            )
+            record = said.encode()
+            # Before anything else is written: from now on something of it may be left open anywhere, and whoever comes
+            # next finds its record. Until that has arrived, all that is open is of the one before.
+            self._check_changelog(self._writer.begin(record))
+            self._writer.prepare(outputs, changes, end, said.metadata)
+            self._check_topics(answer)
             self._probe(BEFORE_COMMIT)
             position = self._writer.commit()
         except BadConfiguration:
@@ -173,26 +235,44 @@ class ActiveTask:
             # the next owner's fence, or a time-out, ends the transaction.
             self._writer.abort()
             raise
-        self.unsettled = None
+        # Behind its marker.
+        self._next_batch = position + 1
         self._probe(AFTER_COMMIT)
         now_ms = self._clock()
         with self._gate:
             if self._is_abandoned:
                 # The store may belong to somebody else by now, who finds the changes in the changelog.
                 raise WriterLost(f"{self.task}: given up")
-            self._write(changes, position, now_ms)
+            self._write({**changes, COMMIT: record}, position, now_ms)
             self._probe(AFTER_STORE)
             if end != self.committed and self.first_commit_ms is None:
                 self.first_commit_ms = now_ms
             self.committed = end
             self.last_commit_ms = now_ms
 
-    def _write(self, changes: Changes, position: int | None, now_ms: int) -> None:
+    def _check_changelog(self, offset: int) -> None:
+        """Raise `WriterLost` when a commit record went to an ``offset`` at which there was a record already.
+
+        Then the changelog was made again or truncated; the way to active finds out. An offset one lower than expected
+        is that of a marker that is missing.
+        """
+        if offset < self._next_batch - 1:
+            self._writer.abort()
+            raise WriterLost(
+                f"{self.task}: its changelog ended at {self._next_batch - 1} or beyond, and goes on at {offset}"
+            )
+
+    def _check_topics(self, answer: Answer) -> None:
+        """Raise `WriterLost` unless rows and transaction are of the run's own topics: the way to active tells."""
         try:
-            if position is None:
-                self.store.caught_up(now_ms)
-            else:
-                self.store.apply(changes.items(), position, now_ms)
+            answer()
+        except StandfastError as error:
+            self._writer.abort()
+            raise WriterLost(f"{self.task}: {first_line(error)}") from error
+
+    def _write(self, changes: Changes, position: int, now_ms: int) -> None:
+        try:
+            self.store.apply(changes.items(), position, now_ms)
         except StandfastError as error:
             raise StoreLost(
                 f"{self.task}: the batch is committed, the store is not written: {error}"

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import psutil
+
+
+class Dead(NamedTuple):
+    """A child that has ended."""
+
+    pid: int
+    status: int | None
+    """Its exit code, or minus its signal; None: somebody else has asked for it already."""
 
 
 class Children:
@@ -13,15 +22,17 @@ class Children:
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
-    def dead(self, pids: Iterable[int]) -> int | None:
+    def dead(self, pids: Iterable[int]) -> Dead | None:
         """Return one that is dead, of these and of those asked for before; None when all live."""
         for pid in pids:
             if pid not in self._processes:
                 try:
                     self._processes[pid] = psutil.Process(pid)
                 except psutil.NoSuchProcess:
-                    return pid
+                    return Dead(pid, None)
         for pid, process in self._processes.items():
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-                return pid
+            if not process.is_running():
+                return Dead(pid, None)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return Dead(pid, process.wait(0))
         return None

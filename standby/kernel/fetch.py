@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.directories import make_private
 from standby.kernel.pace import Pace
 from standby.kernel.ports import OpenSource, SnapshotSource
 from standby.kernel.store import write_side_file
@@ -101,7 +102,7 @@ class Scratch:
         lock: IO[bytes] | None = None
         try:
             try:
-                self.directory.mkdir(parents=True, exist_ok=True)
+                make_private(self.directory)
                 lock = self.directory.with_name(f"{self.directory.name}.lock").open("ab")
             except OSError as error:
                 raise Unavailable(f"{self.directory}: {error}") from error

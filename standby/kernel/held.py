@@ -10,19 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from standby.errors import BrokenLaw, CorruptState, Fenced, StandfastError, Transient
+from standby.errors import BrokenLaw, CorruptState, Fenced, StandfastError, Transient, Unavailable
+from standby.errortext import DETAIL_CHARACTERS, clean, first_line, told
 from standby.kernel.active import ActiveTask
+from standby.kernel.holders import note_holder, told_in_use
 from standby.kernel.job import JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.offers import offer_of
-from standby.kernel.ports import Writer, WriterLost
-from standby.kernel.progress import Progress
+from standby.kernel.ports import InUse, Writer, WriterLost
+from standby.kernel.progress import Progress, Way
 from standby.kernel.replay import Replayed
 from standby.kernel.restore import Restore
 from standby.kernel.snapshots import Offer
 from standby.kernel.store import TaskStore, wipe_store
 from standby.kernel.takeover import Candidate
-from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from standby.model import Offsets, Phase, ReplicaStatus, Role
 from standby.replica.failing import doubled_seconds
 from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
 
@@ -66,11 +68,13 @@ class HeldReplica:
         self.is_paused = False
         """Whether it is to replay nothing while it is not in sync."""
         self.active: ActiveTask | None = None
-        #: See `ActiveTask.unsettled`: of the last time that it was active here, until it is so again.
-        self._unsettled: Offsets | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
         self._progress = Progress()
+        self._way = Way()
+        self._on_way = 0
+        """Which try to become active is under way, counted; 0: none is."""
+        self._ways = 0
         self._post = post
         self._lane = Lane(f"replica-{replica.id}")
         self._run = Run()
@@ -81,7 +85,8 @@ class HeldReplica:
         )
         self._replayed: Replayed | None = None
         self._writer: Writer | None = None
-        self._last_failures: InputFailures | None = None
+        #: The last active, when it is none any more: what it failed of is told with the end.
+        self._ended: ActiveTask | None = None
         self._connecting: Future[None] | None = None
         self._fences = 0
         self._tries = 0
@@ -102,7 +107,8 @@ class HeldReplica:
         """Take the replica's new value and begin its effects; return whether its phase has changed."""
         has_changed = replica.phase is not self.replica.phase
         if has_changed or detail:
-            self.detail = detail
+            # It goes to the leader as it is, from the control thread.
+            self.detail = clean(detail, DETAIL_CHARACTERS)
         if has_changed and self.replica.phase in ENDED:
             # Another decision has opened it again: what had ended it counts no more.
             self._fences = self._tries = self._restores = 0
@@ -169,6 +175,18 @@ class HeldReplica:
         if self._writer is None and (self._connecting is None or self._connecting.done()):
             self._connecting = self._lane.submit(partial(self._have_writer, self._run))
 
+    def reached(self) -> Offsets | None:
+        """Return the input offsets that the present active has committed, as far as they were replayed.
+
+        None when nothing here tells. From any thread.
+        """
+        store = self._store
+        try:
+            last = store.committed() if store is not None else None
+        except StandfastError:
+            return None
+        return last.offsets if last is not None else None
+
     def is_prepared(self) -> bool:
         """Return whether all is done that can be done before its planned promotion; from any thread."""
         partition = self.replica.id.task.partition
@@ -225,7 +243,10 @@ class HeldReplica:
         input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
         if has_input and active is not None:
             active.is_reported = True
-        last_failures = self._last_failures if replica.phase is Phase.FAILED else None
+        # What an active failed of, and gave up before, is told with its end, too.
+        told_of = active or (self._ended if replica.phase is Phase.FAILED else None)
+        failures = told_of.present_failures() if told_of is not None else None
+        is_failing = failures is not None or replica.phase is Phase.FAILED
         return ReplicaStatus(
             replica=replica.id,
             role=replica.role,
@@ -243,11 +264,24 @@ class HeldReplica:
             entered=self._entered,
             detail=self.detail or (_PAUSED if self.is_paused and replica.phase is Phase.RESTORING else ""),
             is_prepared=self.is_prepared(),
-            failures=active.present_failures() if active is not None else last_failures,
-            skipped=active.skipped if active is not None else 0,
+            start_ms=self._start_ms(),
+            is_cut_off=has_input and self.job.ends.changelog(replica.id.task.partition) is None,
+            failures=failures,
+            traceback=told_of.traceback if told_of is not None and is_failing else "",
+            skipped=told_of.skipped if told_of is not None else 0,
+            dead_lettered=told_of.dead_lettered if told_of is not None else 0,
+            given_up=told_of.recently_given_up(self.job.environment.clock()) if told_of is not None else (),
+            input_lag_ms=self._progress.lag_ms if has_input else None,
+            input_rate=active.throughput.per_second(time.monotonic())
+            if has_input and active is not None
+            else None,
             drained_from=active.drained.applied if active is not None and active.drained else None,
             drained_to=active.drained.end if active is not None and active.drained else None,
         )
+
+    def _start_ms(self) -> int | None:
+        seconds = self.job.pipeline.start_seconds if self.replica.phase is Phase.TAILING else None
+        return None if seconds is None else round(seconds * 1000)
 
     def _input_offsets(self, active: ActiveTask) -> dict[str, int]:
         """Return where the task stands in each of several inputs; of one, `ReplicaStatus.input_committed` says it."""
@@ -261,7 +295,20 @@ class HeldReplica:
         """
         active = self.active if self.replica.phase is Phase.ACTIVE else None
         end = self.job.ends.input(self.replica.id.task.partition)
+        self._progress.look(active, end, self.job.environment.clock())
         return self._progress.is_stuck(active, end, now, timeout_seconds)
+
+    def is_hanging(self, now: float, timeout_seconds: float) -> bool:
+        """Return whether a step of its way to active has stood still for too long although Kafka answers.
+
+        Nothing takes so long there: a call into a foreign library does not come back. ``now`` is monotonic time.
+        """
+        store = self._store
+        if not self._on_way or self.job.ends.changelog(self.replica.id.task.partition) is None:
+            self._way.rest()
+            return False
+        position = store.position.offset if store is not None else 0
+        return self._way.is_stuck((self._on_way, self.replica.phase, position), now, timeout_seconds)
 
     # ---- on the replica's lane ----
 
@@ -272,32 +319,30 @@ class HeldReplica:
         try:
             self._acts[effect](run)
         except Fenced as error:
-            tell(Signal.FENCED, _first_line(error))
+            tell(Signal.FENCED, first_line(error))
         except WriterLost as error:
             self._writer = None
             self._fences += error.fenced
-            tell(Signal.WRITER_LOST, _first_line(error))
+            tell(Signal.WRITER_LOST, first_line(error))
         except Transient as error:
-            tell(Signal.WRITER_LOST, _first_line(error))
+            tell(Signal.WRITER_LOST, first_line(error))
         except CorruptState as error:
-            tell(Signal.STATE_LOST, _first_line(error))
+            tell(Signal.STATE_LOST, first_line(error))
         except StandfastError as error:
-            tell(Signal.FAILED, _first_line(error))
+            tell(Signal.FAILED, first_line(error))
         except Exception as error:  # noqa: BLE001 - this lane's outermost loop
             # A bug must not leave a replica that does nothing and says nothing.
             _log.exception("%s: %s", self.replica.id, effect.value)
-            tell(Signal.FAILED, f"{effect.value}: {type(error).__name__}: {_first_line(error)}")
+            tell(Signal.FAILED, f"{effect.value}: {told(error)}")
 
     def _halt(self) -> None:
         active = self.active
-        # Told with the end that they were the reason of.
-        self._last_failures = active.present_failures() if active is not None else None
+        self._ended = active
         self.active = None
         if active is not None:
             self.job.pipeline.leave(active).result()
             # Also when it never joined: it was claimed, and then the order changed.
             active.abandon()
-            self._unsettled = active.unsettled
             self._writer = None
         replayed, self._replayed = self._replayed, None
         if replayed is not None:
@@ -307,7 +352,7 @@ class HeldReplica:
     def _open_store(self, run: Run) -> None:
         if self._store is not None:
             raise BrokenLaw(f"{self.replica.id}: its store is open already")
-        delay = 0.05
+        delay, lock = 0.05, Way()
         while True:
             try:
                 self._store = self._restore.open(run)
@@ -316,12 +361,21 @@ class HeldReplica:
             except Transient as error:
                 if run.is_cancelled():
                     return
+                host = self.job.environment.host
+                said = told_in_use(error, host) if isinstance(error, InUse) else first_line(error)
                 if not self.detail:
-                    _log.warning("%s: waiting: %s", self.replica.id, error)
-                self.detail = f"waiting: {_first_line(error)}"
+                    _log.warning("%s: waiting: %s", self.replica.id, said)
+                self.detail = f"waiting: {said}"
+                if not isinstance(error, InUse) or self.replica.role is not Role.ACTIVE:
+                    lock.rest()
+                elif lock.is_stuck(None, time.monotonic(), self.job.way_seconds):
+                    # Another copy may have its state at hand.
+                    raise Unavailable(said) from error
                 if run.pause(delay):
                     return
                 delay = min(2 * delay, 2.0)
+        peers = self.job.environment.peers
+        note_holder(self._directory, self.job.environment.host, peers.container if peers else "")
         self._post(self, run, Signal.OPENED, "")
 
     def _say(self, what: str) -> None:
@@ -353,14 +407,17 @@ class HeldReplica:
         self._have_writer(run)
         assert self._replayed is not None
         assert self._writer is not None
-        who = Candidate(
-            self.replica.id, self.replica.epoch, self._replayed, self._writer, run, self._unsettled
-        )
+        who = Candidate(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
         started = time.monotonic()
-        self.active = self.job.takeover.go(
-            who, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
-        )
-        self._replayed = self._unsettled = None
+        self._ways += 1
+        self._on_way = self._ways
+        try:
+            self.active = self.job.takeover.go(
+                who, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
+            )
+        finally:
+            self._on_way = 0
+        self._replayed = None
         self._tries = 0
         _log.info(
             "%s: claimed at epoch %d after %.0f ms, input from %s",
@@ -406,9 +463,5 @@ class HeldReplica:
     def _count_loss(self) -> None:
         """Count a lost producer; a claim that was followed by a commit was a good one."""
         active = self.active
-        if active is not None:
+        if active is not None and not active.has_narrowed:
             self._fences = self._fences + 1 if active.first_commit_ms is None else 0
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -13,7 +13,9 @@ from standby.config import JobConfig, parse
 from standby.kernel.batch import BatchRunner, Step
 from standby.kernel.ends import Ends
 from standby.kernel.fetch import Peers
+from standby.kernel.identity import Identity
 from standby.kernel.lost_input import LostInput
+from standby.kernel.marks import Marks
 from standby.kernel.ownership import Ownership
 from standby.kernel.pipeline import Pipeline
 from standby.kernel.ports import Connect, OpenDatabase
@@ -27,6 +29,7 @@ from standby.model import TaskId
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.failing import error_policy
+from standby.replica.identity import RunTopics
 from standby.replica.origin import Origin
 from standby.wire import JobDefinition
 
@@ -35,6 +38,9 @@ _ENDS_MS: Final = 500
 
 #: Above the transaction's time-out: a commit that takes longer will not come back.
 _COMMIT_GRACE_SECONDS: Final = 5.0
+
+#: The same for a step of the way to active, in which several calls wait, one after the other.
+_WAY_GRACE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,8 @@ class Environment:
     tally: Tally
     peers: Peers | None = None
     """Whom to fetch state from; None: from nobody."""
+    marks: Marks = field(default_factory=Marks)
+    """Told what of the jobs' code runs."""
     opening: threading.Lock = field(default_factory=threading.Lock)
     """Held while a database is opened: who looks for strays must not touch its lock meanwhile."""
 
@@ -73,6 +81,7 @@ class JobKernel:
         name = definition.name
         clock, probe = environment.clock, environment.probe
         self.broker: Final = environment.connect(environment.cluster, self.config, definition)
+        self.identity: Final = Identity(self.broker, self.topics)
         interval_ms = max(50, min(_ENDS_MS, self.config.lag_time_ms // 4))
         self.ends: Final = Ends(self.broker, interval_ms, clock, lambda: self._watched, name)
         self.replay: Final = Replay(
@@ -84,14 +93,21 @@ class JobKernel:
             name,
             restore_threads=self.config.restore_threads,
             restore_bytes_per_second=self.config.restore_max_bytes_per_second,
+            check_topic=self.identity.changelog_id,
         )
         self.commit_seconds: Final = self.config.transaction_timeout_ms / 1000 + _COMMIT_GRACE_SECONDS
+        self.way_seconds: Final = max(
+            self.config.progress_timeout_ms / 1000, self.commit_seconds + _WAY_GRACE_SECONDS
+        )
+        """How long a step of the way to active may stand still: nothing there takes so long."""
         runner = BatchRunner(
             partial(environment.find_step, self.config),
             self.config.stores,
+            self.config.inputs,
             self.config.outputs,
             self.commit_seconds,
             probe,
+            environment.marks,
         )
         suspects = Suspects(error_policy(self.config), self.broker, clock, self.commit_seconds)
         make_feed = partial(environment.make_feed, self.config, definition)
@@ -105,18 +121,23 @@ class JobKernel:
                 self.config.inputs,
                 self.commit_seconds,
                 may_skip=self.config.input_lost == "skip",
+                clock=clock,
+                check_topics=self.identity.check,
             ),
             clock,
             lambda partition: self.ends.input(partition) is not None,
             self.config.inputs,
             name,
+            environment.marks,
         )
         self.ownership: Final = Ownership(self.broker.committed, clock, name)
         self.takeover: Final = Takeover(
             environment.cluster,
             self.config,
             definition,
+            self.topics,
             self.broker,
+            self.identity,
             self.replay,
             environment.records,
             clock,
@@ -135,6 +156,11 @@ class JobKernel:
         path = state_path(environment.cluster, environment.host, task, self.definition.run)
         return tuple(Path(each) / path for each in self.config.state_dirs)
 
+    def topics(self) -> RunTopics:
+        """Return the topics that the run rests on, with what it has recorded of them by now."""
+        present = self.definition
+        return RunTopics(present.name, present.changelog, self.config.inputs, present.topics)
+
     def origin(self, task: TaskId) -> Origin:
         """Return what the side file of a task's state must say; raises `Transient`."""
         return Origin(
@@ -143,7 +169,7 @@ class JobKernel:
             partition=task.partition,
             run=self.definition.run,
             topic=self.definition.changelog,
-            topic_id=self.broker.changelog_id(),
+            topic_id=self.identity.changelog_id(),
             retention_ms=self.config.changelog_delete_retention_ms,
         )
 

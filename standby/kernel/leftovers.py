@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState
+from standby.kernel.directories import remove_empty
 from standby.model import Leftover, TaskId
 from standby.naming import escape
 from standby.replica.origin import DATABASE, SIDE_FILE, decode_origin, is_too_old
@@ -50,12 +51,7 @@ def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, r
                 shutil.rmtree(task)
             except OSError as error:
                 _log.warning("the state of a deleted job stays in %s: %s", task, error)
-        for each in (root, *list(root.parents)[:3]):
-            # The first one that is not empty, or not there, ends it.
-            try:
-                each.rmdir()
-            except OSError:
-                break
+        remove_empty(root, state_dir=directory)
 
 
 def _below(root: Path, held: Collection[TaskId], now_ms: int) -> Iterator[Leftover]:

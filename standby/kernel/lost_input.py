@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.errors import StandfastError
+from standby.errortext import first_line
 from standby.kernel.active import ActiveTask
 from standby.kernel.batch import TaskFailed, commit_alone
-from standby.model import Offsets
+from standby.model import GivenUp, LeftOut, Offsets
+from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -25,15 +27,20 @@ class LostInput:
         commit_seconds: float,
         *,
         may_skip: bool,
+        clock: Callable[[], int],
+        check_topics: Callable[[], None] = lambda: None,
     ) -> None:
         """``input_bounds`` returns the first offset and the end of a partition of each of ``inputs``.
 
-        A commit may take ``commit_seconds``.
+        A commit may take ``commit_seconds``; ``clock`` returns Unix milliseconds. ``check_topics`` raises
+        `TopicChanged` when one of them is another topic.
         """
         self._input_bounds = input_bounds
         self._inputs = inputs
         self._commit_seconds = commit_seconds
         self._may_skip = may_skip
+        self._clock = clock
+        self._check_topics = check_topics
 
     def settle(self, active: ActiveTask) -> bool:
         """Return whether a committed offset of the task was outside of its input, and is inside now.
@@ -44,11 +51,15 @@ class LostInput:
         """
         task, committed = active.task, active.committed
         try:
+            self._check_topics()
             bounds = self._input_bounds(task.partition)
+        except TopicChanged as error:
+            raise TaskFailed(task, Signal.FAILED, first_line(error)) from error
         except StandfastError as error:
             _log.warning("%s: the bounds of its input are not known: %s", task, error)
             return False
         told = []
+        lost: list[GivenUp] = []
         for topic, offset, (first, end) in zip(self._inputs, committed.each, bounds, strict=True):
             if first <= offset <= end:
                 continue
@@ -60,14 +71,15 @@ class LostInput:
                 why = "" if offset > end else ": input was deleted before it was processed (task.input.lost)"
                 raise TaskFailed(task, Signal.FAILED, outside + why)
             told.append(outside)
+            lost.append(GivenUp(topic, offset, LeftOut.LOST, "", offsets=first - offset, at_ms=self._clock()))
         if not told:
             return False
         inside = committed.at_least(Offsets(tuple(first for first, _ in bounds)))
         commit_alone(active, committed, inside, (), self._commit_seconds)
         skipped = inside.total - committed.total
-        active.skipped += skipped
         _log.error(
             "%s: %s: %d input offsets are left out (task.input.lost)", task, " and ".join(told), skipped
         )
-        active.tell(Signal.INPUT_FAILED, "")
+        for each in lost:
+            active.note_given_up(each)
         return True

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from standby import errortext
 from standby.errors import BadConfiguration, CorruptState, StandfastError, Transient
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed
+from standby.kernel.batch import BatchRunner, CodeFailed, TaskFailed, TransactionFailed, refused
 from standby.kernel.lost_input import LostInput
 from standby.kernel.suspects import Suspects
 from standby.model import Offsets, TaskId
 from standby.ports import InputAway
-from standby.replica.failing import back_off_seconds, code_error
+from standby.replica.failing import FailureOf, back_off_seconds, code_error
 from standby.replica.lifecycle import Signal
 
 _log: Final = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class Members:
         self.joined: dict[TaskId, ActiveTask] = {}
         self.retry_at = 0.0
         """Before this monotonic time the feed is not started again."""
+        self.is_too_long = False
+        """Whether a transaction ran out of time, and the feed was not told yet to bring less."""
         self._runner = runner
         self._suspects = suspects
         self._lost_input = lost_input
@@ -72,6 +75,8 @@ class Members:
         #: Tasks that a feed could not be started with → the monotonic time before which it is not tried again.
         self._held_up: dict[TaskId, float] = {}
         self._failures = 0
+        #: The positions at which transactions ran out of time last.
+        self._late_at: dict[TaskId, int] = {}
 
     def join(self, active: ActiveTask) -> None:
         """Take a new active."""
@@ -128,11 +133,11 @@ class Members:
     def _code_failed(self, running: Running, failure: BaseException) -> None:
         """Find out on whose input the transform fails: its error names neither task nor record."""
         error = code_error(failure)
+        _log.error("the job's transform failed: %s\n%s", error, errortext.full_traceback(failure))
         if running.apart is not None:
             self._failures = 0
             self._suspects.note_failure(running.apart, running.until, error)
             return
-        _log.warning("the job's transform failed: %s", error)
         if len(running.actives) == 1:
             (active,) = running.actives.values()
             self._suspects.note_failure(active, None, error)
@@ -157,28 +162,44 @@ class Members:
             if isinstance(each, CodeFailed):
                 self._suspects.note_failure(active, each.end, each.error)
             else:
+                if isinstance(each, TransactionFailed) and not self._may_pass(active, each):
+                    self.is_too_long |= each.error.of is FailureOf.TIME
+                    self._suspects.note_too_much(active, each.end, each.error)
                 self.end_task(active, each)
         return bool(failed)
+
+    def _may_pass(self, active: ActiveTask, failure: TransactionFailed) -> bool:
+        """Return whether the same is to be tried once more: a broker that stands still makes any transaction late."""
+        position = active.committed.total
+        is_first = self._late_at.get(active.task) != position
+        self._late_at[active.task] = position
+        return failure.may_pass and is_first
 
     def end_task(self, active: ActiveTask, failure: TaskFailed) -> None:
         """Feed the task no longer, and tell why: it goes on from there as its life's table says."""
         self.drop(active.task)
         active.abandon()
         _log.warning("%s: %s", active.task, failure)
+        active.traceback = failure.traceback
         active.tell(failure.signal, str(failure))
 
     def feed_failed(self, actives: Mapping[TaskId, ActiveTask], failure: BaseException | None) -> None:
         """Decide on a failure that is no task's own: try again, later and later, or give up."""
         self._failures += 1
-        _log.warning("the feed ended (%d. time in a row): %r", self._failures, failure)
+        if failure is None or isinstance(failure, Transient):
+            how = "by itself" if failure is None else errortext.told(failure)
+        else:
+            how = errortext.full_traceback(failure)
+        _log.warning("the feed ended (%d. time in a row): %s", self._failures, how)
         self.retry_at = time.monotonic() + back_off_seconds(self._failures + 1)
         if isinstance(failure, CorruptState) and self._settle_outside(actives):
             return
         if not isinstance(failure, Transient) and self._failures >= _FEED_FAILURES:
+            why, traceback = refused(failure) if failure is not None else ("it ended by itself", "")
+            detail = f"the feed failed {self._failures} times in a row: {why}"
             for task, active in actives.items():
-                if self.drop(task) is not None:
-                    active.abandon()
-                    active.tell(Signal.FAILED, f"the feed failed {self._failures} times in a row: {failure}")
+                if self.joined.get(task) is active:
+                    self.end_task(active, TaskFailed(task, Signal.FAILED, detail, traceback))
             self._failures = 0
 
     def _settle_outside(self, actives: Mapping[TaskId, ActiveTask]) -> bool:

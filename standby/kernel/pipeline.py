@@ -6,19 +6,21 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from standby.errors import StandfastError
+from standby.errors import BadConfiguration, StandfastError
+from standby.errortext import first_line, full_traceback, told
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import BatchRunner, TaskFailed
+from standby.kernel.batch import BatchRunner, TaskFailed, refused
 from standby.kernel.lane import settle
 from standby.kernel.lost_input import LostInput
+from standby.kernel.marks import Marks
 from standby.kernel.members import Members, Running
-from standby.kernel.preparation import Preparation
+from standby.kernel.preparation import Preparation, Reached
 from standby.kernel.repeats import uncommitted
 from standby.kernel.suspects import Suspects
 from standby.model import TaskId
@@ -40,12 +42,19 @@ _APART_SECONDS: Final = 2.0
 #: once for all of them is quicker than stopping it again for each.
 _GATHER_SECONDS: Final = 0.3
 
+#: The same where a query that was begun ahead for all of them would be of no use to some: without it the start takes
+#: about as long.
+_GATHER_AHEAD_SECONDS: Final = 1.0
+
 #: How often the feed may do something for its warmth; it knows itself when that is due.
 _WARM_SECONDS: Final = 2.0
 
 #: For so long after a task set out to become active nothing is warmed up: as a rule it has arrived by then.
 #: One that has to restore first takes longer, and had better find the pipeline warm.
 _QUIET_SECONDS: Final = 2.0
+
+#: As good as for ever: only a command wakes a pipeline that has no feed.
+_LONG_SECONDS: Final = 3_600.0
 
 #: A commit under way when a task leaves may end; then it is given up, and the next drain finds it.
 _LEAVE_SECONDS: Final = 1.0
@@ -71,9 +80,15 @@ class Pipeline:
         has_end: Callable[[int], bool],
         inputs: Sequence[str],
         name: str,
+        marks: Marks,
     ) -> None:
-        """``has_end``: whether it is known at present where an input partition ends."""
+        """``has_end``: whether it is known at present where an input partition ends.
+
+        ``name`` is the job's; ``marks`` is told whom its feed is at work for.
+        """
         self._inputs = inputs
+        self._name = name
+        self._marks = marks
         self._make_feed = make_feed
         self._runner = runner
         self._suspects = suspects
@@ -92,6 +107,8 @@ class Pipeline:
         self._warm_at = 0.0
         self._is_warming = False
         self._is_closed = False
+        #: What is told of the job's code, detail and traceback, when no feed can be made with it.
+        self._refusal: tuple[str, str] | None = None
         self.broken: str | None = None
         """Why the feed cannot be used at all; then the container cannot be, either."""
         self._thread = threading.Thread(target=self._run, name=f"{name}-pipeline", daemon=True)
@@ -99,9 +116,18 @@ class Pipeline:
 
     @property
     def is_warm(self) -> bool:
-        """Whether a start of the feed now would be quick."""
+        """Whether a start of the feed now would be quick, and a hot query, if there is to be one, waits for it."""
         feed = self._feed
-        return feed is not None and feed.is_warm
+        if feed is None or not feed.is_warm:
+            return False
+        is_idle = self._running is None and not self._members.joined
+        return not (is_idle and self._preparation.is_pending(feed))
+
+    @property
+    def start_seconds(self) -> float | None:
+        """What a start of the feed now would take until its first batch, as measured last; None: not known."""
+        feed = self._feed
+        return None if feed is None else feed.start_seconds
 
     @property
     def child_pids(self) -> tuple[int, ...]:
@@ -125,6 +151,14 @@ class Pipeline:
     def prepare(self, tasks: Iterable[TaskId]) -> None:
         """Take note of the standbys that will be made active in a moment; to be repeated, after `expect`."""
         if self._preparation.want(frozenset(tasks)):
+            self._inbox.put(_nothing)
+
+    def keep_hot(self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached]) -> None:
+        """Take note of the standbys whose query is to run ahead all the time; to be repeated, after `expect`.
+
+        ``reached`` tells of each task that is here how far its present active has come.
+        """
+        if self._preparation.keep(frozenset(tasks), reached):
             self._inbox.put(_nothing)
 
     def is_prepared(self, task: TaskId) -> bool:
@@ -165,10 +199,10 @@ class Pipeline:
         while not self._is_closed:
             try:
                 self._turn()
-            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
+            except BaseException as error:  # noqa: BLE001 - this thread's outermost loop; sys.exit() is no way out
                 # A feed that raises what its port does not allow has unknown state, like a JVM that died.
-                _log.exception("the pipeline cannot go on")
-                self.broken = f"the pipeline cannot go on: {type(error).__name__}: {error}"
+                _log.critical("the pipeline cannot go on\n%s", full_traceback(error))
+                self.broken = f"the pipeline cannot go on: {told(error)}"
                 self._end_feed_quietly()
                 self._refuse_everything()
 
@@ -177,7 +211,7 @@ class Pipeline:
         for active in self._members.joined.values():
             active.tell(Signal.FAILED, self.broken or "")
         self._members.joined.clear()
-        self._running = None
+        self._ended_feed()
         while not self._is_closed:
             self._inbox.get()()
 
@@ -188,7 +222,9 @@ class Pipeline:
         if self._is_closed:
             return
         if self._feed is None:
-            self._feed = self._make_feed()
+            self._feed = self._made_feed()
+        if self._feed is None:
+            return
         if self._running is not None and self._feed.wait(0):
             self._after_end(self._running)
         if self._running is not None and self._running.apart is not None:
@@ -201,14 +237,13 @@ class Pipeline:
             self._start(self._feed, Running(self._members.together(), self._runner.commits))
         elif not self._members.joined and self._running is None:
             self._preparation.attend(self._feed, self._expected)
-            if time.monotonic() >= self._warm_at and self._may_warm():
-                self._warm(self._feed)
+            self._keep_warm(self._feed)
         self._members.reclaim_idle()
 
     def _patience(self) -> float:
         """Return for how long nothing but a command can be due."""
         if self._feed is None:
-            return 0
+            return 0 if self._refusal is None else _LONG_SECONDS
         if self._running is not None and self._running.apart is not None:
             return _LOOK_APART_SECONDS
         if self._running is not None or self._members.joined:
@@ -227,7 +262,8 @@ class Pipeline:
 
     def _join(self, active: ActiveTask) -> None:
         if not self._joined_but_not_running():
-            self._gather_until = time.monotonic() + _GATHER_SECONDS
+            is_ahead = self._feed is not None and self._preparation.has(active.task, self._feed)
+            self._gather_until = time.monotonic() + (_GATHER_AHEAD_SECONDS if is_ahead else _GATHER_SECONDS)
         self._members.join(active)
 
     def _leave(self, leaving: _Leaving) -> None:
@@ -261,9 +297,28 @@ class Pipeline:
 
     # ---- the feed ----
 
+    def _made_feed(self) -> Feed | None:
+        """Return a feed; None when the job's code lets none be made: then whoever is to be fed has failed.
+
+        The container goes on: the leader is to hear why, and a standby needs no feed.
+        """
+        if self._refusal is None:
+            try:
+                return self._make_feed()
+            except BadConfiguration as error:
+                _log.error("the job's code cannot be used\n%s", full_traceback(error))
+                self._refusal = refused(error)
+        for active in tuple(self._members.joined.values()):
+            self._members.end_task(active, TaskFailed(active.task, Signal.FAILED, *self._refusal))
+        return None
+
     def _start(self, feed: Feed, running: Running) -> None:
+        if self._members.is_too_long:
+            self._members.is_too_long = False
+            feed.shrink()
         self._running = running
         self._preparation.spend()
+        self._marks.feed(self._name, running.actives)
         try:
             positions = {task: active.committed for task, active in running.actives.items()}
             until = None
@@ -272,13 +327,18 @@ class Pipeline:
             feed.start(positions, partial(self._deliver, running), until)
             self._members.started(running)
         except InputAway as away:
-            self._running = None
+            self._ended_feed()
             self._members.hold_up(running, away)
             # The others are to be started now, not at the next look.
             self._inbox.put(_nothing)
         except StandfastError as error:
-            self._running = None
+            self._ended_feed()
             self._members.feed_failed(running.actives, error)
+
+    def _ended_feed(self) -> None:
+        """Take note that the feed is at work no more."""
+        self._running = None
+        self._marks.feed(self._name, ())
 
     def _deliver(self, running: Running, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return when every batch is committed, raise when one is not (batch law)."""
@@ -295,9 +355,10 @@ class Pipeline:
             raise
 
     def _stop(self) -> None:
-        running, self._running = self._running, None
+        running = self._running
         if running is not None and self._feed is not None:
             self._feed.stop()
+            self._ended_feed()
             self._members.drop_failed(running)
 
     def _end_feed_quietly(self) -> None:
@@ -305,14 +366,14 @@ class Pipeline:
         if feed is not None:
             try:
                 feed.close()
-            except Exception:  # noqa: BLE001 - it is given up already
-                _log.exception("closing the feed")
+            except BaseException as error:  # noqa: BLE001 - it is given up already
+                _log.error("closing the feed\n%s", full_traceback(error))
 
     def _after_end(self, running: Running) -> None:
         assert self._feed is not None
         failure = self._feed.failure
         self._feed.stop()
-        self._running = None
+        self._ended_feed()
         self._members.ended(running, failure)
 
     # ---- suspects ----
@@ -344,10 +405,23 @@ class Pipeline:
 
     def _may_warm(self) -> bool:
         """Return whether nobody waits for the pipeline: no task that is about to come, no command."""
-        feed = self._feed
-        if self._preparation.is_wanted and feed is not None and feed.is_warm:
+        if self._does_without():
             return False
         return time.monotonic() >= self._quiet_until and self._inbox.empty()
+
+    def _does_without(self) -> bool:
+        """Return whether the feed is warm, and a query that runs ahead keeps it so."""
+        feed = self._feed
+        return self._preparation.is_wanted and feed is not None and feed.is_warm
+
+    def _keep_warm(self, feed: Feed) -> None:
+        if time.monotonic() < self._warm_at:
+            return
+        if self._may_warm():
+            self._warm(feed)
+        elif self._does_without():
+            # Looked at again later, not at once and all the time.
+            self._warm_at = time.monotonic() + _WARM_SECONDS
 
     def _warm(self, feed: Feed) -> None:
         self._is_warming = True
@@ -355,7 +429,7 @@ class Pipeline:
             self._runner.warm()
             feed.warm()
         except StandfastError as error:
-            _log.warning("warming up: %s", error)
+            _log.warning("warming up: %s", first_line(error))
         finally:
             self._is_warming = False
             self._warm_at = time.monotonic() + _WARM_SECONDS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from standby.config import JobConfig
-from standby.errors import Transient
+from standby.errors import BadConfiguration, Transient
 from standby.model import Offsets, TaskId
 from standby.peers import PeerAddress
 from standby.replica.claim import Committed
@@ -36,10 +36,46 @@ class WriterLost(Transient):
     The outcome of a commit that raised it is unknown; only the way to active finds out (design 4.2).
     """
 
-    def __init__(self, message: str, *, fenced: bool = False) -> None:
+    def __init__(self, message: str, *, fenced: bool = False, is_late: bool = False) -> None:
         super().__init__(message)
         self.fenced = fenced
         """Whether Kafka says that another producer with this transactional id came after it."""
+        self.is_late = is_late
+        """Whether a transaction had taken longer than `job.transaction.timeout.ms` by then: Kafka aborts it and fences
+        its producer, in the words of any other fence."""
+
+
+class RecordRefused(BadConfiguration):
+    """Kafka refuses a record for what it is, and takes others. The transaction that it was in is to be aborted."""
+
+
+class RecordTooLarge(RecordRefused):
+    """Kafka, or its client, refuses a record for its size: names the topic, size, and the setting that bounds it."""
+
+
+class OffsetsUnstable(Transient):
+    """A transaction is open among the committed offsets, by what Kafka answers: a mere time-out is not this."""
+
+
+class InUse(Transient):
+    """Another process holds a database."""
+
+    def __init__(self, path: Path, reason: str = "") -> None:
+        super().__init__(f"{path} is in use by another process{': ' * bool(reason)}{reason}")
+        self.path = path
+
+
+#: A partition: its topic and its number.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a transaction of a task ended, by what its coordinator has decided."""
+
+    is_committed: bool
+    topics: frozenset[str]
+    """Where it was to write to, as far as it came: outputs, changelog, and Kafka's own topic of the offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +134,25 @@ class Writer(Protocol):
         """
         ...
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
-        """Begin a transaction with these outputs, changelog records and input offsets, all with ``metadata``.
+    def begin(self, record: bytes) -> int:
+        """Begin a transaction with its commit record in the changelog; return its offset once it has arrived.
 
-        Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never take.
+        So whatever the transaction may leave open elsewhere is known by it. Raises `WriterLost`.
         """
         ...
 
-    def commit(self) -> int | None:
-        """Commit what was prepared; return the changelog offset after its last record, None without changes.
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        """Write these outputs, changelog records and input offsets, all with ``metadata``, to what has begun.
 
-        Raises `WriterLost`; the outcome is unknown then.
+        Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never take, `RecordRefused` where it
+        takes others.
+        """
+        ...
+
+    def commit(self) -> int:
+        """Commit what was prepared; return the changelog offset after its last record.
+
+        Raises `WriterLost`; the outcome is unknown then. `BadConfiguration` as `prepare`: nothing is committed then.
         """
         ...
 
@@ -116,10 +160,12 @@ class Writer(Protocol):
         """Abort what was prepared, if that is possible; never raises."""
         ...
 
-    def sweep(self) -> None:
+    def sweep(self) -> Mapping[Place, int]:
         """Abort a transaction in every partition that one of the task's may have touched: outputs, changelog, offsets.
 
-        For what an earlier one has left hanging there. Raises `WriterLost`.
+        For what an earlier one has left hanging there. Returns the offset of the record that it wrote to each
+        partition of outputs and changelog: once `Broker.stable_ends` is beyond it, the marker is there. Raises
+        `WriterLost`, also when one of the records did not arrive, or the abort had no answer.
         """
         ...
 
@@ -137,8 +183,11 @@ class Broker(Protocol):
     Every method that asks the cluster raises `Transient` when it gets no answer in time.
     """
 
-    def changelog_id(self) -> str:
-        """Return Kafka's id of the changelog topic."""
+    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+        """Ask for Kafka's id of each topic; what is returned at once waits for the answer, and raises.
+
+        A topic that does not exist is left out.
+        """
         ...
 
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
@@ -168,8 +217,31 @@ class Broker(Protocol):
         """
         ...
 
+    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
+        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
+        ...
+
+    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+        """Return how the last transactions of a task ended, the newest first, ``count`` at most.
+
+        It is what the coordinator has decided, whatever markers are there. Fewer where that is forgotten; none when it
+        may not be read.
+        """
+        ...
+
+    def output_ends(self) -> Mapping[Place, int]:
+        """Return where each partition of each output ends, open transactions included; raises `Transient`."""
+        ...
+
+    def stable_ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Return the last stable offset of each place; left out where nobody answers, as in `changelog_ends`."""
+        ...
+
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
-        """Return the stable committed offset of each partition of each input, in order; None where there is none."""
+        """Return the stable committed offset of each partition of each input, in order; None where there is none.
+
+        Raises `OffsetsUnstable` when a transaction is open among them and does not end.
+        """
         ...
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
@@ -205,7 +277,7 @@ class Profile(str, enum.Enum):
 class Database(Protocol):
     """One ordered store of bytes on a local disk.
 
-    Raises `Transient` for a lock held elsewhere, `CorruptState` for broken files, `Unavailable` for a disk
+    Raises `InUse` for a lock held elsewhere, `CorruptState` for broken files, `Unavailable` for a disk
     that is full or cannot be written.
     """
 

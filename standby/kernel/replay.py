@@ -36,15 +36,18 @@ class Replay:
         *,
         restore_threads: int = 1,
         restore_bytes_per_second: int = 0,
+        check_topic: Callable[[], object] = lambda: None,
     ) -> None:
         """``restore_threads``: most tracks at work on replicas that are not in step.
 
-        ``restore_bytes_per_second``: most of what these may replay, together; 0: no bound.
+        ``restore_bytes_per_second``: most of what these may replay, together; 0: no bound. ``check_topic`` is
+        `standby.kernel.identity.Identity.changelog_id`: a replica that the changelog has nothing for may not be wiped
+        when that was made again.
         """
         self._broker = broker
         self._name = name
         self._most = restore_threads
-        self._rules = Rules(ends, lag_bound_ms, clock, probe, restore_bytes_per_second)
+        self._rules = Rules(ends, lag_bound_ms, clock, probe, restore_bytes_per_second, check_topic)
         self._lock = threading.Lock()
         # All below is guarded by it; what a track is told of a replica is put into its inbox under it, too, so that
         # nothing overtakes the replica on its way to another track.

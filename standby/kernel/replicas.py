@@ -20,6 +20,7 @@ from standby.kernel.fetch import Peers
 from standby.kernel.held import HeldReplica
 from standby.kernel.job import Environment, JobKernel
 from standby.kernel.lane import Lane, Run
+from standby.kernel.marks import Marks
 from standby.kernel.ports import Connect, OpenDatabase
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.snapshots import NotNow, Offer
@@ -91,18 +92,21 @@ class LocalReplicas:
         load_code: LoadCode = load_nothing,
         tally: Tally | None = None,
         peers: Peers | None = None,
+        marks: Marks | None = None,
         opening: threading.Lock | None = None,
     ) -> None:
         """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule.
 
         ``load_code`` makes the modules of a definition importable that names its code; it may block.
         ``peers`` are the containers that state may be fetched from, ``tally`` counts where it came from;
-        ``opening`` is held while a database is opened (`standby.kernel.strays`).
+        ``marks`` is told what of the jobs' code runs; ``opening`` is held while a database is opened
+        (`standby.kernel.strays`).
         """
         self._environment = Environment(
             *(cluster, host, records, make_feed, connect, open_database, find_step, clock, probe),
             tally or Tally(),
             peers,
+            marks or Marks(),
             opening or threading.Lock(),
         )
         self._on_change = on_change
@@ -316,11 +320,21 @@ class LocalReplicas:
             expected = [each.id.task for each in ours if each.role is Role.ACTIVE and each.phase in RUNNING]
             job.pipeline.expect(expected)
             job.pipeline.prepare(self._next_of(job))
+            if job.config.feed == "spark" and job.config.standby_query == "hot":
+                job.pipeline.keep_hot(
+                    [each.id.task for each in ours if each.phase is Phase.TAILING],
+                    {
+                        held.replica.id.task: held.reached
+                        for held in self._held.values()
+                        if held.job is job and held.replica.phase in (Phase.TAILING, *TAKING_OVER)
+                    },
+                )
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [
                 each.id.task.partition
                 for each in ours
-                if each.phase in (Phase.RESTORING, Phase.TAILING, *TAKING_OVER)
+                # Of an active, too: whether Kafka answers there is compared with what its standbys say.
+                if each.phase in (Phase.RESTORING, Phase.TAILING, *TAKING_OVER, Phase.ACTIVE)
             ]
             job.watch(replayed, actives)
 
@@ -357,9 +371,14 @@ class LocalReplicas:
                 detail = f"input is waiting and nothing was committed for {config.progress_timeout_ms} ms"
                 order = Order(held.replica.id, Signal.FAILED, held.replica.epoch)
                 changed |= self._step(held, order, detail)
+            if held.is_hanging(now, held.job.way_seconds):
+                self._break(
+                    f"{held.replica.id}: {held.replica.phase.value} for more than {held.job.way_seconds:.0f} s, and no "
+                    "further, though Kafka answers"
+                )
             since = held.halting_since
             if since is not None and now - since > held.job.commit_seconds + _HALT_GRACE_SECONDS:
-                self._break(f"{held.replica.id} did not stop within {now - since:.0f} s")
+                self._break(f"{held.replica.id} did not stop within {now - since:.0f} s", may_be_code=True)
         for name, job in self._jobs.items():
             job.ownership.look(
                 held.active
@@ -370,11 +389,15 @@ class LocalReplicas:
                 self._break(f"job {name}: {job.pipeline.broken}")
             dead = self._children.dead(job.pipeline.child_pids)
             if dead is not None:
-                self._break(f"child process {dead} is dead")
+                self._environment.marks.lose_child(dead.status)
+                self._break(f"child process {dead.pid} is dead", may_be_code=True)
         return changed
 
-    def _break(self, reason: str) -> None:
+    def _break(self, reason: str, *, may_be_code: bool = False) -> None:
+        """Have the container end; ``may_be_code``: of what it runs of a job's code, perhaps."""
         if self._broken is None:
+            if not may_be_code:
+                self._environment.marks.forget()
             _log.error("the container must end: %s", reason)
             self._broken = reason
             self._on_change()

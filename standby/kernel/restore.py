@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
+from standby.kernel.directories import check_owners, make_private
 from standby.kernel.fetch import Peers, Scratch
 from standby.kernel.job import JobKernel
 from standby.kernel.lane import Run
 from standby.kernel.places import by_room, free_bytes, open_found
 from standby.kernel.ports import OpenDatabase, Refused, SnapshotSource
 from standby.kernel.probes import Probe
-from standby.kernel.store import TaskStore, open_empty, open_existing, wipe_store
+from standby.kernel.store import TaskStore, open_empty, open_existing, read_side_file, wipe_store
 from standby.model import TaskId
 from standby.replica.origin import Origin, Position, check_state
 from standby.replica.snapshot import Manifest, decode_manifest
@@ -89,9 +90,10 @@ class Restore:
         disk of this host does.
         """
         started = time.monotonic()
-        # Before the bounds: the question for the topic's id waits until the job's new client is connected, while
-        # a look for leaders may be lost then, and librdkafka repeats it after 3 s only (6 of 150 tries).
-        self._job.broker.changelog_id()
+        # Before anything is looked at: state of a changelog that was made again is left as it is. And before the
+        # bounds: the question for the topic's id waits until the job's new client is connected, while a look for
+        # leaders may be lost then, and librdkafka repeats it after 3 s only (6 of 150 tries).
+        self._job.identity.changelog_id()
         bounds = self._bounds()
         with self._opening:
             store = open_found(self._directories, partial(self._open_existing, bounds))
@@ -108,6 +110,7 @@ class Restore:
         for place in by_room(self._directories):
             try:
                 with self._opening:
+                    make_private(place)
                     store = open_empty(place, self._origin, bounds, *self._means)
             except Transient:
                 raise
@@ -375,6 +378,8 @@ class Restore:
         return self._job.broker.changelog_bounds(self._task.partition)
 
     def _open_existing(self, bounds: tuple[int, int], place: Path) -> TaskStore | None:
+        check_owners(place)
+        self._job.identity.check_known(read_side_file(place))
         return open_existing(place, self._origin, bounds, *self._means)
 
     def _opened(self, store: TaskStore, source: Source, size: int, started: float) -> TaskStore:

@@ -14,7 +14,8 @@ from typing import Final
 from standby.errors import BrokenLaw, CorruptState, Transient, Unavailable
 from standby.kernel.ports import Change, Database, OpenDatabase, Profile
 from standby.kernel.probes import STORE_BATCH, Probe
-from standby.replica.keys import POSITION
+from standby.replica.claim import CommitRecord, decode_commit
+from standby.replica.keys import COMMIT, POSITION
 from standby.replica.origin import (
     DATABASE,
     SIDE_FILE,
@@ -81,6 +82,16 @@ class TaskStore:
         self._position = position
         self._write_position()
         self._write_side_file(self._origin)
+
+    def last_commit(self) -> CommitRecord | None:
+        """Return what the last transaction that is in the state says of itself; None: no such one said anything."""
+        value = self._open.get_many((COMMIT,))[0]
+        return None if value is None else decode_commit(value)
+
+    def committed(self) -> CommitRecord | None:
+        """Return the same to threads that have no part in the replica's work; raises as `look_up`."""
+        value = self.look_up((COMMIT,))[0]
+        return None if value is None else decode_commit(value)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each full key, in order."""

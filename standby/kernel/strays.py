@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState
+from standby.kernel.directories import remove_empty
 from standby.kernel.fetch import FETCHES
 from standby.kernel.leftovers import is_locked
 from standby.kernel.snapshots import LEASE, LEASE_SECONDS, SNAPSHOTS
@@ -54,6 +55,7 @@ class Strays:
         delay_ms: int,
     ) -> None:
         """``opening`` is held by whoever opens a database in this process, ``clock`` gives Unix milliseconds."""
+        self._directories = tuple(directories)
         self._roots = [each / escape(cluster) / escape(host) for each in directories]
         self._known = known
         self._opening = opening
@@ -74,14 +76,8 @@ class Strays:
         """Delete every stray; return their directories."""
         gone = [*self._clear_lent(), *self._clear_fetches(), *self._clear_states()]
         for each in gone:
-            # The job's and the run's directories, when they are empty; the first one that is not ends it.
-            for parent in (each.parent, each.parent.parent, each.parent.parent.parent):
-                if parent in self._roots:
-                    break
-                try:
-                    parent.rmdir()
-                except OSError:
-                    break
+            top = next(top for top in self._directories if each.is_relative_to(top))
+            remove_empty(each.parent, state_dir=top)
         return gone
 
     def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +11,8 @@ from typing import Final, Protocol
 
 from standby.errors import StandfastError
 from standby.kernel.active import ActiveTask
-from standby.kernel.batch import TaskFailed, commit_alone
-from standby.model import Offsets, TaskId
+from standby.kernel.batch import TaskFailed, TransactionFailed, commit_alone
+from standby.model import GivenUp, LeftOut, Offsets, TaskId
 from standby.replica.failing import (
     POISON,
     POISON_LIMIT,
@@ -37,6 +38,9 @@ _log: Final = logging.getLogger(__name__)
 #: For so long a batch that may end the process waits until its task's status was asked for.
 _REPORT_SECONDS: Final = 2.0
 
+#: So much of an error's message is told with each record that is given up.
+_TOLD_CHARACTERS: Final = 200
+
 #: After a question to Kafka that had no answer.
 _RETRY_SECONDS: Final = 0.5
 
@@ -53,6 +57,17 @@ class Input(Protocol):
         ...
 
 
+class Letter(enum.Enum):
+    """What of a record is written to `task.dead.letter`."""
+
+    WHOLE = "written to {}"
+    SHORT = "written to {}, cut short"
+    NONE = "left out; {} refuses even its place"
+
+
+_LETTERS: Final = (Letter.WHOLE, Letter.SHORT, Letter.NONE)
+
+
 @dataclass(slots=True)
 class _Known:
     active: ActiveTask
@@ -63,6 +78,8 @@ class _Known:
     """The order of its inputs; None: not settled yet, because where they end was not asked."""
     is_waiting_for_report: bool = False
     """The leader is to know of its offset first: what comes may end the process (design 5)."""
+    letters: Sequence[Letter] = _LETTERS
+    """What is tried in turn as the dead letter of its next record, without what Kafka has refused for its size."""
 
 
 class Suspects:
@@ -79,6 +96,8 @@ class Suspects:
         self._clock = clock
         self._commit_seconds = commit_seconds
         self._known: dict[TaskId, _Known] = {}
+        #: What is known of tasks whose transaction failed of what was in it, until they are claimed again.
+        self._kept: dict[TaskId, _Known] = {}
         #: Unix milliseconds of each record given up within the last hour; outlives the claims of a task.
         self._given_up: dict[TaskId, tuple[int, ...]] = {}
 
@@ -88,10 +107,17 @@ class Suspects:
     def join(self, active: ActiveTask) -> None:
         """Look at a new active: what ended the processes before it must not be run as ever."""
         self.forget(active.task)
+        kept = self._kept.pop(active.task, None)
+        if kept is not None and kept.suspect.start <= active.committed.total < kept.suspect.end:
+            known = self._known[active.task] = replace(
+                kept, active=active, suspect=kept.suspect.reached(active.committed.total)
+            )
+            self._plan(known)
+            return
         suspect = suspect_at_start(self._policy, active.present_failures(), active.committed.total)
         if suspect is not None:
             _log.warning(
-                "%s: failed %d times at %s; its next input is run in small parts",
+                "%s: %d failures at %s, or an end of its process; its next input is run apart",
                 *(active.task, suspect.failures, active.committed),
             )
             known = self._known[active.task] = _Known(active, suspect, 0.0)
@@ -116,10 +142,23 @@ class Suspects:
             active.committed.total, self._end(active, until), error, self._policy
         )
         active.tries += 1
+        active.traceback = error.traceback
         self._plan(known)
         told = self._told(known)
         _log.warning("%s: %d failures at one offset: %s", active.task, known.suspect.failures, told)
         active.tell(Signal.INPUT_FAILED, "")
+
+    def note_too_much(self, active: ActiveTask, until: Offsets, error: CodeError) -> None:
+        """Take note that the transaction of [committed, ``until``) failed of what was in it.
+
+        The task is to be claimed again, and less of it is run then.
+        """
+        self.note_failure(active, until, error)
+        self._keep(self._known[active.task])
+
+    def _keep(self, known: _Known) -> None:
+        known.active.has_narrowed = True
+        self._kept[known.active.task] = known
 
     def note_progress(self, active: ActiveTask) -> None:
         """Take note that the task has committed."""
@@ -151,7 +190,8 @@ class Suspects:
                     self._give_up(known)
                     self.note_progress(active)
                 case End():
-                    raise TaskFailed(active.task, Signal.FAILED, POISON + self._told(known))
+                    raised = known.suspect.error.traceback
+                    raise TaskFailed(active.task, Signal.FAILED, POISON + self._told(known), raised)
                 case Clear():
                     self.forget(active.task)
         except TaskFailed:
@@ -254,28 +294,33 @@ class Suspects:
         told = self._told(known)
         if record is not None and self._policy.is_beyond_limit(recent, now_ms):
             detail = f"{POISON_LIMIT}{len(recent)} records were given up within an hour, and now {told}"
-            raise TaskFailed(task, Signal.FAILED, detail)
-        letters = (
-            (
-                dead_letter(
-                    record,
-                    FailedAt(topic, task, active.epoch),
-                    suspect.failures,
-                    suspect.error,
-                    self._policy,
-                ),
+            raise TaskFailed(task, Signal.FAILED, detail, suspect.error.traceback)
+        form, letters = known.letters[0], []
+        if record is not None and self._policy.dead_letter and form is not Letter.NONE:
+            place, is_short = FailedAt(topic, task, active.epoch), form is Letter.SHORT
+            letters.append(
+                dead_letter(record, place, suspect.failures, suspect.error, self._policy, is_short=is_short)
             )
-            if record is not None and self._policy.dead_letter
-            else ()
-        )
-        commit_alone(active, committed, known.route.step(committed), letters, self._commit_seconds)
+        try:
+            commit_alone(active, committed, known.route.step(committed), letters, self._commit_seconds)
+        except TransactionFailed as refused:
+            _log.error("%s: its dead letter (%s) is refused: %s", task, form.name.lower(), refused)
+            known.letters = known.letters[1:]
+            self._keep(known)
+            raise
+        known.letters = _LETTERS
         if record is None:
             # Nothing lies there that could have failed: compacted away, or a transaction's marker.
             return
         self._given_up[task] = (*recent, now_ms)
-        active.skipped += 1
-        what = f"written to {self._policy.dead_letter}" if letters else "left out"
+        what = form.value.format(self._policy.dead_letter) if self._policy.dead_letter else "left out"
         _log.error(
             "%s: one record is given up and %s after %d failures: %s", task, what, suspect.failures, told
         )
-        active.tell(Signal.INPUT_FAILED, "")
+        how = LeftOut.DEAD_LETTER if letters else LeftOut.SKIPPED
+        error = suspect.error
+        active.note_given_up(
+            GivenUp(
+                topic, committed.each[number], how, error.kind, error.message[:_TOLD_CHARACTERS], at_ms=now_ms
+            )
+        )

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from standby.config import JobConfig
-from standby.errors import Transient, Unavailable
-from standby.kernel.active import ActiveTask, Drained
+from standby.errors import Unavailable
+from standby.kernel.active import ActiveTask, Claim, Drained
 from standby.kernel.active import Tell as TellActive
+from standby.kernel.identity import Identity
 from standby.kernel.lane import Run
 from standby.kernel.ports import Broker, Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED, Probe
 from standby.kernel.replay import Replay, Replayed
-from standby.model import Offsets, ReplicaId
-from standby.naming import transactional_id
+from standby.kernel.settling import Settling
+from standby.model import ReplicaId
 from standby.ports import RecordReader
-from standby.replica.claim import Committed, check_committed, check_record, claim_text, first_offsets
+from standby.replica.accepted import task_offsets
+from standby.replica.claim import StateMismatch, check_committed, check_last, check_record
 from standby.replica.failing import failures_at
+from standby.replica.identity import RunTopics
 from standby.replica.lifecycle import Signal
 from standby.wire import JobDefinition
 
 _INITIALISE_SECONDS: Final = 30.0
-
-#: Above the transaction's time-out by the broker's own interval for looking for such transactions.
-_STABLE_GRACE_SECONDS: Final = 15.0
 
 #: A replay that does not move for so long while the broker answers will not move at all.
 _STALL_SECONDS: Final = 30.0
@@ -46,8 +46,6 @@ class Candidate:
     """Its replay, which must be running."""
     writer: Writer
     run: Run
-    unsettled: Offsets | None = None
-    """Where the last batch ends that was begun here, if nothing is known of its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,10 @@ class Takeover:
     cluster: str
     config: JobConfig
     definition: JobDefinition
+    topics: Callable[[], RunTopics]
+    """What the run has recorded of its topics, which may come later than the definition."""
     broker: Broker
+    identity: Identity
     replay: Replay
     records: RecordReader
     clock: Callable[[], int]
@@ -73,19 +74,53 @@ class Takeover:
         task = who.replica.task
         record = check_record(self.records.read(task), task, who.replica.copy, who.epoch)
         self._pass(who, RECORD_READ)
+        # Answered while the producer is initialised. What is made again later shows at the first commit.
+        answer = self.identity.ask()
         who.writer.initialise(who.run.is_cancelled, _INITIALISE_SECONDS)
+        answer()
+        run = self.topics()
         self._pass(who, WRITER_INITIALISED)
         tell(Signal.WRITER_FENCED)
-        committed = self._committed(who)
-        check_committed(committed, task, who.epoch)
-        offsets = first_offsets(
-            committed, record, self.config.run_start, lambda: self.broker.input_bounds(task.partition)
+        settling = Settling(
+            replica=who.replica,
+            epoch=who.epoch,
+            writer=who.writer,
+            run=who.run,
+            cluster=self.cluster,
+            config=self.config,
+            definition=self.definition,
+            broker=self.broker,
+            records=self.records,
         )
-        if who.unsettled is not None and not offsets.reaches(who.unsettled):
-            self._sweep(who)
+        committed = settling.committed()
+        if committed is not None:
+            check_committed(committed, task, who.epoch)
+        # Before the question: what is replayed while it is on its way belongs to the drain.
+        applied = who.replayed.store.position.offset
+        # Read uncommitted: an open transaction below it must be waited for, not stopped at (design 4.3).
+        end = settling.changelog_end()
+        if settling.end_tail(end, committed, record):
+            committed, end = settling.committed(), settling.changelog_end()
         self._pass(who, OFFSETS_READ)
-        drained = self._drain(who)
+        self._drain(who, end)
         who.replayed.store.serve()
+        last = who.replayed.store.last_commit()
+        check_last(last, task, who.epoch)
+        committed = settling.end_rest(last, end, committed)
+        if applied > end:
+            raise StateMismatch(
+                f"{task}: its state is at {applied}, past the end {end} of its changelog: "
+                "what was committed to that is lost (was it truncated by an unclean leader election?). Bring the "
+                "changelog back, or delete the job and submit it anew"
+            )
+        offsets = task_offsets(
+            committed,
+            last,
+            record,
+            run,
+            self.config.run_start,
+            lambda: self.broker.input_bounds(task.partition),
+        )
         self._pass(who, DRAINED)
         tell(Signal.DRAINED)
         active = ActiveTask(
@@ -93,12 +128,13 @@ class Takeover:
             who.writer,
             who.replayed.store,
             offsets,
-            claim_text(who.epoch, self.definition.run),
+            Claim(who.epoch, self.definition.run, end, run.generation),
             tell=tell_active,
             clock=self.clock,
             probe=self.probe,
             failures=failures_at(record.failures, offsets.total),
-            drained=drained,
+            drained=Drained(applied, end),
+            ask_topics=self.identity.ask,
         )
         try:
             _wait(active.claim(), self.config.transaction_timeout_ms / 1000 + 5, who.run)
@@ -115,38 +151,12 @@ class Takeover:
         if who.run.is_cancelled():
             raise WriterLost(f"{who.replica}: called off")
 
-    def _committed(self, who: Candidate) -> Sequence[Committed | None]:
-        """Return the stable committed offset of each input; raises `Transient` when there is no answer.
-
-        There may be none for good: the marker that ends a transaction may be missing among the offsets (`_sweep`).
-        """
+    def _drain(self, who: Candidate, target: int) -> None:
+        """Return once the store has everything up to ``target``, where nothing is open below (design 4.3)."""
         partition = who.replica.task.partition
-        try:
-            return self.broker.committed((partition,))[partition]
-        except Transient:
-            self._sweep(who)
-            raise
-
-    def _sweep(self, who: Candidate) -> None:
-        """End what may be left of the task's last transaction, which was not committed.
-
-        Kafka takes a partition without a leader for a deleted one, and skips it when it writes the markers that end a
-        transaction (docs/decisions/0016). There it stays open: readers wait below it. Only another marker of the same
-        producer id ends it, and it must be one that aborts: the next commit's would show, and so double, what hangs.
-        """
-        who.writer.sweep()
-
-    def _drain(self, who: Candidate) -> Drained:
-        """Return once the store has everything up to the changelog's end after the fence (design 4.3)."""
-        partition = who.replica.task.partition
-        # Before the question: what is replayed while it is on its way belongs to the drain.
-        applied = who.replayed.store.position.offset
-        # Read uncommitted: an open transaction below it must be waited for, not stopped at.
-        target = self.broker.changelog_ends((partition,))[partition]
-        self._await_stable(who, target)
-        drained = self.replay.drain(who.replayed, target)
+        is_done = self.replay.drain(who.replayed, target)
         moved, position = time.monotonic(), -1
-        while not _wait_slice(drained, who.run):
+        while not _wait_slice(is_done, who.run):
             now = time.monotonic()
             if who.replayed.store.position.offset != position:
                 moved, position = now, who.replayed.store.position.offset
@@ -157,27 +167,6 @@ class Takeover:
                     f"{self.definition.changelog}-{partition}: the replay does not move on from {position} "
                     f"towards {target} for {_STALL_SECONDS:.0f} s"
                 )
-        return Drained(applied, target)
-
-    def _await_stable(self, who: Candidate, target: int) -> None:
-        """Return once no open transaction holds readers below ``target``."""
-        task = who.replica.task
-        deadline = time.monotonic() + self.config.transaction_timeout_ms / 1000 + _STABLE_GRACE_SECONDS
-        pause = 0.002
-        while True:
-            stable = self.broker.changelog_ends((task.partition,), is_stable=True)[task.partition]
-            if stable >= target:
-                return
-            if time.monotonic() > deadline:
-                raise Unavailable(
-                    f"{self.definition.changelog}-{task.partition}: a transaction that began at {stable} does not "
-                    f"end, though {transactional_id(self.cluster, task)} is fenced: it is another producer's, or its "
-                    f"marker was lost; readers get no further towards {target} until it is ended "
-                    "(kafka-transactions.sh find-hanging)"
-                )
-            if who.run.pause(pause):
-                raise WriterLost(f"{who.replica}: called off")
-            pause = min(2 * pause, 0.1)
 
 
 def _wait_slice(future: Future[None], run: Run) -> bool:

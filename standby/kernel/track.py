@@ -19,6 +19,7 @@ from standby.kernel.pace import Pace
 from standby.kernel.ports import Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
 from standby.kernel.store import TaskStore
+from standby.replica.identity import TopicChanged
 from standby.replica.lag import LagClock, mean_bytes
 from standby.replica.lifecycle import Signal
 from standby.replica.origin import is_too_old
@@ -118,6 +119,8 @@ class Rules:
     probe: Probe
     restore_bytes_per_second: int
     """Most of what replicas that are not in sync may replay, on all tracks together; 0: no bound."""
+    check_topic: Callable[[], object]
+    """Raises `TopicChanged` when the changelog is another one than it was, `Transient` when that is not known."""
     pace: Pace = field(default_factory=Pace)
 
 
@@ -308,6 +311,9 @@ class Track:
         except CorruptState as error:
             self._forget(replica, error)
             replica.tell(Signal.STATE_LOST, str(error))
+        except TopicChanged as error:
+            self._forget(replica, error)
+            replica.tell(Signal.FAILED, str(error))
         except StandfastError as error:
             self._forget(replica, error)
             replica.tell(Signal.FAILED, f"applying the changelog: {error}")
@@ -320,6 +326,16 @@ class Track:
     def _apply(self, replica: Replayed, chunk: Chunk) -> None:
         store, rules = replica.store, self._rules
         if chunk.is_out_of_range:
+            try:
+                rules.check_topic()
+            except Transient as error:
+                # Reading there again says the same again, but not all the time.
+                self._free_at = time.monotonic() + _HELD_BACK_SECONDS
+                _log.warning(
+                    "changelog partition %d has nothing at its position: %s", replica.partition, error
+                )
+                self._begin(replica)
+                return
             raise CorruptState(f"the changelog has nothing at {chunk.position} (any more)")
         if is_too_old(store.position.caught_up_ms, store.retention_ms, rules.clock()):
             raise CorruptState("it has been behind for longer than the changelog keeps tombstones")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from standby.errors import BadConfiguration, Fenced
+from standby.errors import BadConfiguration, CorruptState, Fenced
 from standby.model import Offsets, TaskId, TaskRecord
 
 
@@ -18,9 +18,88 @@ class Committed:
     metadata: str = ""
 
 
-def claim_text(epoch: int, run: str) -> str:
-    """Return the offset metadata that says who committed."""
-    return json.dumps({"epoch": epoch, "run": run}, separators=(",", ":"))
+class StateMismatch(BadConfiguration):
+    """The changelog and the committed offsets do not belong together: to go on would give wrong results."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What a transaction of a task says of itself in the changelog; the metadata of its offsets names it as well.
+
+    Whoever finds one of the two knows what became of the other.
+    """
+
+    batch: int
+    """Rises with every transaction of the task: the offset of the record itself in the changelog, if all goes well.
+
+    It is lower where aborted records came between, and higher by one where the marker of the one before is missing.
+    """
+    epoch: int
+    run: str
+    offsets: Offsets
+    """Where the task's input goes on after it."""
+    changes: int = 0
+    outputs: int = 0
+    """How many records it has beside this one."""
+    generation: int = 0
+    """Of the run's topics (`standby.wire.TopicIdentity`), as its writer knew it."""
+
+    @property
+    def end(self) -> int:
+        """The offset in the changelog at or below which all of it lies, its marker included, if nothing got lost."""
+        return self.batch + self.changes + 2
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it commits offsets only."""
+        return not (self.changes or self.outputs)
+
+    def encode(self) -> bytes:
+        """Return the record's value."""
+        fields: dict[str, object] = {
+            "batch": self.batch,
+            "epoch": self.epoch,
+            "run": self.run,
+            "offsets": self.offsets.each,
+            "changes": self.changes,
+            "outputs": self.outputs,
+        }
+        if self.generation:
+            fields["topics"] = self.generation
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @property
+    def metadata(self) -> str:
+        """The metadata of the offsets that its transaction commits."""
+        return claim_text(self.epoch, self.run, self.batch, self.generation)
+
+
+def decode_commit(value: bytes) -> CommitRecord:
+    """Return the record of which ``value`` is the value; raises `CorruptState`."""
+    try:
+        fields = json.loads(value)
+        offsets = Offsets(tuple(int(each) for each in fields["offsets"]))
+        return CommitRecord(
+            batch=int(fields["batch"]),
+            epoch=int(fields["epoch"]),
+            run=str(fields["run"]),
+            offsets=offsets,
+            changes=int(fields["changes"]),
+            outputs=int(fields["outputs"]),
+            generation=int(fields.get("topics", 0)),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptState(f"{value[:80]!r} is no commit record") from error
+
+
+def claim_text(epoch: int, run: str, batch: int | None = None, generation: int = 0) -> str:
+    """Return the offset metadata that says who committed, in which transaction, and of which topics."""
+    fields: dict[str, int | str] = {"epoch": epoch, "run": run}
+    if batch is not None:
+        fields["batch"] = batch
+    if generation:
+        fields["topics"] = generation
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def epoch_in(metadata: str) -> int:
@@ -41,6 +120,92 @@ def epoch_in(metadata: str) -> int:
             "this group; stop them, and commit the right offset there, without metadata"
         )
     return epoch
+
+
+def batch_of(committed: Sequence[Committed | None]) -> int | None:
+    """Return the transaction that committed these offsets, checked before; None when they do not say."""
+    batches = [
+        json.loads(each.metadata).get("batch") for each in committed if each is not None and each.metadata
+    ]
+    return max((each for each in batches if each is not None), default=None)
+
+
+def is_committed(
+    open_batches: Sequence[int], committed: Sequence[Committed | None], record: TaskRecord
+) -> bool:
+    """Return whether the transactions that are open at the changelog's end were committed, by the committed offsets.
+
+    Raises `StateMismatch` when it was some of them, for whatever ends them, ends them alike; and when Kafka has
+    forgotten the offsets.
+    """
+    task, batch = record.task, batch_of(committed)
+    if record.claimed and all(each is None for each in committed):
+        raise StateMismatch(
+            f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
+            "partition, and its committed offsets, which would tell whether they were committed, are gone; delete the "
+            "job, and submit it anew"
+        )
+    fates = {batch is not None and each <= batch for each in open_batches}
+    if len(fates) > 1:
+        raise StateMismatch(
+            f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
+            f"partition, and those up to {batch} were committed: they can only end alike, so state would be lost or "
+            "doubled; delete the job, and submit it anew"
+        )
+    return fates.pop()
+
+
+def settled_offsets(
+    committed: Sequence[Committed | None], last: CommitRecord | None, task: TaskId
+) -> Offsets | None:
+    """Return the offsets that belong to the state whose last transaction is ``last``, None when nothing tells.
+
+    As a rule they are the committed ones. Kafka may have forgotten those, or have lost the newest (its markers may
+    be left out); the changelog has them then. Raises `StateMismatch` when the offsets are ahead of the changelog, or
+    somebody else committed others.
+    """
+    known, batch = offsets_of(committed), batch_of(committed)
+    if batch is not None and (last is None or batch > last.batch):
+        had = "no commit at all" if last is None else f"commits up to number {last.batch} only"
+        raise StateMismatch(
+            f"{task}: commit number {batch} committed its input offsets, and its changelog has {had}: what was "
+            "committed to the changelog is lost (was it deleted and created again, or truncated by an unclean "
+            "leader election?). To go on would give wrong results: bring the changelog back, or delete the job "
+            "and submit it anew"
+        )
+    if last is None or (batch is None and any(each is not None and each.metadata for each in committed)):
+        # A release without commit records was the last one to commit.
+        return known
+    if known is not None and known != last.offsets and batch in (None, last.batch):
+        raise StateMismatch(
+            f"{task}: the committed input offset is {known}, and its state is that of {last.offsets}: somebody else "
+            f"commits under this group. Stop them, and commit {last.offsets} there, without metadata"
+        )
+    return last.offsets
+
+
+def check_aborted(later: Sequence[CommitRecord], last: CommitRecord, task: TaskId) -> None:
+    """Raise `StateMismatch` when one of those that were aborted in the changelog after ``last`` had been committed.
+
+    Whoever finds that it was, and that its marker is missing, commits its offsets again, in a transaction with nothing
+    else. When that one is lost as well, its abort ends both. One that had nothing but offsets has lost nothing: it may
+    be a claim behind an accepted input, which each replica on its way to active makes anew.
+    """
+    for at, each in enumerate(later):
+        if each.is_bare or each.offsets == last.offsets:
+            continue
+        if any(other.is_bare and other.offsets == each.offsets for other in later[at + 1 :]):
+            raise lost_commit(later, task)
+
+
+def lost_commit(later: Sequence[CommitRecord], task: TaskId) -> StateMismatch:
+    """Return the error for commits of which one was aborted in the changelog although it was committed."""
+    told = ", ".join(str(each.batch) for each in later)
+    return StateMismatch(
+        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there when a "
+        "replica was lost that was to commit it again, and its outputs may be there. To go on would give wrong "
+        "results: delete the job, and submit it anew"
+    )
 
 
 def check_record(record: TaskRecord | None, task: TaskId, copy: int, epoch: int) -> TaskRecord:
@@ -73,6 +238,12 @@ def check_committed(committed: Sequence[Committed | None], task: TaskId, epoch: 
             f"{task}: the committed offsets of its inputs were claimed at different epochs, "
             f"{', '.join(map(str, sorted(claimed)))}: somebody else commits under this group"
         )
+
+
+def check_last(last: CommitRecord | None, task: TaskId, epoch: int) -> None:
+    """Raise `Fenced` when the last commit in the changelog was made under a newer epoch than ``epoch``."""
+    if last is not None and last.epoch > epoch:
+        raise Fenced(f"{task}: its changelog was written at epoch {last.epoch}, newer than {epoch}")
 
 
 def offsets_of(committed: Sequence[Committed | None]) -> Offsets | None:

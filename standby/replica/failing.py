@@ -8,10 +8,12 @@ offsets where the job has one input; `standby.replica.route` says which offsets 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from standby import errortext
 from standby.config import JobConfig
 from standby.model import InputFailures, TaskId
 from standby.replica.overlay import Emitted
@@ -23,11 +25,16 @@ WINDOW_MS: Final = 3_600_000
 POISON: Final = "poison: "
 POISON_LIMIT: Final = "poison-limit: "
 
+#: A transaction that ran out of time is tried again with so many times less input.
+_SHRINK: Final = 8
+
+#: A transaction with fewer records, and fewer bytes, takes no time worth speaking of: when it runs out of it, that is
+#: Kafka's or the machine's doing, and not its input's.
+LARGE_RECORDS: Final = 50_000
+LARGE_BYTES: Final = 16 << 20
+
 _FIRST_BACK_OFF_SECONDS: Final = 0.1
 _LONGEST_BACK_OFF_SECONDS: Final = 5.0
-
-#: More of an error's message than this helps nobody, and it is sent around and kept.
-_MESSAGE_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +74,51 @@ def error_policy(config: JobConfig) -> ErrorPolicy:
     )
 
 
+class FailureOf(enum.Enum):
+    """What failed of a range of input."""
+
+    CODE = "code"
+    """The job's own code: the same range may well go the next time."""
+    SIZE = "size"
+    """The transaction: Kafka refuses a record in it, for its size as a rule, and will as long as its input is there."""
+    TIME = "time"
+    """The transaction: it took longer than it may, and will as long as so much is in it."""
+    MEMORY = "memory"
+    """The job's code, of memory: it may well go with less input at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeError:
-    """An error of the job's code, as it is reported."""
+    """What failed on some input, as it is reported: an error of the job's code, or of the transaction it led to."""
 
     kind: str
     """The exception's type."""
     message: str
     """Its first line."""
+    traceback: str = field(default="", compare=False)
+    """Where it was raised, as `standby.errortext.traceback_of` has it."""
+    of: FailureOf = FailureOf.CODE
+    """What failed."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-#: What Spark's own exception says of one in a Python worker ends with that one's traceback.
-_TRACEBACK: Final = "Traceback (most recent call last):"
-
-
 def code_error(error: BaseException) -> CodeError:
     """Return what is kept of an exception; of one that another process has told of, the original's."""
-    _, _, frames = str(error).partition(_TRACEBACK)
-    for line in frames.splitlines():
+    kind, message = errortext.kind_of(error), errortext.first_line(error, errortext.MESSAGE_CHARACTERS)
+    for line in errortext.worker_traceback(error).splitlines()[1:]:
         if line and not line[0].isspace():
-            kind, _, message = line.partition(": ")
-            return CodeError(kind, message[:_MESSAGE_CHARACTERS])
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return CodeError(type(error).__name__, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
+            kind, _, message = line[: errortext.MESSAGE_CHARACTERS].partition(": ")
+            break
+    # Python's own, and those of Arrow and NumPy.
+    of = FailureOf.MEMORY if kind.endswith("MemoryError") else FailureOf.CODE
+    return CodeError(kind, "" if message == kind else message, errortext.traceback_of(error), of)
 
 
 def failures_at(failures: InputFailures | None, offset: int) -> InputFailures | None:
     """Return the failures that a record tells of, None when they were at another position than ``offset``."""
-    return failures if failures is not None and failures.offset == offset and failures.count else None
+    return failures if failures is not None and failures.offset == offset and failures.is_any else None
 
 
 def crash_limit(policy: ErrorPolicy, failures: InputFailures | None) -> int | None:
@@ -168,6 +189,9 @@ class Suspect:
     """Whether the record at `start` is left out without being run: it ended processes."""
     at_once: int | None = None
     """How many offsets may be run at once, after ends of processes; None: as many as ever."""
+    in_time: int | None = None
+    """How many offsets may be run at once, after transactions that ran out of time, or the end of a process, perhaps
+    for lack of memory; None: as many as ever."""
 
     @property
     def is_closing_in(self) -> bool:
@@ -180,24 +204,32 @@ class Suspect:
             return Clear()
         if self.is_given_up:
             return GiveUp(self.start)
-        if self.failures >= policy.attempts and not policy.gives_up_records and self.is_proven:
+        if (
+            self.failures >= policy.attempts
+            and not policy.gives_up_records
+            and self.is_proven
+            and self.error.of is FailureOf.CODE
+        ):
             return End()
         if self.at_once is not None and self.is_closing_in:
             return Run(min(self.start + self.at_once, self.end))
+        most = self.end if self.in_time is None else self.start + self.in_time
         if not self.is_isolating or self.bad is None:
-            return Run(self.end, back_off_seconds(self.tries))
+            return Run(min(self.end, most), back_off_seconds(self.tries))
         if self.bad - self.start > 1:
-            return Run(self.start + (self.bad - self.start) // 2)
+            return Run(min(self.start + (self.bad - self.start) // 2, most))
         if self.is_proven and self.tries >= policy.attempts:
-            return GiveUp(self.start)
+            return GiveUp(self.start) if policy.gives_up_records else End()
         return Run(self.bad, back_off_seconds(self.tries))
 
     def failed(self, committed: int, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
-        """Return it after the code has failed within [``committed``, ``until``).
+        """Return it after the code, or its transaction, has failed within [``committed``, ``until``).
 
         Failures of halves are not counted in what is reported: `crash_limit` would take each for a replica.
         """
         here = self.reached(committed)
+        if error.of is not FailureOf.CODE:
+            return _too_much(here, until, error, policy)
         count = max(here.failures, policy.attempts) if here.is_isolating else here.failures + 1
         return replace(
             here,
@@ -223,6 +255,7 @@ class Suspect:
             # one was, instead of trying the whole batch so many times again.
             failures=self.failures if is_closing_in or (self.is_isolating and still_bad is not None) else 0,
             at_once=max(1, (self.end - committed) // 2) if is_closing_in else None,
+            in_time=self.in_time and (self.in_time if self.error.of is FailureOf.TIME else 2 * self.in_time),
             bad=still_bad,
             is_proven=False,
             tries=0,
@@ -248,12 +281,42 @@ class Suspect:
         return f"{where}: {self.error}"
 
 
+def _too_much(suspect: Suspect, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
+    """Return the suspect after [`Suspect.start`, ``until``) has failed of what is in it, or comes of it.
+
+    To try the whole range again is of no use, whatever the policy.
+    """
+    is_alone = until - suspect.start <= 1
+    is_late = error.of is FailureOf.TIME
+    return replace(
+        suspect,
+        end=max(suspect.end, until),
+        # Told from the first on; but only a single record has failed as often as makes it poison for the leader.
+        failures=max(suspect.failures, suspect.tries + 1 if is_alone else min(1, policy.attempts - 1)),
+        error=error,
+        # Of a range that takes too long no record need be bad.
+        bad=until if is_alone or not is_late else suspect.bad,
+        is_proven=is_alone or not is_late,
+        tries=suspect.tries + 1 if is_alone else 0,
+        is_isolating=is_alone or not is_late or suspect.is_isolating,
+        at_once=None,
+        in_time=max(1, (until - suspect.start) // _SHRINK) if is_late else suspect.in_time,
+    )
+
+
 def suspect_at_start(policy: ErrorPolicy, failures: InputFailures | None, committed: int) -> Suspect | None:
     """Return what a new active is to be suspected of after earlier ``failures``; None: of nothing."""
-    at_once = crash_limit(policy, failures)
-    if failures is None or at_once is None:
+    if failures is None:
         return None
     error = CodeError("ProcessEnded", failures.reason)
+    at_once = crash_limit(policy, failures)
+    if at_once is None:
+        # So that another end of a process, should there be one, can be put down to it, or not.
+        if not failures.is_apart or failures.count >= policy.attempts:
+            return None
+        # With `skip` the same comes about later, and closes in on a record that can be left out.
+        most = None if policy.gives_up_records else max(1, policy.batch_max >> 4 * (failures.count + 1))
+        return Suspect(committed, committed + policy.batch_max, failures.count, error, in_time=most)
     if not at_once and len(policy.topics) > 1 and not failures.topic:
         # Of which input the record was is not known: it is run once more, and that is told before.
         at_once = 1
@@ -286,6 +349,9 @@ def doubled_seconds(tries: int, first_seconds: float, longest_seconds: float) ->
     return min(first_seconds * 2.0 ** min(tries - 1, 16), longest_seconds)
 
 
+#: So much of key and value has a dead letter of a record that is too large for one.
+SHORT_BYTES: Final = 1_024
+
 #: A record's headers, in order; a name may come twice, and a value may be missing.
 Headers = Sequence[tuple[str, "bytes | None"]]
 
@@ -310,9 +376,19 @@ class FailedAt:
 
 
 def dead_letter(
-    record: InputRecord, place: FailedAt, failures: int, error: CodeError, policy: ErrorPolicy
+    record: InputRecord,
+    place: FailedAt,
+    failures: int,
+    error: CodeError,
+    policy: ErrorPolicy,
+    *,
+    is_short: bool = False,
 ) -> Emitted:
-    """Return the record for `task.dead.letter`: the original, with headers that say where and why it failed."""
+    """Return the record for `task.dead.letter`: the original, with headers that say where and why it failed.
+
+    With ``is_short`` no more than the beginning of key and value, and none of the original's headers: the original is
+    too large for the topic. A header says so.
+    """
     task = place.task
     ours = {
         "standfast-topic": place.topic,
@@ -325,6 +401,17 @@ def dead_letter(
         "standfast-task": str(task),
         "standfast-epoch": str(place.epoch),
     }
+    if is_short:
+        ours["standfast-truncated"] = (
+            f"key of {len(record.key or b'')} bytes, value of {len(record.value or b'')} bytes, "
+            f"{len(record.headers)} headers"
+        )
+        record = replace(
+            record,
+            key=record.key and record.key[:SHORT_BYTES],
+            value=record.value and record.value[:SHORT_BYTES],
+            headers=(),
+        )
     # The original's own come first; one of our names among them is of an earlier job's dead letter.
     headers = (*record.headers, *((name, value.encode()) for name, value in ours.items()))
     return Emitted(policy.dead_letter, record.key, record.value, headers)

@@ -10,14 +10,22 @@ from typing import Final
 
 from standby.errors import CorruptState
 
-#: Where the database keeps the changelog position; the one key of the kernel's own.
+#: Where the database keeps the changelog position.
 POSITION: Final = b"\x00position"
+
+#: Under which every transaction writes to the changelog what it commits (`standby.replica.claim.CommitRecord`).
+COMMIT: Final = b"\x00commit"
 
 
 def prefix(store: str) -> bytes:
     """Return what every key of ``store`` begins with."""
     name = store.encode()
     return bytes((len(name),)) + name
+
+
+def is_own(key: bytes) -> bool:
+    """Return whether a key is one of the kernel's own, and no store's."""
+    return key[:1] == b"\x00"
 
 
 def after(prefix: bytes) -> bytes | None:

@@ -26,10 +26,26 @@ class Reads(Pages, Protocol):
         ...
 
 
+class Postponed(BaseException):
+    """From a row on, the rows of a batch bring more than one transaction should have.
+
+    It ends the step's call, of which nothing counts. Nothing for the step's own `except Exception`.
+    """
+
+    def __init__(self, row: int, notes: Changes) -> None:
+        """``row`` 0: what the first one brings is done first, in calls without rows, the first with these ``notes``."""
+        super().__init__(f"from row {row} on")
+        self.row = row
+        self.notes = notes
+
+
 class StoreOverlay:
     """One named store during one batch; implements `standby.api.Store`."""
 
-    def __init__(self, name: str, reads: Reads, changes: Changes, order: Order) -> None:
+    def __init__(
+        self, name: str, reads: Reads, changes: Changes, order: Order, *, may_postpone: bool
+    ) -> None:
+        self._may_postpone = may_postpone
         self._prefix = prefix(name)
         self._reads = reads
         self._changes = changes
@@ -99,6 +115,11 @@ class StoreOverlay:
         for key in keys:
             self.delete(key)
 
+    def postpone(self, row: int, notes: Mapping[bytes, bytes]) -> None:
+        """Raise `Postponed`, unless all rows are to be done at once; ``notes`` are put to this store then."""
+        if self._may_postpone:
+            raise Postponed(row, {self._prefix + key: value for key, value in notes.items()})
+
     def end(self) -> None:
         """Refuse everything from now on: the batch is over, its changes are on their way to the changelog."""
         self._reads, self._changes = _OVER, _Over()
@@ -145,10 +166,13 @@ class BatchState(Mapping[str, Store]):
     The last write of a key counts; nothing reaches what is below.
     """
 
-    def __init__(self, stores: Iterable[str], reads: Reads) -> None:
+    def __init__(self, stores: Iterable[str], reads: Reads, *, may_postpone: bool = False) -> None:
+        """``may_postpone``: whether whoever runs it knows what to do about `Postponed`."""
         self.changes: Changes = {}
         order = Order(self.changes)
-        self._stores = {name: StoreOverlay(name, reads, self.changes, order) for name in stores}
+        self._stores = {
+            name: StoreOverlay(name, reads, self.changes, order, may_postpone=may_postpone) for name in stores
+        }
 
     def __getitem__(self, name: str) -> Store:
         return self._stores[name]
@@ -210,4 +234,8 @@ class Outbox:
                         f"a header has text as name and bytes as value, not {type(name).__name__} and "
                         f"{type(content).__name__}: {name!r}"
                     )
+                texts: tuple[object, ...] = (name, content)
+                for each in texts:
+                    if isinstance(each, str):
+                        each.encode()  # raises for a lone surrogate, which is in no record
         self.records.append(Emitted(topic, key, value, headers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,11 +15,11 @@ from confluent_kafka.cimpl import NewTopic
 from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.errors import Transient
-from standby.kernel.ports import Broker, Change, Changelog, Writer, WriterLost
+from standby.kernel.ports import Broker, Change, Changelog, OffsetsUnstable, Writer, WriterLost
 from standby.model import Offsets
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
-from standby.replica.keys import prefix
+from standby.replica.keys import COMMIT, is_own, prefix
 from standby.replica.overlay import Emitted
 from standby.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
@@ -50,6 +50,7 @@ class Job:
         return self.broker.changelog_ends([0])[0]
 
     def commit(self, writer: Writer, changes: dict[bytes, bytes | None], offset: int) -> int | None:
+        writer.begin(b"record")
         writer.prepare([], changes, Offsets.of(offset), "m")
         return writer.commit()
 
@@ -78,6 +79,8 @@ def make_job(request: pytest.FixtureRequest, inputs: tuple[str, ...]) -> Iterato
         "task.inputs": ",".join(inputs),
         "task.outputs": f"{name}-out",
         "task.step": "m:f",
+        # Longer than a question for offsets waits for a transaction to end.
+        "job.transaction.timeout.ms": "60000",
         "kafka.bootstrap.servers": bootstrap,
         "zookeeper.connect": "unused:1",
     }
@@ -140,15 +143,20 @@ def _await_leaders(broker: Broker) -> None:
             time.sleep(0.05)
 
 
+def of_stores(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes without the kernel's own."""
+    return [each for each in changes if not is_own(each[0])]
+
+
 def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]:
-    """Return what is read until the partition's position is ``position``."""
+    """Return what is read of stores until the partition's position is ``position``."""
     changes: list[Change] = []
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for number, chunk in changelog.read(100, 0.05).items():
             assert not chunk.is_out_of_range
             if number == partition:
-                changes.extend(chunk.changes)
+                changes.extend(of_stores(chunk.changes))
                 if chunk.position >= position:
                     assert chunk.position == position
                     return changes
@@ -158,14 +166,15 @@ def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]
 def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     writer = job.writer()
     assert job.broker.committed([0])[0] == (None,)
+    writer.begin(b"record")
     writer.prepare(
         [Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, Offsets.of(7), "meta"
     )
     assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
-    assert writer.commit() == 2
+    assert writer.commit() == 3
     assert job.broker.committed([0])[0] == (Committed(7, "meta"),)
     end = job.settled_end()
-    assert end == 3, "two records and a marker"
+    assert end == 4, "its own record, two changes and a marker"
     assert job.broker.changelog_bounds(0) == (0, end)
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
@@ -180,17 +189,44 @@ def test_committed_offsets_of_several_partitions_come_at_once(job: Job) -> None:
     assert job.broker.committed([]) == {}
 
 
-def test_a_commit_without_changes_has_no_changelog_offset(job: Job) -> None:
+def test_a_commit_without_changes_writes_what_it_commits_alone(job: Job) -> None:
     writer = job.writer()
-    assert job.commit(writer, {}, 3) is None
+    assert job.commit(writer, {}, 3) == 1
     assert job.broker.committed([0])[0] == (Committed(3, "m"),)
-    assert job.broker.changelog_ends([0, 1]) == {0: 0, 1: 0}
+    assert job.settled_end() == 2
+    changelog = job.broker.open_changelog()
+    changelog.add(0, 0)
+    read: list[Change] = []
+    deadline = time.monotonic() + 20
+    while not read:
+        assert time.monotonic() < deadline
+        read.extend(change for chunk in changelog.read(100, 0.05).values() for change in chunk.changes)
+    changelog.close()
+    assert read == [(COMMIT, b"record")]
+
+
+def test_commit_records_are_told_whatever_became_of_their_transactions(job: Job) -> None:
+    writer = job.writer()
+    for number in range(3):
+        writer.begin(b"%d" % number)
+        writer.prepare([], {KEY: b"1"}, Offsets.of(number), "m")
+        if number == 1:
+            writer.abort()
+        else:
+            assert writer.commit() == 3 * number + 2
+    writer = job.writer()
+    writer.begin(b"open")
+    end = job.broker.changelog_ends([0])[0]
+    assert end == 10
+    assert job.broker.commit_records(0, 0, end) == [b"0", b"1", b"2", b"open"]
+    assert job.broker.commit_records(0, 1, end - 1) == [b"1", b"2"]
+    assert job.broker.commit_records(0, 7, end - 1) == []
 
 
 def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
     writer = job.writer(1)
-    assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [1, 3, 5]
-    assert job.commit(writer, {}, 9) is None
+    assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [2, 5, 8]
+    assert job.commit(writer, {}, 9) == 10
     assert job.broker.committed([1])[1] == (Committed(9, "m"),)
     assert job.broker.committed([0])[0] == (None,)
 
@@ -198,6 +234,7 @@ def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
 def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
+    writer.begin(b"record")
     writer.prepare([], {KEY: b"aborted"}, Offsets.of(2), "m")
     writer.abort()
     changelog = job.broker.open_changelog()
@@ -213,8 +250,9 @@ def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
     job.commit(writer, {KEY: b"1"}, 1)
     before = job.settled_end()
     writer = job.writer()
-    writer.sweep()
+    swept = writer.sweep()
     end = job.settled_end()
+    assert all(end > swept[place] for place, end in job.broker.stable_ends(swept).items())
     assert end == before + 2, "a record and a marker"
     assert job.broker.changelog_ends([0], is_stable=True)[0] == end
     assert job.broker.committed([0])[0] == (Committed(1, "m"),)
@@ -227,9 +265,24 @@ def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
     assert job.broker.committed([0])[0] == (Committed(2, "m"),)
 
 
+def test_offsets_are_not_stable_while_a_transaction_is_open_among_them(job: Job) -> None:
+    """Which is an answer, and told apart from none."""
+    writer = job.writer()
+    job.commit(writer, {KEY: b"1"}, 1)
+    writer = job.writer()
+    writer.begin(b"record")
+    writer.prepare([], {KEY: b"2"}, Offsets.of(2), "m")
+    with pytest.raises(OffsetsUnstable):
+        job.broker.committed([0])
+    writer.commit()
+    job.settled_end()
+    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+
+
 def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
     old = job.writer()
     job.commit(old, {KEY: b"1"}, 1)
+    old.begin(b"record")
     old.prepare([], {KEY: b"late"}, Offsets.of(2), "m")
     new = job.writer()
     # Nothing is open any more: the end that is read now is stable.
@@ -263,13 +316,14 @@ def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
 def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
     writer = job.writer()
     spare = job.broker.open_writer(0)
-    assert job.commit(writer, {KEY: b"1"}, 1) == 1
+    assert job.commit(writer, {KEY: b"1"}, 1) == 2
     with pytest.raises(WriterLost):
         spare.commit()
 
 
 def test_a_closed_writer_is_lost(job: Job) -> None:
     writer = job.writer()
+    writer.begin(b"record")
     writer.prepare([], {KEY: b"1"}, Offsets.of(1), "m")
     writer.close()
     writer.close()
@@ -286,15 +340,15 @@ def test_partitions_come_and_go_in_one_reader(job: Job) -> None:
     job.commit(second, {KEY: b"b"}, 1)
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
-    assert read_to(changelog, 0, 2) == [(KEY, b"a")]
-    changelog.add(1, 1)
-    assert read_to(changelog, 1, 2) == []
+    assert read_to(changelog, 0, 3) == [(KEY, b"a")]
+    changelog.add(1, 2)
+    assert read_to(changelog, 1, 3) == []
     changelog.remove(0)
     job.commit(first, {KEY: b"unread"}, 2)
     job.commit(second, {KEY: b"c"}, 2)
-    assert read_to(changelog, 1, 4) == [(KEY, b"c")]
-    changelog.add(0, 2)
-    assert read_to(changelog, 0, 4) == [(KEY, b"unread")]
+    assert read_to(changelog, 1, 6) == [(KEY, b"c")]
+    changelog.add(0, 3)
+    assert read_to(changelog, 0, 6) == [(KEY, b"unread")]
     changelog.close()
 
 
@@ -304,7 +358,7 @@ def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Jo
     job.commit(first, {KEY: b"1"}, 1)
     changelog.add(0, 0)
     changelog.add(1, 0)
-    assert read_to(changelog, 0, 2) == [(KEY, b"1")]
+    assert read_to(changelog, 0, 3) == [(KEY, b"1")]
     for _ in range(2):
         changelog.pause(0)
     job.commit(first, {KEY: b"2", KEY + b"3": b""}, 2)
@@ -315,17 +369,17 @@ def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Jo
     while not seen[1]:
         assert time.monotonic() < deadline
         for partition, chunk in changelog.read(100, 0.05).items():
-            seen[partition].extend(chunk.changes)
+            seen[partition].extend(of_stores(chunk.changes))
     assert seen == {0: [], 1: [(KEY, b"other")]}
     for _ in range(2):
         changelog.resume(0)
-    assert read_to(changelog, 0, 5) == [(KEY, b"2"), (KEY + b"3", b"")]
+    assert read_to(changelog, 0, 7) == [(KEY, b"2"), (KEY + b"3", b"")]
     changelog.pause(0)
     changelog.remove(0)
     job.commit(first, {KEY: b"4"}, 3)
     # It was paused before it was removed, which is forgotten.
-    changelog.add(0, 5)
-    assert read_to(changelog, 0, 7) == [(KEY, b"4")]
+    changelog.add(0, 7)
+    assert read_to(changelog, 0, 10) == [(KEY, b"4")]
     changelog.close()
 
 
@@ -338,7 +392,7 @@ def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None
     changes: list[Change] = []
     position, turns = 0, 0
     deadline = time.monotonic() + 30
-    while position <= count:
+    while position <= count + 1:
         assert time.monotonic() < deadline, (position, len(changes))
         turns += 1
         if turns % 10 == 0:
@@ -347,7 +401,7 @@ def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None
             changelog.resume(0)
         chunk = changelog.read(100, 0.05).get(0)
         if chunk is not None:
-            changes.extend(chunk.changes)
+            changes.extend(of_stores(chunk.changes))
             assert chunk.position > position
             position = chunk.position
     assert [key for key, _ in changes] == [KEY + b"%06d" % each for each in range(count)]
@@ -370,7 +424,7 @@ def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
                 lost = True
                 changelog.remove(0)
             else:
-                read.extend(chunk.changes)
+                read.extend(of_stores(chunk.changes))
     assert read == [(KEY, b"a")]
     changelog.close()
 
@@ -395,7 +449,11 @@ def test_the_input_has_bounds(job: Job) -> None:
     assert job.broker.input_bounds(0) == ((0, 0),)
     assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
     assert job.broker.input_ends([]) == {}
-    assert job.broker.changelog_id() == job.broker.changelog_id() != ""
+    asked = [job.broker.ask_topic_ids((job.output, *job.inputs, "no-such-topic")) for _ in range(2)]
+    first, again = (each() for each in asked)
+    assert first == again
+    assert set(first) == {job.output, *job.inputs}
+    assert len(set(first.values())) == len(first)
 
 
 def test_a_partition_that_nobody_answers_for_is_left_out(job_of_two: Job) -> None:
@@ -414,12 +472,15 @@ def test_the_offsets_of_all_inputs_are_committed_as_one_in_the_order_of_the_inpu
     job = job_of_two
     assert job.broker.committed([0])[0] == (None, None)
     writer = job.writer()
+    writer.begin(b"record")
     writer.prepare([], {}, Offsets.of(7, 3), "first")
     writer.commit()
     assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
+    writer.begin(b"record")
     writer.prepare([], {}, Offsets.of(8, 3), "second")
     writer.abort()
     assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
+    writer.begin(b"record")
     writer.prepare([], {}, Offsets.of(8, 3), "third")
     writer.commit()
     writer.close()
@@ -434,6 +495,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
     first, second = job.inputs
     for topic, values in ((first, [b"a"]), (second, [b"x", b"y"])):
         writer = job.writer()
+        writer.begin(b"record")
         writer.prepare([Emitted(topic, b"k", each) for each in values], {}, Offsets.of(0, 0), "m")
         writer.commit()
         writer.close()
@@ -453,3 +515,25 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
     assert bounds[where[1]][1] == (0, 3)
     ends = job.broker.input_ends([0, 1])
     assert ends == {each: sum(end for _, end in of) for each, of in enumerate(bounds)}
+
+
+def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
+    """The newest first; of one that was begun, and fenced, as well."""
+    writer = job.broker.open_writer(0)
+    writer.initialise(lambda: False, 20)
+    assert list(job.broker.ended(0, 5)) == []
+    job.commit(writer, {b"k": b"1"}, 1)
+    writer.begin(b"record")
+    writer.prepare([Emitted(job.output, b"k", b"v")], {}, Offsets.of(2), "m")
+    writer.abort()
+    writer.begin(b"record")
+    later = job.broker.open_writer(0)
+    later.initialise(lambda: False, 20)
+    found = job.broker.ended(0, 5)
+    assert [each.is_committed for each in found] == [False, False, True]
+    assert [len(each.topics) for each in found] == [1, 3, 2]
+    assert [job.output in each.topics for each in found] == [False, True, False]
+    assert list(job.broker.ended(0, 1)) == [found[0]]
+    assert list(job.broker.ended(1, 5)) == []
+    writer.close()
+    later.close()

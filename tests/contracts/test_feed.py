@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.feed import sizing
 from standby.feed.batches import ROWS
 from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
@@ -254,6 +255,66 @@ def test_a_micro_batch_has_no_more_records_than_allowed(broker: Broker, make: Ma
     feed.start({task(0): at(0), task(1): at(0)}, seen)
     seen.wait(feed, lambda: seen.end(0) == 60 and seen.end(1) == 60)
     assert max(sum(batch.rows.num_rows for batch in call) for call in seen.calls) <= 25
+
+
+def test_a_micro_batch_has_no_more_bytes_than_there_is_room_for(
+    broker: Broker, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records become a thousand times larger all at once; nothing said so before."""
+    monkeypatch.setattr(sizing, "LEAST_RECORDS", 1_000)
+    monkeypatch.setattr(sizing, "FIRST_RECORDS", 100)
+    topic = broker.topic()
+    large: list[bytes | None] = [bytes(50_000)] * 400
+    broker.produce(topic, [bytes(50)] * 5_000)
+    broker.produce(topic, large)
+    broker.produce(topic, [bytes(50)] * 5_000)
+    most = 2_000_000
+    feed, seen = make(topic, batch_max_records=2_000, batch_max_bytes=most), Deliveries()
+    feed.start({task(0): at(0)}, seen)
+    seen.wait(feed, lambda: seen.end() == 10_400)
+    sizes = [sum(batch.rows.nbytes for batch in call) for call in seen.calls]
+    rows = [sum(batch.rows.num_rows for batch in call) for call in seen.calls]
+    # All of them are 20 MB. One batch may have the small ones before them, and as many large ones for each.
+    assert max(sizes) < 3 * most
+    assert max(rows) >= 1_000
+    seen.assert_gapless({0: 0})
+
+
+def test_a_run_of_a_range_has_no_more_bytes_at_once_either(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, [bytes(20_000)] * 500)
+    most = 1_000_000
+    feed, seen = make(topic, batch_max_bytes=most), Deliveries()
+    feed.start({task(0): at(0)}, seen, {task(0): at(450)})
+    assert feed.wait(PATIENCE_SECONDS)
+    assert feed.failure is None
+    assert seen.end() == 450
+    assert max(sum(batch.rows.nbytes for batch in call) for call in seen.calls) < 3 * most
+    seen.assert_gapless({0: 0})
+
+
+def test_batches_grow_while_they_are_quick_and_shrink_when_they_are_not(
+    broker: Broker, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least, most, records = 10, 160, 200
+    monkeypatch.setattr(sizing, "LEAST_RECORDS", least)
+    monkeypatch.setattr(sizing, "TARGET_SECONDS", 1_000.0)
+    topic = broker.topic(2)
+    for partition in (0, 1):
+        broker.produce(topic, numbered(records // 2), partition)
+
+    def too_slow_when_large(batches: tuple[TaskBatch, ...]) -> None:
+        if sum(batch.rows.num_rows for batch in batches) > 2 * least:
+            monkeypatch.setattr(sizing, "TARGET_SECONDS", 0.0)
+
+    feed, seen = make(topic, batch_max_records=most), Deliveries(too_slow_when_large)
+    feed.start({task(0): at(0), task(1): at(0)}, seen)
+    seen.wait(feed, lambda: seen.end(0) + seen.end(1) == records)
+    sizes = [sum(batch.rows.num_rows for batch in call) for call in seen.calls]
+    assert sizes[0] <= least
+    grown = next(number for number, each in enumerate(sizes) if each > 2 * least)
+    assert sizes[grown + 1] <= least
+    seen.assert_gapless({0: 0, 1: 0})
 
 
 def test_filtered_records_still_advance_the_end(broker: Broker, make: Make) -> None:
@@ -736,6 +797,46 @@ def test_a_preparation_outside_of_the_partition_is_refused(broker: Broker, make:
     with pytest.raises(CorruptState, match="past the end"):
         feed.prepare({task(0): at(7)})
     assert not feed.is_prepared
+
+
+def test_what_is_prepared_follows_and_is_begun_once(broker: Broker, make: Make) -> None:
+    topic = broker.topic(2)
+    broker.produce(topic, numbered(10, "a"), 0)
+    broker.produce(topic, numbered(10, "b"), 1)
+    feed, seen = make(topic), Deliveries()
+    assert feed.prepare({task(0): at(4), task(1): at(2)})
+    await_prepared(feed)
+    for more in range(1, 4):
+        for partition, name in enumerate("ab"):
+            broker.produce(topic, numbered(10, f"{name}{more}"), partition)
+        assert not feed.prepare({task(0): at(10 * more + 3), task(1): at(10 * more + 1)})
+    feed.start({task(0): at(35), task(1): at(31)}, seen)
+    seen.wait(feed, lambda: seen.end(0) == 40 and seen.end(1) == 40)
+    assert seen.values(0) == numbered(10, "a3")[5:]
+    assert seen.values(1) == numbered(10, "b3")[1:]
+    seen.assert_gapless({0: 35, 1: 31})
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_preparation_that_retention_has_passed_is_outlived(
+    broker: Broker, make: Make, *, follows: bool
+) -> None:
+    """What it would read next is gone; what the active has come to is not."""
+    topic = broker.topic()
+    broker.produce(topic, numbered(10))
+    feed, seen = make(topic), Deliveries()
+    feed.prepare({task(0): at(4)})
+    await_prepared(feed)
+    broker.produce(topic, numbered(20, "more"))
+    broker.truncate(topic, before=15)
+    if follows:
+        feed.prepare({task(0): at(20)})
+        # It may have ended by now: then it is begun again here, or by the start.
+        feed.prepare({task(0): at(21)})
+    feed.start({task(0): at(22)}, seen)
+    seen.wait(feed, lambda: seen.end() == 30)
+    assert seen.values() == numbered(20, "more")[12:]
+    seen.assert_gapless({0: 22})
 
 
 def test_a_prepared_feed_may_be_closed(broker: Broker, make: Make) -> None:

@@ -172,7 +172,7 @@ class DeskCandidate:
             dict,
             list,
             info=self.desk.info,
-            request=lambda request: shown(request, self.desk.result(request)),
+            request=lambda request: shown(request, self.desk.seen(request)),
         )
         self.desk.start()
         self.zookeeper.register_candidate(

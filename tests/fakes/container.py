@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from standby.container import Kernel, Surroundings, main
+from standby.witness import split
 from tests.fakes.replicas import FakeReplicas
 
 
@@ -12,4 +15,4 @@ def make_kernel(surroundings: Surroundings) -> Kernel:
 
 
 if __name__ == "__main__":
-    main(make_kernel)
+    main(make_kernel, split(os.environ))

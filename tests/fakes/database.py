@@ -6,8 +6,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from standby.errors import CorruptState, Transient, Unavailable
-from standby.kernel.ports import Change, Profile
+from standby.errors import CorruptState, Unavailable
+from standby.kernel.ports import Change, InUse, Profile
 from standby.replica.scan import Page
 
 #: A checkpoint's one file.
@@ -28,8 +28,9 @@ class MemoryDisk:
 
     def open(self, path: Path, profile: Profile) -> MemoryDatabase:
         """Return the database in ``path``; a `standby.kernel.ports.OpenDatabase`."""
+        path = path.resolve()
         if path in self.open_ones:
-            raise Transient(f"{path} is in use")
+            raise InUse(path)
         if path in self.corrupt:
             raise CorruptState(f"{path}: broken")
         if not path.is_dir():

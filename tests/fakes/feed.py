@@ -41,6 +41,8 @@ class MemoryFeed:
         """Positions of every start."""
         self.runs: list[tuple[dict[TaskId, Offsets], dict[TaskId, Offsets] | None]] = []
         """Positions and ends of every start."""
+        self.batch = _BATCH
+        """Most records of a partition in a batch."""
         self.is_closed = False
         self.pids: tuple[int, ...] = ()
         self.warms = 0
@@ -66,21 +68,26 @@ class MemoryFeed:
     def is_warm(self) -> bool:
         return self.warms > 0
 
-    def prepare(self, positions: Mapping[TaskId, Offsets]) -> None:
+    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
         if not self._running.has_ended:
             raise BrokenLaw("prepared while it runs")
         self.on_prepare()
         prepared = self._prepared
         if prepared is not None and prepared.records_below(positions) is not None:
-            prepared.pass_below(positions)
-            return
+            prepared.pass_below(positions, is_near=is_near)
+            return False
         self.stop()
         self.prepares.append(dict(positions))
         self._prepared = self._begin(positions, None)
+        return True
 
     @property
     def is_prepared(self) -> bool:
         return self._prepared is not None and not self._prepared.has_ended
+
+    @property
+    def start_seconds(self) -> float | None:
+        return 0.0 if self.is_warm else None
 
     def start(
         self,
@@ -111,6 +118,9 @@ class MemoryFeed:
     @property
     def failure(self) -> BaseException | None:
         return self._running.failure
+
+    def shrink(self) -> None:
+        self.batch = max(1, self.batch // 8)
 
     def stop(self) -> None:
         if self._prepared is not None:
@@ -148,10 +158,11 @@ class MemoryFeed:
                 self.on_look()
                 spans = self._next(positions, until)
                 if spans:
-                    rows = pa.concat_tables([self._rows(where, *span) for where, span in spans.items()])
-                    self.transform(rows)
                     ends = {where: end for where, (_, end) in spans.items()}
-                    reading.receive(rows, ends)
+                    if not reading.is_below(ends):
+                        rows = pa.concat_tables([self._rows(where, *span) for where, span in spans.items()])
+                        self.transform(rows)
+                        reading.receive(rows, ends)
                     positions.update(ends)
         except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
             failure = error
@@ -168,7 +179,7 @@ class MemoryFeed:
             spans = {
                 where: (start, end)
                 for where, start in positions.items()
-                if (end := min(self._end(where, until), start + _BATCH)) > start
+                if (end := min(self._end(where, until), start + self.batch)) > start
             }
             if not spans:
                 self._kafka.lock.wait(0.02)

@@ -7,17 +7,26 @@ against a real broker).
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from standby.config import JobConfig
-from standby.errors import BadConfiguration, Transient
-from standby.kernel.ports import ANSWER_SECONDS, Change, Chunk, WriterLost
+from standby.errors import Transient
+from standby.kernel.ports import (
+    ANSWER_SECONDS,
+    Change,
+    Chunk,
+    Ended,
+    OffsetsUnstable,
+    RecordTooLarge,
+    WriterLost,
+)
 from standby.model import Offsets, TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
+from standby.replica.keys import COMMIT
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
@@ -55,6 +64,7 @@ class MemoryKafka:
         self.offsets: dict[tuple[str, str, int], Committed] = {}
         self.epochs: dict[str, int] = defaultdict(int)
         self.open: dict[str, Transaction] = {}
+        #: Of topics that were made again; empty of one that is missing.
         self.topic_ids: dict[str, str] = {}
         self.is_away = False
         #: Nobody says where these end.
@@ -67,16 +77,32 @@ class MemoryKafka:
         self.refused_readers = 0
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
         self.read_limit = 1_000_000
-        #: Transactional ids that a transaction hangs of whose marker was lost: only another one that aborts ends it.
-        self.hanging: set[str] = set()
-        #: Partitions that the next end of a transaction writes no marker to; and what is left open of it there.
+        #: What hangs among the offsets of transactional ids, as its marker was left out there.
+        self.hanging: dict[str, dict[tuple[str, str, int], Committed]] = {}
+        #: How the transactions of each transactional id ended, in order; and whether that may not be read.
+        self.ended: dict[str, list[Ended]] = defaultdict(list)
+        self.is_log_closed = False
+        #: Partitions that the next end of a transaction writes no marker to (the offsets are `offsets_of`); and what is
+        #: left open of it there.
         self.skipped: set[Partition] = set()
         self.left_open: dict[tuple[str, Partition], list[Transaction]] = defaultdict(list)
-        #: Records with larger values are refused.
-        self.largest = 1 << 30
-        #: Called before a transaction begins, before its commit takes effect, and after that; may wait, or raise
-        #: `WriterLost`.
+        #: Where the records of a sweep do not arrive; and how many sweeps there were.
+        self.undelivered: set[Partition] = set()
+        self.sweeps = 0
+        #: So many more questions of a kind (a method's name) have no answer in time.
+        self.unanswered: Counter[str] = Counter()
+        #: Topic → records with larger values are refused: when they are handed over, or else when they are sent.
+        self.largest: dict[str, int] = {}
+        self.is_refused_when_sent = False
+        #: A transaction with more records than so many runs out of time: Kafka aborts it, and fences its producer.
+        self.most_in_time = 1 << 30
+        #: Called before a transaction begins, when its commit record has arrived, when its outputs and changes have,
+        #: before its commit takes effect, and after that; may wait, or raise `WriterLost`.
         self.before_begin: Callable[[], None] = lambda: None
+        self.after_begin: Callable[[], None] = lambda: None
+        self.before_offsets: Callable[[], None] = lambda: None
+        #: Called before a sweep.
+        self.before_sweep: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
 
@@ -92,6 +118,21 @@ class MemoryKafka:
             self.logs[topic, partition].append(Entry(key, value, headers=headers))
             self.lock.notify_all()
             return len(self.logs[topic, partition]) - 1
+
+    def make_again(self, topic: str, topic_id: str = "made again") -> dict[Partition, list[Entry]]:
+        """Delete a topic, and with it the offsets that groups have committed in it; create it again.
+
+        Returns what it had.
+        """
+        with self.lock:
+            self.topic_ids[topic] = topic_id
+            former = {where: log for where, log in self.logs.items() if where[0] == topic}
+            for where in former:
+                self.logs[where] = []
+                self.starts[where] = 0
+            self.offsets = {key: each for key, each in self.offsets.items() if key[1] != topic}
+            self.lock.notify_all()
+            return former
 
     def stable_end(self, where: Partition) -> int:
         """Return the last stable offset."""
@@ -113,9 +154,10 @@ class MemoryKafka:
         if transaction is None:
             return
         transaction.outcome = outcome
-        if not outcome:
-            self.hanging.discard(name)
-        for where in sorted(transaction.touched):
+        topics = frozenset("offsets" if each == offsets_of(name) else each[0] for each in transaction.touched)
+        self.ended[name].append(Ended(outcome, topics))
+        self._end_offsets(name, transaction, outcome=outcome)
+        for where in sorted(transaction.touched - {offsets_of(name)}):
             if where in self.skipped:
                 self.skipped.discard(where)
                 self._leave_open(name, where, transaction)
@@ -124,9 +166,19 @@ class MemoryKafka:
             for each in self.left_open.pop((name, where), ()):
                 each.outcome = outcome
             self.logs[where].append(Entry(None, None, transaction, is_marker=True))
-        if outcome:
-            self.offsets.update(transaction.offsets)
         self.lock.notify_all()
+
+    def _end_offsets(self, name: str, transaction: Transaction, *, outcome: bool) -> None:
+        where = offsets_of(name)
+        if where not in transaction.touched:
+            return
+        if where in self.skipped:
+            self.skipped.discard(where)
+            self.hanging[name] = {**self.hanging.get(name, {}), **transaction.offsets}
+        else:
+            hanging = self.hanging.pop(name, {})
+            if outcome:
+                self.offsets.update({**hanging, **transaction.offsets})
 
     def _leave_open(self, name: str, where: Partition, transaction: Transaction) -> None:
         """Have the records of a partition open still, of a transaction that ends everywhere else."""
@@ -136,6 +188,11 @@ class MemoryKafka:
             replace(each, transaction=left) if each.transaction is transaction else each
             for each in self.logs[where]
         ]
+
+
+def offsets_of(name: str) -> Partition:
+    """Return what stands for the partition of the offsets that a transactional id commits."""
+    return f"offsets of {name}", 0
 
 
 def _is_visible(entry: Entry) -> bool:
@@ -152,10 +209,18 @@ class MemoryBroker:
         self._kafka, self._cluster, self._config, self._definition = kafka, cluster, config, definition
         self._inputs = config.inputs
 
-    def changelog_id(self) -> str:
-        topic = self._definition.changelog
-        self._present("describing the changelog")
-        return self._kafka.topic_ids.get(topic, f"id of {topic}")
+    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+        def answer() -> Mapping[str, str]:
+            with self._present("describing topics"):
+                self._answer("ask_topic_ids")
+                config = self._config
+                there = {self._definition.changelog, *config.inputs, *config.outputs, config.dead_letter}
+                found = {
+                    each: self._kafka.topic_ids.get(each, f"id of {each}") for each in there & set(topics)
+                }
+                return {topic: topic_id for topic, topic_id in found.items() if topic_id}
+
+        return answer
 
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
         return self._bounds((self._definition.changelog, partition))
@@ -164,6 +229,8 @@ class MemoryBroker:
         self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
         with self._present("reading the changelog's ends"):
+            if len(partitions) == 1:
+                self._answer("changelog_ends")
             topic = self._definition.changelog
             told = self._answering((topic,), partitions)
             if is_stable:
@@ -181,12 +248,41 @@ class MemoryBroker:
             told = self._answering(self._inputs, partitions)
             return {each: sum(ends((topic, each)) for topic in self._inputs) for each in told}
 
+    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
+        with self._present("reading commit records"):
+            self._answer("commit_records")
+            log = self._kafka.logs[self._definition.changelog, partition][start:end]
+            return [each.value for each in log if each.key == COMMIT and each.value]
+
+    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+        with self._present("reading the coordinator's log"):
+            self._answer("ended")
+            task = TaskId(self._definition.name, self._config.stage, partition)
+            found = self._kafka.ended[transactional_id(self._cluster, task)]
+            return () if self._kafka.is_log_closed else found[::-1][:count]
+
+    def output_ends(self) -> Mapping[Partition, int]:
+        with self._present("reading the outputs' ends"):
+            self._answer("output_ends")
+            places = [
+                (topic, each) for topic in self._config.outputs for each in range(self._definition.tasks)
+            ]
+            return {each: len(self._kafka.logs[each]) for each in places}
+
+    def stable_ends(self, places: Collection[Partition]) -> Mapping[Partition, int]:
+        with self._present("reading stable ends"):
+            self._answer("stable_ends")
+            return {each: self._kafka.stable_end(each) for each in places}
+
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         self._kafka.committed_asked.append(tuple(partitions))
         with self._present("reading the committed offsets"):
+            self._answer("committed")
             tasks = (TaskId(self._definition.name, self._config.stage, each) for each in partitions)
-            if any(transactional_id(self._cluster, each) in self._kafka.hanging for each in tasks):
-                raise Transient("reading the committed offsets: a transaction is open")
+            names = {transactional_id(self._cluster, each) for each in tasks}
+            is_open = any(self._kafka.open[each].offsets for each in names & self._kafka.open.keys())
+            if is_open or names & self._kafka.hanging.keys():
+                raise OffsetsUnstable("reading the committed offsets: a transaction is open")
             group, offsets = self._definition.group, self._kafka.offsets
             return {
                 each: tuple(offsets.get((group, topic, each)) for topic in self._inputs)
@@ -220,6 +316,11 @@ class MemoryBroker:
 
     def close(self) -> None:
         pass
+
+    def _answer(self, question: str) -> None:
+        if self._kafka.unanswered[question]:
+            self._kafka.unanswered[question] -= 1
+            raise Transient(f"{question}: no answer in time")
 
     def _present(self, what: str) -> threading.Condition:
         if self._kafka.is_away:
@@ -321,7 +422,9 @@ class MemoryWriter:
         self._outputs = outputs
         self._epoch: int | None = None
         self._is_closed = False
-        self._end: int | None = None
+        self._end = 0
+        self._written = 0
+        self._refused: list[RecordTooLarge] = []
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
         with self._kafka.lock:
@@ -331,26 +434,46 @@ class MemoryWriter:
             self._kafka.epochs[self._name] += 1
             self._epoch = self._kafka.epochs[self._name]
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+    def begin(self, record: bytes) -> int:
         self._kafka.before_begin()
         with self._kafka.lock:
             self._check()
             transaction = self._kafka.open[self._name] = Transaction()
+            self._written, self._refused = 0, []
+            self._write(self._changelog, COMMIT, record, transaction)
+            offset = len(self._kafka.logs[self._changelog]) - 1
+            self._end = offset + 1
+        self._kafka.after_begin()
+        return offset
+
+    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+        with self._kafka.lock:
+            self._check()
+            transaction = self._kafka.open[self._name]
             for each in outputs:
                 headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers or ()
                 where = (each.topic, self._changelog[1])
                 self._write(where, each.key, each.value, transaction, tuple(headers))
-            self._end = None
             for key, value in changes.items():
                 self._write(self._changelog, key, value, transaction)
                 self._end = len(self._kafka.logs[self._changelog])
+        self._kafka.before_offsets()
+        with self._kafka.lock:
+            self._check()
+            transaction.touched.add(offsets_of(self._name))
             for where_to, offset in zip(self._offsets, offsets.each, strict=True):
                 transaction.offsets[where_to] = Committed(offset, metadata)
 
-    def commit(self) -> int | None:
+    def commit(self) -> int:
         self._kafka.before_commit()
         with self._kafka.lock:
             self._check()
+            if self._refused:
+                raise self._refused.pop()
+            if self._written > self._kafka.most_in_time:
+                self._kafka.end(self._name, outcome=False)
+                self._kafka.epochs[self._name] += 1
+                raise WriterLost("committing a transaction: fenced", fenced=True, is_late=True)
             self._kafka.end(self._name, outcome=True)
         self._kafka.after_commit()
         return self._end
@@ -360,13 +483,23 @@ class MemoryWriter:
             if not self._is_closed and self._epoch == self._kafka.epochs[self._name]:
                 self._kafka.end(self._name, outcome=False)
 
-    def sweep(self) -> None:
+    def sweep(self) -> Mapping[Partition, int]:
         with self._kafka.lock:
             self._check()
+            self._kafka.sweeps += 1
+            self._kafka.before_sweep()
             transaction = self._kafka.open[self._name] = Transaction()
-            for where in (*self._outputs, self._changelog):
+            swept: dict[Partition, int] = {}
+            transaction.touched.add(offsets_of(self._name))
+            for where in sorted({*self._outputs, self._changelog} - self._kafka.undelivered):
+                swept[where] = len(self._kafka.logs[where])
                 self._write(where, b"\x00", b"", transaction)
+            if self._kafka.undelivered:
+                missing = ", ".join(sorted(topic for topic, _ in self._kafka.undelivered))
+                self._kafka.undelivered = set()
+                raise WriterLost(f"ending what hangs: no answer from {missing}")
             self._kafka.end(self._name, outcome=False)
+            return swept
 
     def close(self) -> None:
         self._is_closed = True
@@ -387,7 +520,14 @@ class MemoryWriter:
         transaction: Transaction,
         headers: Headers = (),
     ) -> None:
-        if len(value or b"") > self._kafka.largest:
-            raise BadConfiguration(f"writing to {where[0]}: a record of {len(value or b'')} bytes is refused")
+        size = len(value or b"") + sum(len(each or b"") for _, each in headers)
+        most = self._kafka.largest.get(where[0], size)
+        if size > most:
+            refused = RecordTooLarge(f"a record of {size} bytes for {where[0]}: max.message.bytes is {most}")
+            if not self._kafka.is_refused_when_sent:
+                raise refused
+            self._refused.append(refused)
+            return
+        self._written += 1
         transaction.touched.add(where)
         self._kafka.logs[where].append(Entry(key, value, transaction, headers=headers))

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,12 @@ class Giver:
         for each in self._held:
             each.set()
         self.snapshots.close()
+
+    def cut_off(self) -> None:
+        """End every connection, and go on giving."""
+        for each in tuple(self._server.gate._connections):
+            with suppress(OSError):
+                socket.socket.shutdown(each.socket, socket.SHUT_RDWR)
 
     def hold_files(self) -> tuple[threading.Event, threading.Event]:
         """Stop in the midst of a file; return what says that it did, and what lets it go on."""

@@ -27,6 +27,20 @@ class MemoryTopics:
         self.topics[name] = TopicShape(partitions, replicas, {**defaults, **config})
         return True
 
+    def count(self, name: str) -> int:
+        return self.topics[name].partitions if name in self.topics else 0
+
+    def grow(self, name: str, partitions: int) -> None:
+        before = self.topics[name]
+        self.topics[name] = TopicShape(partitions, before.replicas, before.settings)
+
+    def delete(self, names: list[str]) -> None:
+        for each in names:
+            self.topics.pop(each, None)
+
+    def delete_group(self, group: str) -> None:
+        pass  # nobody commits anything
+
     def shape(self, name: str) -> TopicShape:
         return self.topics[name]
 

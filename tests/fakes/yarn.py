@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
@@ -17,12 +17,16 @@ from appmaster.planning import laws
 from appmaster.planning.apply import apply
 from appmaster.planning.model import JobModel, JobSpec
 from appmaster.planning.plan import plan
-from appmaster.planning.view import ClusterView, Command, News, Operation, Policy, Recorded
+from appmaster.planning.view import ClusterView, Command, JobState, News, Operation, Policy, Recorded
 from locality.hosts import HostInfo
+from standby.ended import ProcessEnd
 from standby.model import Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
 
-HEARTBEAT_MS = 500
+HEARTBEAT_MS = 150
 RESTORE_MS = 300
+
+#: A segmentation fault, of nobody knows what.
+FAULT: Final = ProcessEnd(-11)
 
 
 @dataclass
@@ -83,6 +87,8 @@ class FakeCluster:
         self.model: JobModel | None = None
         self.revision = 1
         self.is_wanted = True
+        #: The job's status as the last leader wrote it.
+        self.status = ""
         self.excluded: dict[str, str] = {}
         self.said: list[todo.Answer] = []
         self.serial_commands = 0
@@ -95,8 +101,12 @@ class FakeCluster:
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
         self.refuses_writes = 0
         self.restore_ms = RESTORE_MS
+        #: Up to where every copy's state is.
+        self.applied = 10
         #: How far behind every copy is, as it says.
         self.lag_ms = 0
+        #: Containers that Kafka does not answer.
+        self.cut_off: set[str] = set()
         #: The phase that a replica in a process comes to, by what is wanted of it.
         self.phase_of: Callable[[Process, Wanted], Phase] = in_time
         #: Containers that never get ready for a planned hand-over.
@@ -105,6 +115,8 @@ class FakeCluster:
         self.grants_nothing = False
         self.fences_nothing = False
         self.later: list[tuple[int, happened.Event]] = []
+        #: Container → what its witness will say of its end.
+        self.ends: dict[str, ProcessEnd] = {}
         self.view = ClusterView()
         self.elect()
 
@@ -185,7 +197,16 @@ class FakeCluster:
             setattr(self, name, value)
         spec = JobSpec("main", self.tasks, self.containers, self.standbys, self.is_mixed)
         self.tell(
-            happened.JobLoaded("job", "run1", spec, self.model, self.policy, self.revision, self.is_wanted)
+            happened.JobLoaded(
+                "job",
+                "run1",
+                spec,
+                self.model,
+                self.policy,
+                self.revision,
+                self.is_wanted,
+                was_deployed=self.status in (JobState.DEPLOYED, JobState.INCOMPLETE),
+            )
         )
 
     def exclude(self, *hosts: str) -> None:
@@ -231,6 +252,8 @@ class FakeCluster:
             assert action.model.znode == znode, action
             self.model = replace(action.model, znode=znode + 1)
             self.tell(happened.ModelWritten("job", self.model))
+        elif isinstance(action, todo.WriteStatus):
+            self.status = action.state
         elif isinstance(action, todo.Answer):
             self.said.append(action)
         elif isinstance(action, todo.RequestContainer):
@@ -245,8 +268,13 @@ class FakeCluster:
             self.kill(action.skein_id)
         elif isinstance(action, todo.ProbePort):
             process = self.by_container(action.container)
+            end = self.ends.pop(action.container, None)
+            is_alive = process is not None
+            is_answered = process is None or process.host not in self.frozen
             self.tell(
-                happened.PortProbed(action.container, action.incarnation, process is not None, self.now_ms)
+                happened.PortProbed(
+                    action.container, action.incarnation, is_alive, self.now_ms, end, is_answered
+                )
             )
         elif isinstance(action, todo.FenceTasks):
             if not self.fences_nothing:
@@ -305,6 +333,13 @@ class FakeCluster:
     def can_hear(self, process: Process) -> bool:
         """Return whether a message reaches the process and moves it."""
         return not process.is_frozen and process.host not in self.frozen
+
+    def crash(self, skein_id: str, end: ProcessEnd = FAULT) -> None:
+        """End a process so that its witness stays, and says how."""
+        process = self.processes.get(skein_id)
+        if process is not None:
+            self.ends[process.container] = end
+            self.kill(skein_id)
 
     def kill(self, skein_id: str) -> None:
         """End a process as kill -9 does: its sockets close, YARN tells a moment later."""
@@ -420,16 +455,18 @@ class FakeCluster:
             )
 
     def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
+        is_cut_off = process.container in self.cut_off
         return ReplicaStatus(
             wanted.replica,
             wanted.role,
             self.phase_of(process, wanted),
             wanted.epoch,
-            applied=10,
-            end=10,
-            lag_ms=self.lag_ms,
+            applied=self.applied,
+            end=None if is_cut_off else self.applied,
+            lag_ms=None if is_cut_off else self.lag_ms,
+            is_cut_off=is_cut_off and wanted.role is Role.ACTIVE,
             input_committed=10,
-            input_end=10,
+            input_end=None if is_cut_off else 10,
             since_ms=self.now_ms,
             is_prepared=wanted.is_next and process.container not in self.never_prepares,
         )

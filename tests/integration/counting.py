@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from appmaster.client import ClusterClient
 from demo.command import ROOT
@@ -24,7 +25,7 @@ from demo.topics import Stamped, read_committed
 from embedded.cluster import LocalCluster
 from standby import naming
 from standby.errors import StandfastError
-from standby.replica.keys import split
+from standby.replica.keys import is_own, split
 from tests.integration.running import UNHURRIED, RunningJob
 from tests.patience import PATIENCE_SECONDS
 
@@ -46,7 +47,7 @@ class CountingJob(RunningJob):
         topic: str,
         partitions: int,
         also: Sequence[str] = (),
-        **settings: str,
+        **settings: Any,
     ) -> None:
         """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
         super().__init__(cluster, name)
@@ -67,7 +68,6 @@ class CountingJob(RunningJob):
             "job.name": name,
             "job.modules": [_CODE.name],
             "job.hotstandby.enabled": True,
-            "job.state.dir": str(cluster.directory / "state"),
             "task.inputs": list(self.inputs),
             "task.outputs": f"{topic}-out",
             "task.step": f"{_CODE.stem}:step",
@@ -98,7 +98,8 @@ class CountingJob(RunningJob):
             self._log.start()
             self._open.callback(self._log.stop)
         return subprocess.Popen(
-            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), *more],
+            # Each look at a host takes a container of its own; test_submit.py has one.
+            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), "--no-probe", *more],
             cwd=ROOT,
             env=self.cluster.environment(),
             stdout=subprocess.PIPE,
@@ -109,7 +110,7 @@ class CountingJob(RunningJob):
     def close(self) -> None:
         """Delete the job, wherever it is, and look no more."""
         try:
-            self.standfast("delete", self.name, "--cluster", self.cluster_name)
+            self.standfast("delete", self.name, "--cluster", self.cluster_name, "--no-sweep")
         finally:
             self._open.close()
 
@@ -154,6 +155,19 @@ class CountingJob(RunningJob):
         if counts:
             self.taken[partition] += pairs
 
+    def grow(self, partitions: int) -> None:
+        """Add partitions to the inputs, up to so many."""
+        client = AdminClient({"bootstrap.servers": self.cluster.kafka_bootstrap})
+        wanted = [NewPartitions(each, partitions) for each in self.inputs]
+        for future in client.create_partitions(wanted, operation_timeout=30).values():
+            future.result()
+        self.taken += [[] for _ in range(partitions - self.partitions)]
+        self.partitions = partitions
+        # The one before knows the topics as they were.
+        self._producer = Producer(
+            {"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True}
+        )
+
     def dead_letters(self) -> list[Stamped]:
         """Return every committed record of the topic of dead letters."""
         return list(read_committed(self.cluster.kafka_bootstrap, f"{self.topic}-dead"))
@@ -179,7 +193,8 @@ class CountingJob(RunningJob):
                 seen.setdefault(record.key, []).append(record.value or b"")
         assert seen == owed
         changelog = naming.changelog_topic(self.cluster_name, self.name, "main", run)
-        state = {split(each.key)[1]: each.value for each in read_committed(bootstrap, changelog)}
+        changes = [each for each in read_committed(bootstrap, changelog) if not is_own(each.key)]
+        state = {split(each.key)[1]: each.value for each in changes}
         found = {key: value for key, value in state.items() if key not in others and value is not None}
         assert found == {key: b"%d" % count for key, count in counts.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,8 +12,11 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.client import access_in
 from demo.command import ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
@@ -23,6 +27,13 @@ from tests.patience import PATIENCE_SECONDS
 UNHURRIED = {"job.hotstandby.heartbeat.timeout.ms": "6000"}
 
 _LOOK_SECONDS = 0.2
+
+
+def session(cluster: LocalCluster, name: str) -> ZooKeeper:
+    """Return a session for a cluster's tree, unopened, as the commands have it."""
+    return ZooKeeper(
+        cluster.zookeeper_connect, name, access=access_in(Path(cluster.environment()["SKEIN_CONFIG"]))
+    )
 
 
 class RunningJob(ABC):
@@ -111,6 +122,11 @@ class RunningJob(ABC):
         assert replica.container is not None, f"copy {replica.copy} is nowhere"
         self.send_to(replica.container, number, replica.pid)
 
+    def send_alone(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to the process of a replica's container, and to none of those around it."""
+        assert replica.pid is not None, f"copy {replica.copy} is nowhere"
+        os.kill(replica.pid, number)
+
     def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
         """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
         found = [each for each in self.cluster.container_processes() if each.container_id == container]
@@ -164,7 +180,18 @@ class RunningJob(ABC):
 
     def standfast(self, *arguments: str, status: int | None = 0) -> str:
         """Run the command line; return what it prints, after checking its exit status."""
-        done = subprocess.run(
+        done = self._run(*arguments)
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def told(self, *arguments: str) -> str:
+        """Run the command line; return what it tells of its progress."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stderr
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "appmaster.cli.main", *arguments],
             cwd=ROOT,
             env=self.cluster.environment(),
@@ -173,8 +200,6 @@ class RunningJob(ABC):
             timeout=180,
             check=False,
         )
-        assert status is None or done.returncode == status, done.stdout + done.stderr
-        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
 
     def ask(self, *arguments: str) -> Any:
         """Return what a command prints as JSON."""

@@ -12,6 +12,7 @@ from appmaster.reach import host_of
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
 from tests.integration.counting import CountingJob, submitted
+from tests.integration.running import session
 from tests.integration.two_cells import (
     AM,
     CANDIDATE,
@@ -50,8 +51,8 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def zookeeper(cluster: LocalCluster) -> Iterator[ZooKeeper]:
     """Return a session that sees the cells, and who leads."""
-    with ZooKeeper(cluster.zookeeper_connect, "cells") as session:
-        yield session
+    with session(cluster, "cells") as opened:
+        yield opened
 
 
 def test_copies_of_every_task_are_in_different_cells(job: CountingJob) -> None:

@@ -144,6 +144,9 @@ def test_more_and_fewer_standbys_leave_every_active_where_it_is(job: FlightsJob,
         assert [len(each.in_sync) for each in status.tasks] == [3, 3, 3, 3]
         assert shared_hosts(status) == ()
         assert processes.items() <= containers(job).items(), "every process there was is there still"
+        files.settings["job.hotstandby.replicationcount"] = "3"
+        said = job.told(*files.arguments("--check"))
+        assert "3 standbys and their active need 4 hosts, one each, and there are 3 hosts" in said
         files.settings["job.hotstandby.replicationcount"] = "1"
         files.update()
     assert actives(job) == before
@@ -195,17 +198,17 @@ def test_rolling_upgrade_starts_every_process_anew_and_loses_nothing(job: Flight
     begun, old = now_ms(), containers(job)
     with job.flow(rows=14_000):
         files.append(OTHER_CODE)
-        files.settings["task.batch.max.records"] = "5000"
+        files.settings |= {"task.batch.max.records": "5000", "task.stores.version": "2"}
         done = files.update()
         assert (done["revision"], done["former"], done["is_new_code"]) == (2, [1], True)
-        assert [each["key"] for each in done["changes"]] == ["task.batch.max.records"]
+        assert {each["key"] for each in done["changes"]} == {"task.batch.max.records", "task.stores.version"}
         assert done["is_rolled_out"]
     assert not old.keys() & containers(job).keys()
     assert not {"container_lost", "failover_started"} & kinds(job, begun)
     assert "handover_finished" in kinds(job, begun)
     said = job.standfast("rollback", JOB, status=1)
     assert "revision 2 of flights has been active" in said
-    assert "neither names a task.stores.version" in said
+    assert "task.stores.version is 2 now and was not set" in said
 
 
 def test_revision_that_was_never_active_is_rolled_back(job: FlightsJob, files: Files) -> None:

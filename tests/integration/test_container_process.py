@@ -20,15 +20,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from embedded.ensemble import Ensemble
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
+from standby.ended import ProcessEnd
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.naming import container_path, controller_path
-from standby.records import decode_container, encode
-from standby.wire import Heartbeat, Hello, JobDefinition, Report
+from standby.records import ContainerRecord, decode_container, encode
+from standby.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
+from standby.witness import READ
 from tests.fakes.certificates import shared_credentials, write_credentials
 from tests.fakes.leader import ScriptedLeader
 from tests.fakes.replicas import BREAKS, SPINS
@@ -82,8 +85,14 @@ class Process:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def pid(self) -> int:
+        """The process itself: what was started is its witness."""
+        (own,) = psutil.Process(self.popen.pid).children()
+        return own.pid
+
     def send(self, number: signal.Signals) -> None:
-        self.popen.send_signal(number)
+        os.kill(self.pid, number)
 
     def ends(self) -> int:
         """Return its exit code."""
@@ -117,6 +126,7 @@ class Stage:
             self.name,
             self.zookeeper.connect,
             zookeeper_session_ms=settings.pop("session_ms", 10_000),
+            zookeeper_acl="open",
             heartbeat_interval_ms=round(HEARTBEAT_SECONDS * 1000),
             orphan_timeout_ms=settings.pop("orphan_ms", 30_000),
         )
@@ -145,6 +155,10 @@ class Stage:
     def czxid(self) -> int | None:
         stat = self.client.retry(self.client.exists, container_path(self.name, CONTAINER))
         return None if stat is None else int(stat.czxid)
+
+    def record(self) -> ContainerRecord:
+        """Return what the container has registered."""
+        return decode_container(self.client.get(container_path(self.name, CONTAINER))[0], "")
 
     def close(self) -> None:
         for each in self.processes:
@@ -190,6 +204,14 @@ def accepts(hello: Hello) -> bool:
         return False
 
 
+def told_end(hello: Hello) -> ProcessEnd | None:
+    """Return what the process's witness says at its port."""
+    with socket.create_connection((hello.host, hello.port), timeout=PATIENCE_SECONDS) as asking:
+        said = asking.makefile("rb").readline()
+        asking.sendall(READ)
+    return decode_end(said)
+
+
 def metric(hello: Hello, name: str) -> float:
     for line in get(hello, "/metrics")[1].splitlines():
         if line.startswith(name):
@@ -217,7 +239,7 @@ def test_it_introduces_itself_and_is_what_it_says(stage: Stage) -> None:
         print(f"start → introduction: {time.monotonic() - begun:.2f} s")
         hello = session.hello
         assert (hello.container, hello.skein_id, hello.host) == (CONTAINER, "anywhere_0", "127.0.0.11")
-        assert (hello.pid, hello.incarnation) == (process.popen.pid, stage.czxid())
+        assert (hello.pid, hello.incarnation) == (process.pid, stage.czxid())
         assert (hello.replicas, hello.leftovers, hello.controller_epoch) == ((), (), 0)
         data, _ = stage.client.get(container_path(stage.name, CONTAINER))
         record = decode_container(data, "")
@@ -388,27 +410,39 @@ def test_a_broken_kernel_ends_it_at_once(stage: Stage) -> None:
         session = leader.session()
         begun = time.monotonic()
         session.assign(1, replicas=(wanted(BREAKS),), jobs=(JOB,))
+        end = told_end(session.hello) if session.is_over.wait(PATIENCE_SECONDS) else None
+        assert end is not None
+        assert (end.status, end.ran) == (exits.BROKEN, ())
         assert process.ends() == exits.BROKEN
         print(f"broken → end: {(time.monotonic() - begun) * 1000:.0f} ms")
         assert "the JVM is gone" in process.text()
         assert session.is_over.wait(PATIENCE_SECONDS)
-        assert not accepts(session.hello)
 
 
-def test_a_killed_process_refuses_before_its_stream_ends(stage: Stage) -> None:
+def test_a_killed_process_has_a_witness_or_refuses_before_its_stream_ends(stage: Stage) -> None:
     """What the leader sees as a broken stream must be provable as a death at once, on a busy machine, too."""
     noticed: list[float] = []
     with stage.leader() as leader:
-        for _ in range(10):
+        for number in range(10):
             # The next one of this name waits for its session's end.
             process = stage.container(session_ms=1_500)
             session = leader.session()
-            process.send(signal.SIGKILL)
+            is_alone = number % 2 == 0
             begun = time.monotonic()
+            if is_alone:
+                process.send(signal.SIGKILL)
+            else:
+                process.popen.kill()
             assert session.is_over.wait(PATIENCE_SECONDS)
             noticed.append(time.monotonic() - begun)
-            assert not accepts(session.hello)
-            process.ends()
+            if is_alone:
+                end = told_end(session.hello)
+                assert end is not None
+                assert (end.status, end.ran) == (-signal.SIGKILL, ())
+                assert process.ends() == 128 + signal.SIGKILL
+            else:
+                assert not accepts(session.hello)
+                process.ends()
     print(f"kill -9 → end of the stream: {', '.join(f'{each * 1000:.0f}' for each in noticed)} ms")
 
 

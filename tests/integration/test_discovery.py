@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from standby.records import ContainerRecord
 from standby.records import encode as encode_container
 from standby.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate, until
-from tests.fakes.certificates import shared_credentials
+from tests.fakes.certificates import shared_credentials, user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.test_requests import CONFIG
@@ -79,11 +80,7 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str) -> Iterator[Mak
 
 @pytest.fixture
 def skein(tmp_path: Path) -> Path:
-    directory = tmp_path / "skein"
-    directory.mkdir()
-    (directory / "skein.crt").write_bytes(shared_credentials().certificate)
-    (directory / "skein.pem").write_bytes(shared_credentials().key)
-    return directory
+    return user_directory(tmp_path / "skein")
 
 
 def get(candidate: DeskCandidate, path: str) -> Any:
@@ -251,6 +248,24 @@ def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_
     assert (job.is_wanted, job.purge) == (False, True)
     assert zookeeper.excluded() == {"h1": "a test", "h2": "a test"}
     assert get(b, f"/api/v1/requests/{request}")["epoch"] == 1
+
+
+def test_stranger_s_question_about_a_request_is_answered_without_zookeeper(
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+) -> None:
+    zookeeper.put_job(JobRecord(DEFINITION))
+    a = make("a")
+    with ClusterClient(name, server.connect, skein, [a.address]) as client:
+        request = client.queue("undeploy", job="j1")
+        with pytest.raises(StandfastError, match="still queued after 0 s"):
+            client.result(request, 0)
+    server.kill()
+    try:
+        assert get(a, f"/api/v1/requests/{request}")["state"] == "queued"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(a, "/api/v1/requests/anything")
+    finally:
+        server.start()
 
 
 def test_the_command_line_lists_candidates_and_queues_changes(
@@ -468,7 +483,8 @@ def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_no
 def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_of_them(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
 ) -> None:
-    new = msgspec.structs.replace(DEFINITION, revision=2, code="c2")
+    other = {**DEFINITION.config, "task.stores.version": "2"}
+    new = msgspec.structs.replace(DEFINITION, revision=2, code="c2", config=other)
     zookeeper.put_job(JobRecord(new, former=(DEFINITION,), activated=2))
     a = make("a")
     a.lead()

@@ -70,10 +70,10 @@ def test_killed_active_is_replaced_in_place_and_comes_back_as_a_standby(job: Fli
     before, begun = epochs(job), now_ms()
     standby = job.replica(0, active=False)
     with job.flow():
-        job.send(job.replica(0, active=True), signal.SIGKILL)
+        job.send_alone(job.replica(0, active=True), signal.SIGKILL)
         started = job.wait_for_event("failover_started", begun)
         assert started.container == standby.container, "promoted where it was, nothing restarted"
-        assert started.reason == "port-refused", "by the broken stream, not by YARN's word"
+        assert started.reason == "process-ended", "by the broken stream, not by YARN's word"
         job.wait_for_event("failover_finished", begun)
     assert job.replica(0, active=True).container == standby.container
     after = epochs(job)
@@ -81,7 +81,7 @@ def test_killed_active_is_replaced_in_place_and_comes_back_as_a_standby(job: Fli
     assert (after[1], after[3]) == (before[1], before[3]), "tasks of the other processor are left alone"
     assert "failover_without_standby" not in kinds(job.events(begun))
     metrics = job.scrape()
-    lost = 'standfast_container_failures_total{job="flights",reason="port-refused",role="active"} 1.0'
+    lost = 'standfast_container_failures_total{job="flights",reason="process-ended",role="active"} 1.0'
     assert lost in metrics
     assert 'standfast_failovers_total{job="flights",policy="promote"} 1.0' in metrics
     assert 'standfast_failover_seconds_count{phase="fenced"} 2.0' in metrics, "one for each task"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.partitioners import PARTITIONERS
 from demo.standing import Status
 from embedded.cluster import LocalCluster
 from standby.adapters.tls import client_context
 from standby.records import ContainerRecord
 from tests.integration.counting import CountingJob, some, submitted
+from tests.integration.running import session
 from tests.patience import PATIENCE_SECONDS
 
 NAME = "looked-up"
@@ -52,6 +52,10 @@ def test_the_active_is_asked_wherever_it_is(job: CountingJob) -> None:
         == "31\n"
     )
     assert get(job, "only", "--partition", "1")["answers"][0]["value"] == "1"
+    for more in ((), ("--cluster", NAME)):
+        assert "there is no job absent in its cluster" in job.standfast(
+            "get", "absent", STORE, "k", *more, status=2
+        )
     # Where the rule says that it is, and where it is not.
     place = PARTITIONERS["murmur2"](b"only", 2)
     found = job.standfast("get", NAME, STORE, "only", "--partitioner", "murmur2", status=None)
@@ -83,7 +87,7 @@ def test_what_cannot_be_found_has_a_status_of_its_own(job: CountingJob) -> None:
 
 
 def test_whoever_has_no_credentials_is_not_answered(job: CountingJob) -> None:
-    with ZooKeeper(job.cluster.zookeeper_connect, NAME) as zookeeper:
+    with session(job.cluster, NAME) as zookeeper:
         container = zookeeper.registered()[1][0]
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE

@@ -26,6 +26,7 @@ from standby.model import TaskId, TaskRecord
 from standby.naming import task_path
 from standby.records import decode_task
 from tests.integration.counting import CountingJob, submitted
+from tests.integration.running import session
 from tests.integration.two_cells import (
     CANDIDATE,
     epochs,
@@ -62,8 +63,8 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def zookeeper(cluster: LocalCluster) -> Iterator[ZooKeeper]:
     """Return a session that sees the records, the cells, and who leads."""
-    with ZooKeeper(cluster.zookeeper_connect, NAME) as session:
-        yield session
+    with session(cluster, NAME) as opened:
+        yield opened
 
 
 @dataclass(frozen=True)
@@ -164,10 +165,13 @@ def test_a_failover_recorded_and_not_carried_out_is_finished_by_the_next_leader(
     with held(job, standby):
         job.send(active, signal.SIGKILL)
         job.wait_for_event("decided_failover", begun)
-        recorded = {task: written(zookeeper, task).record for task in tasks}
-        assert {(each.active, each.epoch) for each in recorded.values()} == {
-            (standby.copy, before[task] + 1) for task in tasks
-        }
+        promoted = {(standby.copy, before[task] + 1) for task in tasks}
+
+        def is_recorded() -> bool:
+            records = [written(zookeeper, task).record for task in tasks]
+            return {(each.active, each.epoch) for each in records} == promoted
+
+        soon(is_recorded, "a record of the failover of each task")
         kill_leader(job, zookeeper)
     some_more(job, 2_000)
     job.assert_exact()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,8 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from appmaster.adapters.kafka import EventLog, Topics, fence_job, read_events
+from appmaster.config import cluster as cluster_settings
 from embedded.jars import classpath
 from embedded.secured import SecuredBroker
+from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import Unavailable
 from standby.feed.make import make_feed
@@ -65,6 +68,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredB
     """Return the broker, and the keys that a job needs for it."""
     directory = tmp_path_factory.mktemp("secured")
     pair, authority = write_certificate(directory)
+    password = directory / "password"
+    password.touch(0o600)
+    password.write_text(f"{PASSWORD}\n", encoding="utf-8")
     with SecuredBroker(directory, pair, USER, PASSWORD) as broker:
         yield (
             broker,
@@ -74,7 +80,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredB
                 "kafka.ssl.ca.location": str(authority),
                 "kafka.sasl.mechanism": "PLAIN",
                 "kafka.sasl.username": USER,
-                "kafka.sasl.password": PASSWORD,
+                "kafka.sasl.password.file": str(password),
             },
         )
 
@@ -116,9 +122,17 @@ def test_tools_and_event_log_log_in(lab: Lab) -> None:
     fence_job("lab", lab.definition)
 
 
+def test_password_is_in_nothing_that_leaves_the_host(lab: Lab) -> None:
+    assert PASSWORD.encode() not in msgspec.json.encode(lab.definition)
+    assert PASSWORD.encode() not in dump(cluster_settings(parse(lab.definition.config), 1))
+
+
 def test_wrong_password_is_an_error_that_does_not_show_it(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    config = parse({**lab.definition.config, "kafka.sasl.password": "wr0ng"})
+    flat = {
+        name: value for name, value in lab.definition.config.items() if name != "kafka.sasl.password.file"
+    }
+    config = parse({**flat, "kafka.sasl.password": "wr0ng"})
     with pytest.raises(Unavailable) as caught:
         Topics(kafka_settings(config)).partitions(timeout_seconds=5)
     assert "wr0ng" not in str(caught.value) + caplog.text

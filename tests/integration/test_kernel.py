@@ -190,7 +190,7 @@ def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: StartChild) ->
     ],
 )
 def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> None:
-    """Its view of the records is stale for good, so only the epoch in the offset's metadata can stop it."""
+    """Its view of the records is stale for good: only the epoch in offsets and changelog can stop it."""
     stalled, go = threading.Semaphore(0), threading.Event()
 
     def stall(point: str) -> None:
@@ -211,7 +211,7 @@ def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> Non
         rightful.await_processed()
         go.set()
         promotee.await_phase(Phase.FENCED)
-        assert all("claimed at epoch 3" in each.detail for each in promotee.statuses().values())
+        assert all("at epoch 3, newer than 2" in each.detail for each in promotee.statuses().values())
         # The promotee has fenced the rightful active, which finds its way back by itself.
         lab.produce(200)
         rightful.await_processed()

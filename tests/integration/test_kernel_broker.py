@@ -1,9 +1,16 @@
-"""The broker dies and comes back under an active, a standby and a restore: all go on by themselves, exact (B10)."""
+"""The broker dies and comes back under an active, a standby and a restore: all go on by themselves, exact (B10).
+
+And at any moment, one broker and any of three, with containers that die in between; `benchmarks.brokerkills` does the
+same for hours.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +18,19 @@ import pytest
 from embedded.cluster import LocalCluster
 from standby.kernel import probes
 from standby.model import Phase, Role
+from tests.broker_kills import Course
 from tests.kernel_lab import IS_LONG, Lab
 from tests.patience import PATIENCE_SECONDS
 
 #: Two minutes in the acceptance list (``STANDFAST_LONG=1``); above the transaction's time-out in any case.
 AWAY_SECONDS = 120 if IS_LONG else 7
+
+#: How long all may take to be processed after a broker has come back.
+AGAIN_SECONDS = 180
+
+#: How often a broker is killed at any moment, and when: what a failure tells can be had again.
+KILLS = int(os.environ.get("STANDFAST_BROKER_KILLS", "50" if IS_LONG else "2"))
+SEED = int(os.environ.get("STANDFAST_BROKER_SEED") or random.randrange(1 << 30))
 
 
 @pytest.mark.timeout(600)
@@ -30,8 +45,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     stopping, stopped, held = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def hold_open(point: str) -> None:
-        # Each task has a transaction open when the broker goes. What Kafka does with one that is just being committed,
-        # and why nobody can mend that, is told by docs/decisions/0016.
+        # Each task has a transaction open when the broker goes; the test below kills it at any moment.
         if point == probes.BEFORE_COMMIT and stopping.is_set():
             held.release()
             assert stopped.wait(PATIENCE_SECONDS)
@@ -72,10 +86,11 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
                 lambda each: (
                     each.phase is Phase.ACTIVE and (each.input_committed or 0) > before.get(each.replica, 0)
                 ),
-                90,
+                AGAIN_SECONDS,
             )
             recovered = time.monotonic() - began
-        active.await_processed()
+        # A broker that has just come back is busy with all that other tests have left on it.
+        active.await_processed(AGAIN_SECONDS)
         for each in (standby, late):
             each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0)
         assert [each.replicas.broken for each in (active, standby, late)] == [None] * 3
@@ -90,4 +105,34 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     with capsys.disabled():
         print(
             f"\n  away for {away_seconds:g} s: commits again {recovered:.1f} s after the broker served again"
+        )
+
+
+@pytest.fixture
+def three_brokers() -> Iterator[LocalCluster]:
+    """A cluster of its own: most tests are lighter with one broker."""
+    with LocalCluster.start(f"three-{os.getpid()}", nodes=1, brokers=3, is_temporary=True) as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(300 + 120 * KILLS)
+@pytest.mark.parametrize("which", ["cluster", "three_brokers"], ids=["one broker", "any of three"])
+def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
+    request: pytest.FixtureRequest, tmp_path: Path, which: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster: LocalCluster = request.getfixturevalue(which)
+    # Three brokers start slowly on a small machine.
+    kills = KILLS if which == "cluster" else (KILLS + 1) // 2
+    tally = Course(cluster, tmp_path, SEED).run(kills)
+    told = f"STANDFAST_BROKER_SEED={SEED} STANDFAST_BROKER_KILLS={KILLS}: {tally}"
+    (verdict,) = tally.verdicts
+    assert verdict.is_exact, told
+    assert verdict.records > 0, told
+    assert not tally.stuck, told
+    # Of a release that writes every marker there is nothing that nobody could tell.
+    assert not tally.named_failures or tally.markers_left_out, told
+    with capsys.disabled():
+        print(
+            f"\n  seed {SEED}: {tally.kills} kills of brokers and {tally.container_kills} of containers, "
+            f"{verdict.records} records, exact; {tally.named_failures or 'nothing failed'}"
         )

@@ -104,6 +104,7 @@ def test_a_transaction_that_takes_longer_than_its_time_out_says_so(
     broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
     writer = broker.open_writer(0)
     writer.initialise(lambda: False, 30)
+    writer.begin(b"record")
     writer.prepare([], {prefix("counts") + b"k": b"1"}, Offsets.of(1), "m")
     deadline = time.monotonic() + 20
     while broker.changelog_ends((0,), is_stable=True)[0] < 2:

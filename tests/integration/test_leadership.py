@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from appmaster import records as bodies
 from appmaster.adapters.kazoo import ZooKeeper, as_recorded
 from appmaster.planning.actions import Change
-from appmaster.records import CellRecord, JobRecord, StatusRecord
+from appmaster.records import CellRecord, ExcludedRecord, JobRecord, StatusRecord
 from appmaster.supervisor import MADE_WAY
 from embedded.cluster import LocalCluster
 from standby import naming, records
@@ -300,10 +301,24 @@ def test_change_of_any_cell_wakes_who_watches_all_of_them(sessions: tuple[ZooKee
     assert not first.change_cell(2, lambda present: None)
 
 
-def test_deleted_job_leaves_no_tree_behind(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+def test_deleted_job_leaves_no_tree_behind(
+    cluster: LocalCluster, sessions: tuple[ZooKeeper, ZooKeeper], name: str
+) -> None:
     first, second = sessions
-    first.delete_job("job")
-    assert not second.exists()
+    # As after a drain and an admit.
+    first.client.create(naming.excluded_path(name), bodies.encode(ExcludedRecord({})))
+    leader = ZooKeeper(cluster.zookeeper_connect, name)
+    leader.connect()
+    try:
+        assert leader.lead(candidate("a")) == 1
+        deleting = threading.Thread(target=first.delete_job, args=("job", PATIENCE_SECONDS), daemon=True)
+        deleting.start()
+        until(lambda: not second.exists(), "the tree is removed but for what the leader holds")
+    finally:
+        leader.close()
+    deleting.join(PATIENCE_SECONDS)
+    assert not deleting.is_alive()
+    assert second.client.exists(naming.cluster_path(name)) is None
 
 
 def test_server_that_is_not_there_is_named() -> None:

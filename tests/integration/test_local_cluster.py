@@ -27,6 +27,7 @@ from embedded import probes
 from embedded.cluster import LocalCluster, end_abandoned, names
 from embedded.processes import Identity, boot_id, is_alive, look
 from standby.errors import BadConfiguration, Unavailable
+from tests.kernel_lab import IS_LONG
 from tests.patience import PATIENCE_SECONDS
 
 #: One that stays in its session, one that leaves it, one that leaves its environment, too.
@@ -340,6 +341,54 @@ def test_one_at_a_time_may_start_it_and_a_crash_in_the_middle_leaves_nothing_tha
     assert not marked(second)
     assert not names()
     assert not any(map(answers, addresses))
+
+
+def test_any_one_of_three_brokers_may_die(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "up", "--name", "crash", "--nodes", "1", "--brokers", "3", "--json"]) == 0
+    environment = json.loads(capsys.readouterr().out)["environment"]
+    cluster = LocalCluster.attach("crash")
+    try:
+        assert len(environment["STANDFAST_KAFKA"].split(",")) == 3
+        assert [each for each in cluster.servers if "kafka" in each] == ["kafka-1", "kafka-2", "kafka-3"]
+        # As a client with one address that is still good.
+        admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("topic", 3)])["topic"].result(PATIENCE_SECONDS)
+        topics = {"topic", "__transaction_state", "__consumer_offsets"}
+        # The first one is the one that a client asks first.
+        for number in (1, 2, 3) if IS_LONG else (1,):
+            eventually(lambda: topics == in_sync_everywhere(admin))
+            cluster.stop_kafka(number)
+            assert not cluster.status().is_whole
+            producer = Producer(
+                {
+                    "bootstrap.servers": cluster.kafka_bootstrap,
+                    "transactional.id": f"p-{number}",
+                    "log_level": 0,
+                }
+            )
+            producer.init_transactions(PATIENCE_SECONDS)
+            producer.begin_transaction()
+            for partition in range(3):
+                producer.produce("topic", b"value", partition=partition)
+            producer.commit_transaction(PATIENCE_SECONDS)
+            cluster.start_kafka(number)
+            assert cluster.status().is_whole
+        mark = cluster_id(home)
+        assert main(["local", "down", "--name", "crash"]) == 0
+        assert not marked(mark)
+    finally:
+        cluster.down()
+
+
+def in_sync_everywhere(admin: AdminClient) -> set[str]:
+    """Return the topics of which every partition has three replicas in sync."""
+    found = admin.list_topics(timeout=PATIENCE_SECONDS).topics.items()
+    return {name for name, topic in found if all(len(each.isrs) == 3 for each in topic.partitions.values())}
+
+
+def test_a_number_of_brokers_that_helps_nobody_is_refused(home: Path) -> None:
+    with pytest.raises(BadConfiguration, match="brokers is 2; it can be 1, 3, 4, 5: of two, none may die"):
+        LocalCluster.start("crash", brokers=2)
 
 
 def test_the_cluster_of_a_dead_session_is_ended_by_the_next(home: Path) -> None:

@@ -24,7 +24,7 @@ def jobs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Return two jobs whose names differ only in dots, dashes and underscores: of one task, and of two."""
     directory = tmp_path_factory.mktemp("names")
     settings = {
-        "yarn.host.attributes": ",".join(f"{host}=zone:{zone}" for host, zone in ZONES.items()),
+        "yarn.host.attributes": [f"{host}=zone:{zone}" for host, zone in ZONES.items()],
         "job.locality.spread": "zone",
     }
     one = CountingJob(cluster, directory / "one", "name_a.b-c", "in_put.a-b", 1, **settings)

@@ -101,6 +101,11 @@ def test_a_plan_that_fails_ends_its_task_alone(start_lab: Callable[..., tuple[La
             f"poison: input {lab.definition.config['task.inputs']}[0], offsets [20, 21): "
         )
         assert "no such plane: poison" in detail
+        (raised,) = (each.traceback for each in container.statuses().values() if each.phase is Phase.FAILED)
+        assert raised.splitlines()[-1] == "LookupError: no such plane: poison"
+        assert "spark_failing_job.py" in raised
+        assert "in _raise" in raised
+        assert not any(other in raised for other in ("worker.py", "org.apache", "py4j")), raised
         lab.produce(60)
         ends = [records[-1][0] + 1 for records in lab.input]
         container.await_all(

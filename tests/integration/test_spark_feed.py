@@ -403,7 +403,8 @@ for call in (feed.warm, lambda: feed.start({task: Offsets.of(0)}, print)):
 """,
     )
     assert told["failure"] == "Transient"
-    assert told["says"] == told["later"] == "Spark's JVM has died"
+    assert told["says"] == "Spark's JVM has died"
+    assert "ended by SIGKILL while a query was begun" in told["later"]
     assert told["warm"] is False
 
 
@@ -423,7 +424,7 @@ except Transient as error:
     tell(seconds=time.monotonic() - began, says=str(error), gone=not Path("/proc", str(feed.child_pids[0])).exists())
 """,
     )
-    assert told["says"] == "Spark's JVM has died"
+    assert "did not answer within 2 s while a query was begun" in told["says"]
     assert told["gone"] is True
     assert told["seconds"] > 1.5
 
@@ -478,4 +479,5 @@ for number in range(3):
     )
     print(told)
     assert told["is_warm"] is True
-    assert told["start_0"]["rows"] == 1000
+    assert told["start_0"]["rows"] == 100, "nobody knows yet how large they are"
+    assert told["start_1"]["rows"] == 1000

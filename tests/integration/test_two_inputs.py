@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from demo.scenario import now_ms
 from demo.standing import Replica, Status, what_is_missing
 from embedded.cluster import LocalCluster
-from tests.integration.counting import CountingJob, Pair, submitted
+from tests.integration.counting import CountingJob, submitted
+from tests.integration.two_inputs import flow
 
 NAME = "merged"
 ALSO = "merged-also"
@@ -31,40 +30,8 @@ def is_whole(status: Status) -> bool:
     return not what_is_missing(status, TASKS, 2)
 
 
-def pairs(topic: str, task: int, begin: int) -> list[Pair]:
-    """Return some records; a key keeps to its input and its task."""
-    return [(f"{topic} {task} {each % 5}".encode(), b"value %d" % each) for each in range(begin, begin + 10)]
-
-
-@contextmanager
-def flow(job: CountingJob) -> Iterator[None]:
-    """Have records come to both inputs of both tasks for the time of the block, more to the first."""
-    done, errors = threading.Event(), list[BaseException]()
-
-    def work() -> None:
-        try:
-            begin = 0
-            while not done.wait(0.1):
-                for task in range(TASKS):
-                    job.produce(task, pairs(job.topic, task, begin))
-                    if begin % 30 == 0:
-                        job.produce(task, pairs(ALSO, task, begin), topic=ALSO)
-                begin += 10
-        except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    assert not errors, errors
-
-
 def test_a_killed_active_loses_and_doubles_nothing_of_either_input(job: CountingJob) -> None:
-    with flow(job):
+    with flow(job, ALSO):
         victim, standby = job.replica(0, active=True), job.replica(0, active=False)
         job.wait(lambda status: moved_on(status, victim, 100), "input in process")
         begun = now_ms()
@@ -101,7 +68,7 @@ def test_a_restoring_standby_stands_still_while_the_job_says_so(job: CountingJob
         return standby if standby.phase == "restoring" and waits else None
 
     # Input flows all the time: whatever state the new process finds or fetches, it is behind.
-    with flow(job):
+    with flow(job, ALSO):
         job.standfast("update", str(job.file), "--set", "job.restore.paused=all")
         victim = job.replica(0, active=False)
         job.send(victim, signal.SIGKILL)

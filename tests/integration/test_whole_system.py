@@ -33,7 +33,6 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         **{
             "job.container.count": 2,  # type: ignore[arg-type]
             "zookeeper.session.timeout.ms": SESSION_MS,
-            "zookeeper.acl": "digest",
             "yarn.am.http.pages": "metrics",
         },
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError
+from kazoo.security import Permissions
 
 from appmaster.adapters import kazoo_acl
 from appmaster.adapters.kazoo import ZooKeeper
@@ -15,7 +16,7 @@ from appmaster.adapters.kazoo_directory import KazooCodeDirectory
 from appmaster.adapters.kazoo_requests import KazooRequests
 from appmaster.cli.main import main
 from appmaster.planning.actions import Change
-from appmaster.records import CandidateRecord, CellRecord, JobRecord, RequestRecord, StatusRecord
+from appmaster.records import CandidateRecord, CellRecord, JobRecord, RequestRecord, StatusRecord, decode
 from standby import bundles, naming
 from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
 from standby.adapters.kazoo_access import AS_IT_IS, access_of
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.integration
 KEY, OTHER_KEY = b"the key of a pair", b"another pair's key"
 CLOSED, OPEN = access_of(KEY, is_closed=True), access_of(KEY, is_closed=False)
 
-#: What every command but a submit has: it takes the tree as it is.
+#: What every command has, and a submit that does not say: the tree as it is, and a new one closed.
 COMMAND = access_of(KEY)
 
 JOB = JobRecord(
@@ -63,13 +64,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)
 
 
-def submit(session: ZooKeeper) -> int:
-    """Do what a submit does; return how many nodes of an open tree it closed."""
-    closed = session.protect()
+def submit(session: ZooKeeper) -> None:
+    """Do what a submit does."""
+    session.make_way()
     session.prepare()
     assert session.claim_cell(1, CellRecord("application_1", 1, "me"))
     session.put_job(JOB)
-    return closed
 
 
 def nodes_of(client: Any, path: str) -> Iterator[str]:
@@ -174,9 +174,9 @@ def test_what_broke_off_is_done_by_the_same_command_again(
         (tmp_path / directory / "skein.pem").write_bytes(key)
     with ZooKeeper(server.connect, name, access=OPEN) as before:
         submit(before)
-    with ZooKeeper(server.connect, name, access=CLOSED) as user:
+    with ZooKeeper(server.connect, name, access=COMMAND) as user:
         with pytest.raises(ConnectionLoss):
-            kazoo_acl.protect(BreaksOff(user.client, 3), name, CLOSED)
+            kazoo_acl.protect(BreaksOff(user.client, 3), name, COMMAND)
         everything = list(nodes_of(user.client, naming.cluster_path(name)))
         assert user.protect() == len(everything)
     for each in everything:
@@ -197,35 +197,54 @@ def test_what_broke_off_is_done_by_the_same_command_again(
     assert set(lists) == set(everything)
 
 
-def test_an_open_tree_is_closed_by_the_next_submit_and_not_opened_again(
-    server: LoneZooKeeper, stranger: Any, name: str
+def test_an_open_tree_is_closed_by_protect_and_not_opened_again(
+    server: LoneZooKeeper,
+    stranger: Any,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
+    (tmp_path / "skein.pem").write_bytes(KEY)
+    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path))
+    protect = ["protect", "job", "--cluster", name, "--zookeeper", server.connect]
+    assert main(protect) == 2, "there is no such cluster"
     with ZooKeeper(server.connect, name, access=OPEN) as before:
-        assert submit(before) == 0
+        submit(before)
         before.put_code(bundles.digest_of(b"code"), b"code")
-    assert stranger.get_children(naming.cluster_path(name))
-    with ZooKeeper(server.connect, name, access=CLOSED) as user:
-        everything = list(nodes_of(user.client, naming.cluster_path(name)))
-        assert user.protect() == len(everything)
-        assert user.protect() == 0
-        user.put_job(JOB)
+        before.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        assert main(protect) == 1, "what its processes create would stay open"
+        assert f"a of {name} runs" in capsys.readouterr().err
+    KazooRequests(stranger, name).put("r1", RequestRecord("update", {"job": "job"}))
+    everything = list(nodes_of(stranger, naming.cluster_path(name)))
+    assert main(protect) == 0
+    assert "its jobs are job: delete what is not yours" in capsys.readouterr().err
     for each in everything:
         with pytest.raises(NoAuthError):
             stranger.set(each, b"")
+    with ZooKeeper(server.connect, name, access=COMMAND) as user:
+        assert not user.is_open
+        data, _ = user.client.get(naming.request_path(name, "r1"))
+        left = decode(data, "r1", RequestRecord)
+        assert left.state != "queued", "nobody makes what a stranger may have asked for"
+    assert main(protect) == 0
+    assert "is closed to others already" in capsys.readouterr().err
     with pytest.raises(BadConfiguration, match=r"zookeeper\.acl: open, but the tree of cluster"):
         ZooKeeper(server.connect, name, access=OPEN).connect()
 
 
-def test_a_submit_that_does_not_say_takes_the_tree_as_it_is(server: LoneZooKeeper, name: str) -> None:
-    with ZooKeeper(server.connect, name, access=CLOSED) as user:
-        assert user.is_closed
-        submit(user)
+def test_a_new_tree_is_closed_if_nobody_says_otherwise(
+    server: LoneZooKeeper, stranger: Any, name: str
+) -> None:
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
-        assert user.protect() == 0
-        assert user.is_closed
-    with ZooKeeper(server.connect, f"{name}-new", access=COMMAND) as user:
+        assert not user.is_open
         submit(user)
-        assert not user.is_closed
+        assert user.is_closed
+    with pytest.raises(BadConfiguration, match="closed to these credentials"):
+        KazooRequests(stranger, name).put("r1", RequestRecord("update", {"job": "job"}))
+    with pytest.raises(NoAuthError):
+        stranger.get(naming.job_path(name, "job"))
+    assert not any(each.perms & Permissions.ADMIN for each in stranger.get_acls(naming.ROOT)[0])
 
 
 def test_open_remains_open_for_whoever_proves_something(

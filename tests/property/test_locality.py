@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -142,7 +143,7 @@ def test_the_order_of_the_input_makes_no_difference(
     mixed = data.draw(st.permutations(hosts))
     assert judge(other, mixed) == judge(question, hosts)
     assert best(other, mixed) == best(question, hosts)
-    present = data.draw(st.none() | ANY_NAME)
+    present = data.draw(st.none() | HOST)
     assert explain(other, mixed, present) == explain(question, hosts, present)
 
 
@@ -179,18 +180,21 @@ def test_state_decides_among_hosts_that_are_spread_alike(question: Question, hos
 
 
 @PROPERTY
-@given(question=questions(), hosts=HOSTS, present=st.none() | ANY_NAME)
-def test_an_explanation_names_every_host_once(
-    question: Question, hosts: list[HostInfo], present: str | None
+@given(question=questions(), hosts=HOSTS, present=st.none() | HOST)
+def test_an_explanation_names_every_host_once_or_once_for_a_cell(
+    question: Question, hosts: list[HostInfo], present: HostInfo | None
 ) -> None:
     lines = explain(question, hosts, present)
-    named = sorted(each.partition(":")[0] for each in lines)
-    expected = [each.name for each in hosts]
-    if present is not None and present not in expected:
-        expected.append(present)
-    assert named == sorted(expected)
+    heads = [each.partition(":")[0] for each in lines]
+    assert len(set(heads)) == len(heads)
+    assert {each.partition(" in cell")[0] for each in heads} == {
+        each.name for each in (*hosts, *([present] if present else []))
+    }
+    bare = {each for each in heads if " in cell" not in each}
+    assert not any(each.partition(" in cell")[0] in bare for each in heads if " in cell" in each)
+    assert bare >= refused(question) & {each.name for each in hosts}, "a refusal is of the host"
     if present is not None:
-        assert lines[0].startswith(f"{present}: it is here")
+        assert re.match(rf"{present.name}( in cell {present.cell})?: it is here", lines[0])
     assert sum(": it is here" in each for each in lines) == (present is not None)
 
 

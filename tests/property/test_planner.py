@@ -12,6 +12,7 @@ from tests.fakes.yarn import FakeCluster
 FAULTS = st.sampled_from(
     [
         "kill",
+        "crash",
         "freeze",
         "thaw",
         "silent",
@@ -64,8 +65,9 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
     processes = sorted(cluster.processes.values(), key=lambda each: each.container)
     hosts = sorted(cluster.hosts)
     host = hosts[which % len(hosts)]
-    if fault == "kill" and processes:
-        cluster.kill(processes[which % len(processes)].skein_id)
+    if fault in ("kill", "crash") and processes:
+        end = cluster.kill if fault == "kill" else cluster.crash
+        end(processes[which % len(processes)].skein_id)
     elif fault == "freeze" and processes:
         processes[which % len(processes)].is_frozen = True
     elif fault == "thaw":

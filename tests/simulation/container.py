@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from standby import wire
 from standby.control import events as told
+from standby.control import exits
 from standby.control.core import step
 from standby.control.effects import (
     CloseReplicas,
@@ -22,6 +23,7 @@ from standby.control.effects import (
 )
 from standby.control.state import ControlState, Identity, Policy
 from standby.control.turn import due_in_ms
+from standby.ended import ProcessEnd
 from standby.errors import StandfastError
 from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
 from standby.records import ContainerRecord
@@ -56,12 +58,15 @@ class Container(Process):
         self.cell = listed.cell
         self.attempt = listed.attempt
         self.exit_code: int | None = None
+        self.end: ProcessEnd | None = None
+        """What its witness says; None: it lives, or its witness has ended with it."""
         self.kernel = Kernel(
             self,
             logs,
             world.run_id,
             self._read_record,
             lambda replica: world.laws.claiming(self, replica),
+            lambda replica: world.laws.giving_up(self, replica),
             lambda step: world.passed(self, step),
             lambda: self.post(told.ReplicasChanged()),
         )
@@ -155,8 +160,21 @@ class Container(Process):
     def _quit(self, quit_: Quit) -> None:
         self.clock.tell("{}: ends: {}", self.name, quit_.reason)
         self.exit_code = quit_.code
+        if quit_.code in exits.PERHAPS_OF_CODE:
+            self._witness(ProcessEnd(quit_.code, self.kernel.running()))
         self.world.zookeeper.expire(self._session)
         self.kill()
+
+    def end_by(self, number: int, *, oom_kills: int = 0) -> None:
+        """End the process, and not its witness, by a signal."""
+        if self.is_alive:
+            self._witness(ProcessEnd(-number, self.kernel.running(), oom_kills=oom_kills))
+            self.kill()
+
+    def _witness(self, end: ProcessEnd) -> None:
+        self.clock.tell("{}: {}, running {}", self.name, end, end.ran)
+        self.world.laws.ended(end)
+        self.end = end
 
     def died(self) -> None:
         """Close the sockets, as the kernel of the host does; nobody does when the host is gone too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -65,6 +66,52 @@ def _kill_container(world: World) -> End:
     if process is not None:
         process.kill()
     return None
+
+
+def _kill_process(world: World) -> End:
+    """Have somebody, or the kernel for want of memory, kill a container's process and not its witness."""
+    process = _some_container(world)
+    if process is not None:
+        world.containers[process.name].end_by(signal.SIGKILL, oom_kills=world.clock.between(0, 1))
+    return None
+
+
+def _fault_of_code(world: World) -> End:
+    """End a process that runs the job's code, of itself; any process, where none does."""
+    running = [each for each in world.containers.values() if each.is_alive and each.kernel.running()]
+    process = world.clock.chance.choice(running) if running else _some_container(world)
+    if process is not None:
+        world.containers[process.name].end_by(signal.SIGSEGV)
+    return None
+
+
+def _hang_promotion(world: World) -> End:
+    """Have the next way to active hang that begins in some containers."""
+    kernels = [
+        each.kernel for each in world.containers.values() if each.is_alive and world.clock.happens(0.5)
+    ]
+    for each in kernels:
+        each.hangs = True
+
+    def end() -> None:
+        for each in kernels:
+            each.hangs = False
+
+    return end
+
+
+def _cut_from_kafka(world: World) -> End:
+    """Cut a container off from the brokers, and from nobody else."""
+    process = _some_container(world)
+    if process is None or process.is_without_kafka:
+        return None
+    process.is_without_kafka = True
+    world.clock.tell("{} is cut off from Kafka", process.name)
+
+    def end() -> None:
+        process.is_without_kafka = False
+
+    return end
 
 
 def _terminate_container(world: World) -> End:
@@ -397,6 +444,10 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "fault at a step": _at_a_step,
     "fault at another step": _at_a_step,
     "fault at a third step": _at_a_step,
+    "kill a process": _kill_process,
+    "fault of the job's code": _fault_of_code,
+    "hang a promotion": _hang_promotion,
+    "cut a container off from Kafka": _cut_from_kafka,
     "terminate a container": _terminate_container,
     "break a kernel": _break_kernel,
     "fail a store": _fail_store,
@@ -451,6 +502,8 @@ _LASTS: Final = {
     "lose Kafka": (200, 5_000),
     "lose answers of Kafka": (500, 4_000),
     "fail launches": (500, 6_000),
+    "hang a promotion": (2_000, 8_000),
+    "cut a container off from Kafka": (500, 9_000),
     "fill a host": (1_000, 8_000),
     "slow a disk": (1_000, 8_000),
     "drain a host": (1_000, 8_000),

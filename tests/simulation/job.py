@@ -24,7 +24,9 @@ NAME, STAGE, RUN = "job", "main", "run1"
 #: The times of a job in a hurry: a story of half a minute has room for every deadline.
 POLICY = Policy(
     samehost_timeout_ms=1_500,
+    host_timeout_ms=2_000,
     suspect_grace_ms=1_500,
+    progress_timeout_ms=4_000,
     restore_delay_ms=1_000,
     prepare_timeout_ms=3_000,
     takeover_grace_ms=3_000,
@@ -32,6 +34,7 @@ POLICY = Policy(
     request_timeout_ms=1_500,
     stop_timeout_ms=2_000,
     retry_count=-1,
+    fails_on_error=False,
     retry_backoff_ms=200,
     retry_backoff_max_ms=2_000,
     avoid_host_ms=2_000,

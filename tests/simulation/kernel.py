@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from standby.ended import Ran
 from standby.model import Phase, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
 from standby.replica.lifecycle import Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
@@ -24,6 +25,7 @@ class Kernel:
         run_id: str,
         read_record: Callable[[TaskId], TaskRecord | None],
         claiming: Callable[[ReplicaId], None],
+        giving_up: Callable[[ReplicaId], None],
         passed: Callable[[str], None],
         on_change: Callable[[], None],
     ) -> None:
@@ -31,12 +33,16 @@ class Kernel:
         self.run_id = run_id
         self.read_record = read_record
         self.claiming = claiming
+        self.giving_up = giving_up
+        """Called when a replica's way to active has hung for so long that its container ends."""
         self.passed = passed
         """Called at each named step: where faults wait."""
         self.held: dict[ReplicaId, HeldReplica] = {}
         self.wanted: tuple[Wanted, ...] = ()
         self.broken: str | None = None
         self.store_writes_fail = False
+        self.hangs = False
+        """Whether the next way to active hangs."""
         self.is_warm = False
         self.revisions: Mapping[str, int] = {}
         self._logs = logs
@@ -79,6 +85,14 @@ class Kernel:
     def statuses(self) -> dict[ReplicaId, ReplicaStatus]:
         """Return the status of every replica held."""
         return {each: held.status() for each, held in self.held.items()}
+
+    def running(self) -> tuple[Ran, ...]:
+        """Return every task whose code runs at this moment."""
+        return tuple(
+            Ran(each.task, held.running_from)
+            for each, held in sorted(self.held.items())
+            if held.running_from is not None and held.active is not None
+        )
 
     def close(self, done: Callable[[], None]) -> None:
         """Close everything, then call ``done``."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from appmaster.planning import actions as todo
 from appmaster.planning.view import ClusterView, News
-from standby.model import ReplicaId, Role, TaskId, TaskRecord, Wanted
+from standby.ended import ProcessEnd, Ran
+from standby.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
+from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
 from tests.simulation.zookeeper import SESSION_MS
 
@@ -33,12 +36,15 @@ class Laws:
     activated_ms: dict[tuple[TaskId, int], int] = field(default_factory=dict)
     """Task and epoch → when the epoch was durable."""
     actives: dict[tuple[TaskId, int], int] = field(default_factory=dict)
+    blamed: Counter[Ran] = field(default_factory=Counter)
+    """Task and offset → how many processes ended of themselves, or may have, while it ran there alone."""
 
     # ---- records ----
 
     def written(self, old: TaskRecord | None, new: TaskRecord) -> None:
         """Check a record that is becoming durable."""
         check = self.world.clock.check
+        self._blaming(new)
         self.world.clock.tell(
             "record: {} active {} epoch {} placed {} in sync {}",
             *(new.task, new.active, new.epoch, dict(new.placed), new.in_sync),
@@ -89,6 +95,24 @@ class Laws:
             and listed.state == RUNNING
             and container.name not in self.world.dismissed
         )
+
+    # ---- blame ----
+
+    def ended(self, end: ProcessEnd) -> None:
+        """Take note of how a process ended."""
+        if len(end.ran) == 1 and not end.is_from_outside:
+            self.blamed.update(end.ran)
+
+    def _blaming(self, record: TaskRecord) -> None:
+        """Check that a task is blamed for no more ends of processes than it may have brought about."""
+        failures = record.failures
+        if failures is not None:
+            self.world.clock.check(
+                failures.count <= self.blamed[Ran(record.task, failures.offset)],
+                "only_what_ran_alone_is_blamed",
+                "{}: {} failures at {}",
+                *(record.task, failures.count, failures.offset),
+            )
 
     # ---- leaders ----
 
@@ -166,6 +190,29 @@ class Laws:
                     "{} claims in {}, {} is {} in {}",
                     *(replica, container.name, each, held.replica.phase.value, other.name),
                 )
+
+    def giving_up(self, container: Container, replica: ReplicaId) -> None:
+        """Check that nobody waits so long for a promotion that hangs while another copy could take over.
+
+        As long as something else fails the leader may have other worries.
+        """
+        recorded = self.world.zookeeper.records.get(replica.task)
+        if recorded is None or self.world.clock.now_ms - self.world.faults_until_ms < WAY_MS - 5_000:
+            return
+        for copy, where in recorded.record.placed.items():
+            other = self.world.containers.get(where)
+            held = other.kernel.held.get(ReplicaId(replica.task, copy)) if other is not None else None
+            self.world.clock.check(
+                copy == replica.copy
+                or copy not in recorded.record.in_sync
+                or other is None
+                or not self._counts(other)
+                or held is None
+                or held.replica.phase is not Phase.TAILING,
+                "a_promotion_that_hangs_is_given_up",
+                "{} hangs in {}, copy {} in {} could take over",
+                *(replica, container.name, copy, where),
+            )
 
     # ---- judgements ----
 

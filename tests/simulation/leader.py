@@ -25,6 +25,7 @@ from appmaster.planning.view import ClusterView, News, Recorded
 from appmaster.registered import Departures, Registration, with_registered
 from standby import wire
 from standby.control.events import Leader
+from standby.ended import ProcessEnd
 from standby.errors import Fenced, StandfastError, Transient
 from standby.model import TaskId
 from tests.simulation.network import Stream
@@ -334,7 +335,7 @@ class Candidate(Process):
         elif isinstance(action, todo.DeclareLost):
             laws.declaring_lost(self, action)
         elif isinstance(action, todo.ProbePort):
-            self.call(SKEIN_HOP, lambda: self.world.accepts(action.container), self._probed(action))
+            self.call(SKEIN_HOP, lambda: self.world.probe(self, action.container), self._probed(action))
         elif isinstance(action, todo.RequestContainer):
             host, cell = action.host, action.cell
             ask = self._step("request", lambda: yarn.add_container(host, cell))
@@ -348,9 +349,11 @@ class Candidate(Process):
         elif isinstance(action, todo.Answer):
             self.clock.tell("{}: answers: {}", self.name, action.said)
 
-    def _probed(self, action: todo.ProbePort) -> Callable[[bool, StandfastError | None], None]:
-        return lambda accepts, _: self.post(
-            happened.PortProbed(action.container, action.incarnation, accepts, self._now())
+    def _probed(
+        self, action: todo.ProbePort
+    ) -> Callable[[tuple[bool, ProcessEnd | None, bool], StandfastError | None], None]:
+        return lambda found, _: self.post(
+            happened.PortProbed(action.container, action.incarnation, found[0], self._now(), *found[1:])
         )
 
     def _give_back(self, skein_id: str) -> None:

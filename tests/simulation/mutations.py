@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -11,8 +11,8 @@ from typing import Any, Final
 from appmaster import driver
 from appmaster.lease import Lease
 from appmaster.planning import actions as todo
+from appmaster.planning import cases, changes, failover
 from appmaster.planning import events as happened
-from appmaster.planning import failover
 from appmaster.planning.actions import Action
 from appmaster.planning.apply import apply
 from appmaster.planning.events import Event
@@ -20,7 +20,7 @@ from appmaster.planning.plan import plan
 from appmaster.planning.turn import Turn
 from appmaster.planning.view import ClusterView, Container, Presence, Recorded
 from standby import wire
-from standby.model import Offsets
+from standby.model import InputFailures, Offsets, ReplicaId, TaskId
 from standby.replica import claim
 from tests.simulation import replica as replicas
 from tests.simulation.kafka import Log
@@ -167,6 +167,25 @@ def _input_from_memory() -> AbstractContextManager[None]:
     return swapped(claim, "first_offsets", first_offsets)
 
 
+def _everybody_is_blamed() -> AbstractContextManager[None]:
+    """An end of a process counts for each active that it held, whatever it ran and whoever ended it."""
+
+    def crashed(view: ClusterView, container: Container, _: object, actives: Sequence[TaskId]) -> ClusterView:
+        crashes = dict(view.crashes)
+        for task in actives:
+            status = container.statuses.get(ReplicaId(task, view.assigned[container.id][task]))
+            if status is not None and status.input_committed is not None:
+                crashes[task] = InputFailures(status.input_committed, 1)
+        return replace(view, crashes=crashes)
+
+    return swapped(changes, "_crashed", crashed)
+
+
+def _nobody_is_stuck() -> AbstractContextManager[None]:
+    stages = tuple(each for each in cases.STAGES if each.name != "active stuck")
+    return swapped(cases, "STAGES", stages)
+
+
 def _no_lease() -> AbstractContextManager[None]:
     return swapped(Lease, "is_valid", property(lambda self: True))
 
@@ -187,4 +206,6 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "no-fence": _no_fence,
     "input-from-memory": _input_from_memory,
     "no-lease": _no_lease,
+    "nobody-is-stuck": _nobody_is_stuck,
+    "everybody-is-blamed": _everybody_is_blamed,
 }

@@ -37,6 +37,8 @@ class Process:
         self.host = host
         self.name = name
         self.is_alive = True
+        self.is_without_kafka = False
+        """No broker can be reached from it, while all else can."""
         self.stops = 0
         """How many faults make it stand still."""
         self.running_since_ms = clock.now_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from standby.errors import Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.ports import WriterLost
@@ -31,6 +31,10 @@ LAG_BOUND_MS = 2_000
 
 #: After which a transaction that the broker does not answer is given up.
 COMMIT_MS = 2_500
+
+#: A replica that does not stop for so long ends its container; so does one whose way to active takes so long.
+STOP_MS = 3_000
+WAY_MS = 20_000
 
 #: One way and back: Kafka, ZooKeeper.
 KAFKA_HOP = (1, 8)
@@ -87,6 +91,8 @@ class HeldReplica:
         self.since_ms = self.clock.now_ms
         self.store: Store | None = None
         self.active: Active | None = None
+        self.running_from: int | None = None
+        """The input offset from which the job's code runs at this moment; None: it does not."""
         self.is_prepared = False
         self.replay: Replay | None = None
         self._entered: dict[Phase, int] = {}
@@ -149,7 +155,7 @@ class HeldReplica:
             applied = store.position
         if replica.phase is Phase.ACTIVE:
             end, lag_ms = applied, 0
-        elif applied is not None and self.replay is not None and not self.log.is_away:
+        elif applied is not None and self.replay is not None and self._is_answered:
             end, lag_ms = max(self.log.stable_end, applied), self.replay.lag_ms
         has_input = replica.phase is Phase.ACTIVE and active is not None
         return ReplicaStatus(
@@ -161,13 +167,18 @@ class HeldReplica:
             end=end,
             lag_ms=lag_ms,
             input_committed=active.committed if has_input and active is not None else None,
-            input_end=self.log.input_end if has_input else None,
+            input_end=self.log.input_end if has_input and self._is_answered else None,
+            is_cut_off=has_input and not self._is_answered,
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
             since_ms=self.since_ms,
             entered=self._entered,
             detail=self.detail,
             is_prepared=self.is_prepared and replica.phase is Phase.TAILING,
         )
+
+    @property
+    def _is_answered(self) -> bool:
+        return not (self.log.is_away or self.process.is_without_kafka)
 
     # ---- the lane ----
 
@@ -291,7 +302,7 @@ class HeldReplica:
         store, log = self.store, self.log
         if replay is not self.replay or store is None:
             return
-        if log.is_away or self.process.host.is_cut:
+        if not self._is_answered or self.process.host.is_cut:
             replay.lag_ms = None
             self.process.after(self.clock.between(50, 150), self._read, replay)
             return
@@ -335,17 +346,17 @@ class HeldReplica:
         record: TaskRecord = claim.check_record((yield self._read_record()), task, copy, epoch)
         self._pass(run, "record read")
         yield self.clock.between(1, 5)
-        producer: int = yield from self._ask(run, Call((2, 60), self.log.init), 30_000)
+        if self.kernel.hangs:
+            yield from self._hang(run)
+        producer: int = yield from self._ask(run, self._kafka(self.log.init, (2, 60)), 30_000)
         self._pass(run, "writer initialised")
         self._post(run, Signal.WRITER_FENCED)
-        committed: Committed | None = yield from self._ask(
-            run, Call(KAFKA_HOP, self.log.read_committed), 5_000
-        )
+        committed: Committed | None = yield from self._ask(run, self._kafka(self.log.read_committed), 5_000)
         claim.check_committed([committed], task, epoch)
         offset = claim.first_offsets([committed], record, "earliest", lambda: [(0, self.log.input_end)]).total
         self._pass(run, "offsets read")
-        target = drain_target((yield Call(KAFKA_HOP, self.log.read_ends)))
-        while (yield Call(KAFKA_HOP, self.log.read_ends))[1] < target:  # Transient ends this try
+        target = drain_target((yield self._kafka(self.log.read_ends)))
+        while (yield self._kafka(self.log.read_ends))[1] < target:  # Transient ends this try
             yield self.clock.between(5, 60)
             self._pass(run)
         replay.target = target
@@ -359,13 +370,29 @@ class HeldReplica:
         assert self.store is not None
         state = self.store.value
         yield self.clock.between(1, 5)
-        yield from self._ask(run, Call(KAFKA_HOP, lambda: self.log.produce(producer, [])), COMMIT_MS)
+        yield from self._ask(run, self._kafka(lambda: self.log.produce(producer, [])), COMMIT_MS)
         self.kernel.claiming(self.replica.id)
         yield from self._ask(run, self._commit(active, offset, state, offset), COMMIT_MS)
         self._pass(run, "claimed")
         self.active = active
         self._tries = 0
         self._post(run, Signal.CLAIMED)
+
+    def _hang(self, run: Run) -> Course:
+        """Stand still for ever, in a call that nothing ends: the container gives itself up."""
+        self.kernel.hangs = False
+        self.clock.tell("{}: {} hangs", self.process.name, self.replica.id)
+        begun_ms, halted_ms = self.clock.now_ms, 0
+        while self.kernel.broken is None:
+            yield 200
+            now_ms = self.clock.now_ms
+            halted_ms = halted_ms or (now_ms if run.is_cancelled else 0)
+            if halted_ms and now_ms - halted_ms > STOP_MS:
+                self.kernel.broken = f"{self.replica.id} did not stop"
+            elif not halted_ms and now_ms - begun_ms > WAY_MS:
+                self.kernel.giving_up(self.replica.id)
+                self.kernel.broken = f"{self.replica.id} gets no further"
+        yield Until([])
 
     def _ask(self, run: Run, call: Call, for_ms: int) -> Course:
         """Ask the broker; while it is away the client tries again, for so long."""
@@ -387,7 +414,17 @@ class HeldReplica:
         return Call(ZOOKEEPER_HOP, lambda: self.kernel.read_record(self.replica.id.task))
 
     def _produce(self, active: Active, changes: list[int]) -> Call:
-        return Call(KAFKA_HOP, lambda: self.log.produce(active.producer, changes))
+        return self._kafka(lambda: self.log.produce(active.producer, changes))
+
+    def _kafka(self, act: Callable[[], Any], hop_ms: tuple[int, int] = KAFKA_HOP) -> Call:
+        """Return the call of a broker, which a process may be cut off from."""
+
+        def ask() -> Any:
+            if self.process.is_without_kafka:
+                raise Transient("no broker can be reached")
+            return act()
+
+        return Call(hop_ms, ask)
 
     def _pass(self, run: Run, step: str = "") -> None:
         if step:
@@ -407,7 +444,7 @@ class HeldReplica:
                 raise WriterLost("lost on the way back")
             return position
 
-        return Call(KAFKA_HOP, commit)
+        return self._kafka(commit)
 
     # ---- active ----
 
@@ -433,7 +470,9 @@ class HeldReplica:
             end = min(log.input_end, start + self.clock.between(1, 12))
             assert self.store is not None
             state = self.store.value
+            self.running_from = start
             yield self.clock.between(5, 40)
+            self.running_from = None
             if self._is_over(run, active):
                 return
             changes = [state + each + 1 for each in range(end - start)]

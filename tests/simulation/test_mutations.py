@@ -27,6 +27,11 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("nobody_acts_on_a_lease_that_is_over",),
         ("stop the leader for long", "stop the leader for long", "kill a container"),
     ),
+    "everybody-is-blamed": (
+        ("only_what_ran_alone_is_blamed",),
+        ("fault of the job's code", "kill a process"),
+    ),
+    "nobody-is-stuck": (("a_promotion_that_hangs_is_given_up",), ("hang a promotion", "kill a container")),
     "no-resend": (("whole_at_the_end",), ("break streams", "cut a host off")),
     "promotion-keeps-epoch": (("new_active_new_epoch",), ("kill a container",)),
     "store-before-commit": (("state_has_all_before",), ("lose answers of Kafka",)),

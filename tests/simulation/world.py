@@ -9,6 +9,7 @@ from typing import Final
 
 from appmaster.planning.plan import plan
 from standby.control.events import Leader
+from standby.ended import ProcessEnd
 from standby.errors import BrokenLaw
 from standby.model import Phase, ReplicaId, TaskRecord
 from tests.simulation.clock import Clock
@@ -270,10 +271,19 @@ class World:
         listed = self.yarn.listed.get(skein_id)
         return listed.container if listed is not None else None
 
-    def accepts(self, container: str) -> bool:
-        """Return whether a container's own port accepts; only a live host refuses."""
+    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool]:
+        """Return whether a container lives as far as its port tells, what its witness says, and if its host answers.
+
+        Only a live host refuses.
+        """
         process = self.containers.get(container)
-        return process is None or process.is_alive or not process.host.is_up
+        if process is None:
+            return True, None, False
+        host = process.host
+        is_answered = host.is_up and not host.is_cut and not leader.host.is_cut
+        if process.is_alive or not is_answered:
+            return True, None, is_answered
+        return False, process.end, True
 
     def connect(self, stream: Stream, leader: Leader) -> None:
         """Connect a container's stream to the leader that it names."""

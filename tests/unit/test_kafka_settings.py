@@ -12,7 +12,9 @@ from appmaster.config import cluster
 from appmaster.growth import Growth
 from standby.adapters.confluent_kafka import connect
 from standby.adapters.kafka_changelog import KafkaChangelog
+from standby.adapters.kafka_sizes import Sizes
 from standby.adapters.kafka_writer import KafkaWriter
+from standby.adapters.lasting import lasting_admin
 from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
@@ -51,7 +53,7 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
     "fencing a job": lambda: fence_job("cluster", JOB),
     "a kernel's broker": lambda: connect("cluster", CONFIG, JOB),
     "a changelog's reader": lambda: KafkaChangelog(CONFIG, JOB),
-    "a task's writer": lambda: KafkaWriter(CONFIG, JOB, 0, "id", None),
+    "a task's writer": lambda: KafkaWriter(CONFIG, JOB, 0, "id", None, Sizes(CONFIG, lasting_admin({}))),
     "the plain feed": lambda: PlainFeed(CONFIG, JOB).warm(),
 }
 

@@ -99,7 +99,8 @@ def _counted(cluster: FakeCluster) -> Iterator[Counted]:
 def cluster_for(flight: Flight, under: Under, trigger: Trigger = Trigger.LEADER) -> FakeCluster:
     """Return a cluster on which a row can be played."""
     is_mixed = under is Under.MIXED
-    policy = Policy(restarts=under is Under.RESTART)
+    # The rows tell what a silence leads to that the other waits are shorter than.
+    policy = Policy(restarts=under is Under.RESTART, host_timeout_ms=2_000)
     if trigger is Trigger.RETURN:
         policy = replace(policy, suspect_grace_ms=RETURNS_MS)
     return FakeCluster(

@@ -50,6 +50,24 @@ def test_every_copy_is_explained_its_own_host_first(leader: Leader) -> None:
         assert any(line.startswith(f"{sibling}: refused") for line in each["why"][1:])
 
 
+def test_copies_are_explained_with_their_cells_and_with_what_the_hosts_carry() -> None:
+    leader = Leader(cells=(1, 2))
+    for copy in leader.ask("explain", job="job", partition=1)["copies"]:
+        heads = [line.partition(": ")[0] for line in copy["why"]]
+        assert len(set(heads)) == len(heads), copy["why"]
+        (cell,) = {
+            each.cell for each in leader.cluster.processes.values() if each.container == copy["container"]
+        }
+        assert heads[0] in (copy["host"], f"{copy['host']} in cell {cell}")
+        assert sum("refused" in line for line in copy["why"]) == 1, copy["why"]
+        carrying = [
+            each.host for each in leader.cluster.processes.values() if each.container != copy["container"]
+        ]
+        for line in copy["why"][1:]:
+            host = line.partition(":")[0].partition(" ")[0]
+            assert ("carries no copies" in line) <= (host not in carrying), (line, carrying)
+
+
 def test_drained_host_is_a_reason(leader: Leader) -> None:
     leader.cluster.exclude("h3")
     told = [line for copy in leader.ask("explain", job="job", partition=0)["copies"] for line in copy["why"]]
@@ -98,7 +116,7 @@ def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leade
 
 def test_parked_processor_is_let_run_again() -> None:
     leader = Leader(policy=Policy(retry_count=0, on_exhausted=OnExhausted.PARK))
-    leader.cluster.kill(leader.cluster.active_process(0).skein_id)
+    leader.cluster.crash(leader.cluster.active_process(0).skein_id)
     leader.cluster.run(10_000)
     assert [bool(each.parked) for each in leader.cluster.view.jobs["job"].model.processors.values()] == [
         True,

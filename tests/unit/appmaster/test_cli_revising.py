@@ -136,15 +136,18 @@ def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> N
     assert asked_of(back) == FLAT
 
 
-def test_revision_that_was_active_once_is_not_rolled_back() -> None:
-    new = changed(record(), {}, code="bb").record
+def test_revision_with_stores_of_its_own_that_was_active_once_is_not_rolled_back() -> None:
+    new = changed(record(), {"task.stores.version": "2"}, code="bb").record
     with pytest.raises(StandfastError, match="revision 2 of flights has been active") as refused:
         rollback(new, [1, 2, 1])
     assert refused.value.exit_status == 1
+    for step in ("`standfast update`", "task.stores.version: 2"):
+        assert step in str(refused.value), "it says what to do, key and value"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_allowed"), [("v1", "v1", True), ("v1", "v2", False), ("", "v1", False)]
+    ("before", "after", "is_allowed"),
+    [("", "", True), ("v1", "v1", True), ("v1", "v2", False), ("", "v1", False), ("v1", "", False)],
 )
 def test_stores_of_one_version_may_be_given_back_to_older_code(
     before: str, after: str, is_allowed: bool

@@ -13,7 +13,14 @@ from appmaster.adapters.kafka import Topics
 from appmaster.changelog import make
 from appmaster.cli.code import bundle_of
 from appmaster.cli.jobfile import JobFile, load
-from appmaster.cli.submit import check_changelog, check_topics, check_yarn, define
+from appmaster.cli.submit import (
+    check_changelog,
+    check_topics,
+    check_tree,
+    check_yarn,
+    define,
+    short_of_hosts,
+)
 from appmaster.config import cluster
 from appmaster.records import JobRecord
 from standby.bundles import LEFT_BYTES
@@ -33,13 +40,6 @@ class FakeTopics:
         return self._partitions
 
 
-class Brokers(MemoryTopics):
-    """Brokers that say how many partitions a topic has."""
-
-    def count(self, name: str) -> int:
-        return self.topics[name].partitions if name in self.topics else 0
-
-
 class FakeYarn:
     """Two hosts in two racks, one queue."""
 
@@ -55,9 +55,9 @@ class FakeYarn:
         return [SimpleNamespace(name="default")]
 
 
-def job(directory: Path, *settings: str) -> JobFile:
+def job(directory: Path, *settings: str, more: str = "") -> JobFile:
     path = directory / "job.yaml"
-    path.write_text("job: {name: j}\ntask: {inputs: input, step: 'code:step'}\n", encoding="utf-8")
+    path.write_text(f"job: {{name: j}}\ntask: {{inputs: input, step: 'code:step'}}\n{more}", encoding="utf-8")
     return load(path, settings, ENVIRONMENT)
 
 
@@ -86,6 +86,25 @@ def test_racks_of_yarn_reach_the_cluster_s_settings(tmp_path: Path) -> None:
     hosts, racks = check_yarn(job(tmp_path), FakeYarn())
     assert hosts == ("h1", "h2")
     assert cluster(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
+
+
+@pytest.mark.parametrize(
+    ("count", "hosts", "said"),
+    [
+        (0, 1, ()),
+        (2, 3, ()),
+        (1, 1, ("1 standby and its active need 2 hosts", "there is 1 host")),
+        (5, 3, ("5 standbys and their active need 6 hosts", "there are 3 hosts")),
+    ],
+)
+def test_more_copies_than_hosts_are_warned_of_with_the_counts(
+    tmp_path: Path, count: int, hosts: int, said: tuple[str, ...]
+) -> None:
+    settings = ("job.hotstandby.enabled=true", f"job.hotstandby.replicationcount={count}")
+    warned = short_of_hosts(job(tmp_path, *settings).config, hosts)
+    assert bool(warned) == bool(said)
+    assert all(each in warned for each in said), warned
+    assert not short_of_hosts(job(tmp_path).config, hosts), "without standbys one host will do"
 
 
 def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:
@@ -122,7 +141,7 @@ def test_offsets_of_one_input_are_never_used_for_another(tmp_path: Path) -> None
 
 
 def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
-    brokers, asked = Brokers(), job(tmp_path, "task.inputs.may.grow=true")
+    brokers, asked = MemoryTopics(), job(tmp_path, "task.inputs.may.grow=true")
     there = cast("Topics", brokers)
     first = define(asked, 4, None, "")
     check_changelog(asked, there, first, None)
@@ -154,3 +173,36 @@ def test_interpreter_that_nobody_named_stays_what_the_running_job_has(tmp_path: 
     shipped = {**assumed.flat, "job.python.archive": "env.tar.gz"}
     del shipped["job.python"]
     assert assumed.keeping(shipped).config.python == ""
+
+
+def test_an_open_tree_is_taken_only_by_who_wants_it(tmp_path: Path) -> None:
+    silent, open_one = job(tmp_path), job(tmp_path, "zookeeper.acl=open")
+    assert check_tree(silent, is_open=False, is_new=True) == ""
+    with pytest.raises(BadConfiguration, match="Close it with `standfast protect j`"):
+        check_tree(silent, is_open=True, is_new=True)
+    assert "can run code as you" in check_tree(silent, is_open=True, is_new=False), (
+        "the others run there already"
+    )
+    for is_open in (False, True):
+        assert "can run code as you" in check_tree(open_one, is_open=is_open, is_new=True)
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.password", "spark.hadoop.fs.s3a.secret.key"])
+@pytest.mark.parametrize(
+    ("settings", "is_open", "is_new"), [(["zookeeper.acl=open"], False, True), ([], True, False)]
+)
+def test_a_secret_is_refused_where_everybody_could_read_it(
+    tmp_path: Path, name: str, settings: list[str], is_open: bool, is_new: bool
+) -> None:
+    with_secret = job(tmp_path, *settings, more=f"{name}: tell nobody\n")
+    with pytest.raises(
+        BadConfiguration, match=f"^{name}: everybody who reaches ZooKeeper could read it"
+    ) as told:
+        check_tree(with_secret, is_open=is_open, is_new=is_new)
+    assert f"{name}.file" in str(told.value)
+    assert "tell nobody" not in str(told.value)
+    assert check_tree(job(tmp_path, more=f"{name}: tell nobody\n"), is_open=False, is_new=True) == ""
+    (tmp_path / "secret").write_text("tell nobody", encoding="utf-8")
+    (tmp_path / "secret").chmod(0o600)
+    by_file = job(tmp_path, *settings, more=f"{name}.file: {tmp_path}/secret\n")
+    assert "can run code as you" in check_tree(by_file, is_open=is_open, is_new=is_new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from appmaster.cli.change import usable_hosts
 from appmaster.cli.command import describe, gap_ms
 from appmaster.cli.drain import staying
 from appmaster.cli.rollout import Goal, standing
@@ -44,6 +45,13 @@ def test_what_is_asked_says_the_same_of_the_same_configuration() -> None:
 def test_deployed_job_is_where_it_should_be() -> None:
     cluster = deployed()
     assert standing(status(cluster), goal(cluster)).is_done
+
+
+def test_hosts_that_may_hold_copies_are_all_but_the_drained_ones() -> None:
+    cluster = deployed()
+    assert usable_hosts(status(cluster)) == {"h1", "h2", "h3", "h4"}
+    cluster.exclude("h3")
+    assert usable_hosts(status(cluster)) == {"h1", "h2", "h4"}
 
 
 def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
@@ -89,7 +97,7 @@ def test_roll_out_that_another_change_overtook_is_told_of() -> None:
 
 def test_failed_job_ends_the_waiting_with_its_reason() -> None:
     cluster = deployed(policy=Policy(retry_count=0))
-    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.crash(cluster.active_process(0).skein_id)
     cluster.run(5_000)
     found = standing(status(cluster), goal(cluster))
     assert "are allowed" in found.failure

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 
 from appmaster.adapters.grpc import CALL, ControlServer
 from standby import wire
 from standby.adapters.grpc import Credentials
 from tests.fakes.certificates import new_credentials, shared_credentials
+from tests.floods import flood
+from tests.patience import PATIENCE_SECONDS
 
 _OPTIONS = (("grpc.ssl_target_name_override", wire.CERTIFICATE_NAME), ("grpc.enable_http_proxy", 0))
 
@@ -96,3 +99,28 @@ def test_client_does_not_talk_to_a_server_without_the_pair(tmp_path: Path) -> No
                 context.wrap_socket(connection, server_side=True).recv(1)
             with pytest.raises(grpc.RpcError):
                 future.result()
+
+
+def test_flood_leaves_open_streams_alone_and_ends_with_its_handshakes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = psutil.Process()
+    monkeypatch.setattr("appmaster.adapters.grpc._MOST_CONNECTIONS", 100)
+    bounded = Port()
+    try:
+        with grpc.secure_channel(
+            f"127.0.0.1:{bounded.number}", pair_of(shared_credentials()), _OPTIONS
+        ) as channel:
+            ask = channel.unary_unary(CALL, None, None)
+            assert ask(b"{}", timeout=PATIENCE_SECONDS)
+            descriptors = own.num_fds()
+            with flood() as strangers:
+                strangers.pour("127.0.0.1", [bounded.number], 1_000)
+                # Half of them are of this side.
+                assert own.num_fds() - descriptors - strangers.count <= 100
+                assert ask(b"{}", timeout=PATIENCE_SECONDS)
+                assert strangers.are_closed()
+            assert bounded.call(pair_of(shared_credentials())) == {"said": "yes"}
+    finally:
+        bounded.server.stop()
+    assert len(bounded.asked) == 3

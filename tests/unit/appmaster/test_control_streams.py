@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from appmaster.adapters.grpc import ControlServer
 from appmaster.planning import events as happened
 from standby import wire
+from standby.ended import ProcessEnd
+from standby.witness import tell
 from tests.fakes.certificates import shared_credentials
 from tests.patience import PATIENCE_SECONDS
 
@@ -87,6 +91,47 @@ def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leade
         assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
     leader.server.probe("c1", 40)
     assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, False, 7)
+
+
+def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.server.learn("c1", *listening.getsockname())
+        witness = threading.Thread(
+            target=tell, args=(listening, b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n')
+        )
+        witness.start()
+        leader.server.probe("c1", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c1", 40, False, 7, ProcessEnd(-9, oom_kills=0))
+        witness.join(PATIENCE_SECONDS)
+        assert not witness.is_alive()
+
+
+def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.server.learn("c1", *listening.getsockname())
+        stranger = threading.Thread(target=tell, args=(listening, b"220 mail at your service\n"))
+        stranger.start()
+        leader.server.probe("c1", 40)
+        assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
+        stranger.join(PATIENCE_SECONDS)
+
+
+def test_a_process_that_stands_still_is_told_from_a_host_that_does_not_answer(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        leader.server.learn("c1", *stopped.getsockname())
+        leader.server.probe("c1", 40)
+        assert leader.events.get(timeout=PATIENCE_SECONDS).is_answered, "its kernel accepted for it"
+    # A listener whose queue is full drops what comes: as from a host that is gone, nothing is heard.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as open_ones:
+        for _ in range(3):
+            each = open_ones.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        leader.server.learn("c2", *full.getsockname())
+        leader.server.probe("c2", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c2", 40, True, 7, None, is_answered=False)
 
 
 def test_container_whose_port_nobody_knows_is_not_taken_for_dead(leader: Leader) -> None:

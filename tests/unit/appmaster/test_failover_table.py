@@ -135,7 +135,7 @@ TELLING: Final = (
 def test_every_rule_has_its_moment() -> None:
     parking = FakeCluster(policy=Policy(on_exhausted=OnExhausted.PARK, retry_count=0))
     deployed(parking)
-    parking.kill(active_of(parking).skein_id)
+    parking.crash(active_of(parking).skein_id)
     parking.run(5_000)
     of_an_earlier_day = FakeCluster()
     deployed(of_an_earlier_day)
@@ -145,7 +145,11 @@ def test_every_rule_has_its_moment() -> None:
     of_an_earlier_day.versions = earlier
     of_an_earlier_day.elect(2)
     of_an_earlier_day.run(5_000)
-    obeyed = obeyed_rules(parking) | obeyed_rules(of_an_earlier_day)
+    cut_off = FakeCluster(policy=Policy(progress_timeout_ms=10_000))
+    deployed(cut_off)
+    cut_off.cut_off.add(active_of(cut_off).container)
+    cut_off.run(15_000)
+    obeyed = obeyed_rules(parking) | obeyed_rules(of_an_earlier_day) | obeyed_rules(cut_off)
     for flight, trigger, under in TELLING:
         obeyed |= obeyed_rules(played(flight, trigger, under))
     assert obeyed == set(RULES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kazoo import ZooKeeper
 from appmaster.growth import Growth, note
+from appmaster.planning.events import TopicNoted
 from appmaster.records import JobRecord
 from standby.config import JobConfig, parse
 from standby.errors import Unavailable
@@ -30,12 +31,20 @@ class FakeTopics:
     def __init__(self) -> None:
         self.partitions = {"input": 4, "changelog": 4}
         self.committed: list[tuple[str, str, int]] = []
+        self.topic_ids: dict[str, str] = {}
         self.is_away = False
 
     def count(self, name: str) -> int:
         if self.is_away:
             raise Unavailable("no broker")
         return self.partitions.get(name, 0)
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        if self.is_away:
+            raise Unavailable("no broker")
+        return {
+            each: self.topic_ids.get(each, f"id of {each}") for each in names if self.partitions.get(each)
+        }
 
     def grow(self, name: str, partitions: int) -> None:
         self.partitions[name] = max(partitions, self.count(name))
@@ -153,3 +162,31 @@ def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool,
     found = note(config, 4, {"input": partitions})
     assert said in found
     assert bool(found) == bool(said)
+
+
+def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(topics: FakeTopics) -> None:
+    records, reloads, told = FakeRecords(topics), list[None](), list[TopicNoted]()
+    looking = growth(topics, records, reloads)
+    looking.tell = told.append
+    looking.look()
+    looking.look()
+    assert {topic: each.id for topic, each in records.record.definition.topics.items()} == {
+        "input": "id of input",
+        "changelog": "id of changelog",
+    }
+    assert [each.kind for each in told] == ["topic_recorded"] * 2
+    topics.topic_ids["changelog"] = "another"
+    topics.partitions["input"] = 6
+    looking.look()
+    looking.look()
+    assert "changelog was deleted and created again" in looking.obstacles["j"].of(records.record.definition)
+    assert len(reloads) == 1
+    topics.is_away = True
+    looking.look()
+    assert set(looking.obstacles) == {"j"}, "what is not known has not changed"
+    topics.is_away = False
+    topics.topic_ids.clear()
+    topics.partitions["changelog"] = 0
+    looking.look()
+    assert looking.obstacles == {}
+    assert looking.notes["j"] == "changelog, the changelog, does not exist (any more)"

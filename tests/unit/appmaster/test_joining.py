@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from appmaster.joining import OF_THE_CLUSTER, check_joins, of_the_cluster
+from appmaster.joining import OF_THE_CLUSTER, check_feed, check_joins, of_the_cluster
 from standby.config import keys, parse
 from standby.errors import BadConfiguration
 
@@ -42,6 +42,7 @@ def test_what_a_job_leaves_out_has_to_go_with_what_it_gives() -> None:
                 **PLAIN,
                 "job.hotstandby.heartbeat.interval.ms": "2000",
                 "job.hotstandby.heartbeat.timeout.ms": "8000",
+                "job.hotstandby.host.timeout.ms": "8000",
             }
         )
     )
@@ -50,7 +51,8 @@ def test_what_a_job_leaves_out_has_to_go_with_what_it_gives() -> None:
     assert "job.hotstandby.heartbeat.timeout.ms: 2000 is less than twice the interval (2000)" in str(
         refused.value
     )
-    check_joins("shared", slow, {**PLAIN, "job.hotstandby.heartbeat.timeout.ms": "8000"})
+    slower = ("job.hotstandby.heartbeat.timeout.ms", "job.hotstandby.host.timeout.ms")
+    check_joins("shared", slow, {**PLAIN, **dict.fromkeys(slower, "8000")})
 
 
 def test_what_a_job_gives_otherwise_is_refused_all_at_once() -> None:
@@ -63,3 +65,11 @@ def test_what_a_job_gives_otherwise_is_refused_all_at_once() -> None:
     assert "yarn.hosts: h3, and the cluster has h1,h2" in said
     assert "task.feed: spark, but the job that started the cluster brought no Spark connector" in said
     assert "cluster shared runs already" in said
+
+
+def test_update_to_spark_needs_a_cluster_that_brought_the_connector() -> None:
+    with pytest.raises(BadConfiguration, match=r"task\.feed: spark, but .* no Spark connector"):
+        check_feed("spark", {"task.feed": "plain"})
+    check_feed("spark", {"task.feed": "spark"})
+    check_feed("plain", {"task.feed": "plain"})
+    check_feed("spark", {})

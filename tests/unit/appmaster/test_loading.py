@@ -15,7 +15,9 @@ from appmaster.planning.apply import apply
 from appmaster.planning.events import Event
 from appmaster.planning.view import ClusterView
 from appmaster.records import JobRecord, StatusRecord
+from appmaster.topics import Obstacle
 from standby.errors import BadConfiguration
+from standby.model import TopicIdentity
 from standby.wire import JobDefinition
 from tests.unit.appmaster.test_requests import CONFIG
 
@@ -37,6 +39,7 @@ class Leader:
         self.view = ClusterView(epoch=1)
         self.waiting: dict[str, str] = {}
         self.withheld: dict[str, str] = {}
+        self.obstacles: dict[str, Obstacle] = {}
         self.loading = JobLoading(
             {},
             lambda: self.view,
@@ -44,6 +47,7 @@ class Leader:
             notes=lambda: {"j1": "a note"},
             withheld=lambda: self.withheld,
             waiting=lambda: self.waiting,
+            obstacles=lambda: self.obstacles,
         )
 
     def load(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Iterable[str] = ()) -> list[Event]:
@@ -152,3 +156,15 @@ def test_a_job_that_was_submitted_when_the_last_one_had_just_ended_keeps_the_clu
     assert asks_more({"j2": record("j2", 4)}, leader.view), "submitted again after it had failed"
     assert asks_more({"j1": ended, "j3": record("j3")}, leader.view), "a new one"
     assert asks_more({"j2": record("j2", 3, run="run2")}, leader.view), "another run"
+
+
+def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> None:
+    leader = Leader()
+    job = record("j1")
+    leader.obstacles["j1"] = Obstacle("run1", {}, "input in was deleted and created again")
+    leader.load({"j1": loaded(job)}, ["j1"])
+    assert leader.view.jobs["j1"].obstacle == "input in was deleted and created again"
+    accepted = with_fields(job.definition, topics={"in": TopicIdentity("new", 1, "latest")}, revision=2)
+    leader.load({"j1": loaded(with_fields(job, definition=accepted))})
+    assert leader.view.jobs["j1"].obstacle == "", "what was found before holds for the former topics"
+    assert leader.loading.definitions["j1"][2].topics["in"].start == "latest"

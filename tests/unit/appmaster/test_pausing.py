@@ -73,7 +73,17 @@ def test_a_new_leader_keeps_the_pause(cluster: FakeCluster) -> None:
 
 
 def test_a_table_of_tasks_says_below_what_there_is_to_say(capsys: pytest.CaptureFixture[str]) -> None:
-    fields = ("copy", "role", "phase", "in_sync", "lag_records", "host", "container", "warm")
+    placed = ("copy", "role", "phase", "in_sync", "changelog_lag_records", "host", "container", "warm")
+    fields = (
+        *placed,
+        "start_ms",
+        "input_committed",
+        "input_lag_records",
+        "input_rate",
+        "failures",
+        "skipped",
+        "dead_lettered",
+    )
     replica = {**dict.fromkeys(fields), "detail": "not replayed for now: job.restore.paused"}
     task = {"job": "j", "stage": "main", "partition": 3}
     replicas = [{**replica, "copy": 0, "detail": ""}, {**replica, "copy": 1}]

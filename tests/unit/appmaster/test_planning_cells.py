@@ -10,7 +10,7 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.actions import Kind
 from appmaster.planning.plan import plan
-from appmaster.planning.view import Policy, Presence
+from appmaster.planning.view import JobState, Policy, Presence
 from standby.model import SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -445,6 +445,38 @@ def test_hosts_of_which_nothing_is_known_but_their_cell_can_be_asked_for() -> No
     cluster = deployed()
     cluster.tell(happened.HostsKnown(()))
     assert {each.name for each in cluster.view.offers} == set(cluster.hosts) == set(cluster.view.hosts)
+
+
+def statuses(cluster: FakeCluster, ms: int) -> set[tuple[JobState, tuple[str, ...]]]:
+    """Return every status of the job that the leader had in the time to come, with its reasons."""
+    seen = set()
+    for _ in range(ms // 20):
+        cluster.turn()
+        job = cluster.view.jobs["job"]
+        seen.add((job.state, job.reasons))
+        cluster.run(20)
+    return seen
+
+
+def test_job_stays_deployed_while_a_cell_that_came_late_is_given_its_share() -> None:
+    late = FakeCluster(masters={1: "h1", 2: "h2"}, cells=(1, 2))
+    late.lose_cell(2)
+    late.run(8_000)
+    assert late.view.jobs["job"].state is JobState.DEPLOYED
+    late.return_cell(2)
+    assert statuses(late, 20_000) == {(JobState.DEPLOYED, ())}
+    assert "handover_finished" in late.kinds(), "an active was moved"
+
+
+def test_job_stays_deployed_while_a_new_leader_has_yet_to_hear_its_containers(cluster: FakeCluster) -> None:
+    cluster.elect(2)
+    assert statuses(cluster, 4_000) == {(JobState.DEPLOYED, ())}
+
+
+def test_job_is_incomplete_once_a_new_leader_knows_that_a_container_is_lost(cluster: FakeCluster) -> None:
+    actives_in(cluster, 1)[0].is_frozen = True
+    cluster.elect(2)
+    assert JobState.INCOMPLETE in {state for state, _ in statuses(cluster, 10_000)}
 
 
 def test_late_news_of_an_earlier_attempt_changes_nothing(cluster: FakeCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from appmaster.planning.model import JobSpec, propose
 from appmaster.planning.plan import plan
 from appmaster.planning.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
 from locality.hosts import HostInfo
+from standby.ended import ProcessEnd, Ran
 from standby.model import InputFailures, Phase, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -687,7 +689,7 @@ def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_
     policy = Policy(on_exhausted=OnExhausted.PARK, retry_count=2, retry_window_ms=60_000)
     cluster = deployed(policy=policy)
     for _ in range(6):
-        cluster.kill(cluster.active_process(0).skein_id)
+        cluster.crash(cluster.active_process(0).skein_id)
         cluster.run(40_000)
     settles(cluster)
     for _ in range(8):
@@ -695,27 +697,104 @@ def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_
         assert processor is not None
         if cluster.view.jobs["job"].model.processors[processor].parked:
             break
-        cluster.kill(cluster.active_process(0).skein_id)
+        cluster.crash(cluster.active_process(0).skein_id)
         cluster.run(3_000)
     assert "processor_parked" in cluster.kinds()
 
 
-def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
-    cluster = deployed(policy=Policy(retry_count=-1))
-    for _ in range(3):
+def backlog(process: Process) -> None:
+    """Have every task of a process wait at input offset 10, as it reports."""
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(status, input_committed=10, input_end=20) for name, status in process.replicas.items()
+    }
+
+
+def test_process_that_is_killed_from_outside_again_and_again_costs_its_job_nothing() -> None:
+    cluster = deployed(policy=Policy(retry_count=1))
+    for _ in range(8):
         process = cluster.active_process(0)
-        process.is_scripted = True
-        process.replicas = {
-            name: replace(status, input_committed=10, input_end=20)
-            for name, status in process.replicas.items()
-        }
+        backlog(process)
         cluster.run(200)
         cluster.kill(process.skein_id)
-        cluster.run(12_000)
+        cluster.run(20_000)
+    assert cluster.view.records[TaskId("job", "main", 0)].record.failures is None
+    settles(cluster, 30_000)
+
+
+def ran(*partitions: int, position: int | None = 10, status: int = -signal.SIGSEGV) -> ProcessEnd:
+    """Return the end of a process that ran tasks of these partitions."""
+    return ProcessEnd(status, tuple(Ran(TaskId("job", "main", each), position) for each in partitions))
+
+
+def failures_of(cluster: FakeCluster, partition: int = 0) -> InputFailures | None:
+    return cluster.view.records[TaskId("job", "main", partition)].record.failures
+
+
+def crash_at_ten(cluster: FakeCluster, end: ProcessEnd, partition: int = 0) -> None:
+    """End the process of a task's active while input waits at offset 10."""
+    process = cluster.active_process(partition)
+    backlog(process)
+    cluster.run(200)
+    cluster.crash(process.skein_id, end)
+    cluster.run(12_000)
+
+
+def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    for count in (1, 2):
+        crash_at_ten(cluster, ran(0))
+        known = failures_of(cluster)
+        assert known is not None
+        assert (known.offset, known.count, known.is_apart) == (10, count, True)
+    crash_at_ten(cluster, ran(0))
     job = cluster.view.jobs["job"]
     assert job.state is JobState.FAILED
     assert "poison" in job.reasons[0]
     assert "input offset 10" in job.reasons[0]
+    assert "SIGSEGV" in job.reasons[0]
+
+
+def test_end_of_a_process_that_ran_several_tasks_is_nobodys_failure_and_parts_them() -> None:
+    cluster = mixed(policy=Policy(retry_count=-1))
+    together = [
+        task.partition
+        for task, copy in cluster.view.assigned[cluster.active_process(0).container].items()
+        if cluster.view.records[task].record.active == copy
+    ]
+    assert len(together) > 1
+    for _ in range(4):
+        crash_at_ten(cluster, ran(*together, position=None))
+        for each in together:
+            known = failures_of(cluster, each)
+            assert known is not None
+            assert (known.offset, known.count, known.is_apart) == (10, 0, True)
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    crash_at_ten(cluster, ran(0))
+    counts = {each: known.count for each in together if (known := failures_of(cluster, each)) is not None}
+    assert counts == {each: int(each == 0) for each in together}, "its neighbours did not run"
+
+
+def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_alone() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    by_the_kernel = replace(ran(0, status=-signal.SIGKILL), oom_kills=1)
+    for count in (0, 1, 2):
+        crash_at_ten(cluster, by_the_kernel)
+        known = failures_of(cluster)
+        assert known is not None
+        assert (known.count, known.is_apart) == (count, True)
+    crash_at_ten(cluster, replace(by_the_kernel, oom_kills=0))
+    known = failures_of(cluster)
+    assert known is not None
+    assert known.count == 2, "the kernel did not do it: somebody from outside did"
+
+
+def test_end_of_a_process_that_ran_no_code_of_the_job_is_no_tasks_failure() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    for _ in range(4):
+        crash_at_ten(cluster, ran())
+    assert failures_of(cluster) is None
+    settles(cluster, 30_000)
 
 
 def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
@@ -737,12 +816,12 @@ def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
 
     report(InputFailures(10, 1, "the process died"))
     process = report(InputFailures(10, 1, "the process died", "also"))
-    known = cluster.view.records[task].record.failures
+    known = failures_of(cluster)
     assert known is not None
     assert (known.count, known.topic) == (1, "also"), "told, though nothing has failed once more"
-    cluster.kill(process.skein_id)
+    cluster.crash(process.skein_id, ran(0))
     cluster.run(500)
-    known = cluster.view.records[task].record.failures
+    known = failures_of(cluster)
     assert known is not None
     assert (known.offset, known.count, known.topic) == (10, 2, "also")
 

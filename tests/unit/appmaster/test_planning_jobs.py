@@ -8,7 +8,8 @@ from appmaster.planning import actions as todo
 from appmaster.planning import events as happened
 from appmaster.planning.model import JobModel, JobSpec, job_of
 from appmaster.planning.view import Job, JobState, Policy
-from standby.model import TaskRecord
+from standby.model import Phase, TaskRecord
+from standby.replica.identity import CHANGED
 from tests.fakes.yarn import FakeCluster, Process
 
 SPEC = JobSpec("main", 2, 2, 1)
@@ -54,12 +55,12 @@ class Jobs(FakeCluster):
             isinstance(each, todo.RequestContainer) and job_of(each.place) == name for each in self.actions
         )
 
-    def crash(self, name: str) -> None:
-        """Kill every process that has a copy of a job's tasks."""
+    def crash_all(self, name: str) -> None:
+        """Have every process end of itself that has a copy of a job's tasks."""
         for container in self.containers_of(name):
             process = self.by_container(container)
             if process is not None:
-                self.kill(process.skein_id)
+                self.crash(process.skein_id)
 
 
 def two(**more: object) -> Jobs:
@@ -75,7 +76,7 @@ def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() 
     cluster = two(policy=Policy(retry_count=2))
     before, asked = cluster.records_of("job"), cluster.requested("job")
     for _ in range(12):
-        cluster.crash("other")
+        cluster.crash_all("other")
         cluster.run(4_000)
     assert cluster.job("other").state is JobState.FAILED
     assert cluster.containers_of("other") == set()
@@ -91,7 +92,7 @@ def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() 
 def test_a_failed_job_that_is_submitted_again_is_not_judged_by_what_was() -> None:
     cluster = two(policy=Policy(retry_count=1))
     for _ in range(8):
-        cluster.crash("other")
+        cluster.crash_all("other")
         cluster.run(4_000)
     assert cluster.job("other").state is JobState.FAILED
     cluster.ask("other")
@@ -128,7 +129,7 @@ def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
 def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
     cluster = two(policy=Policy(retry_count=0))
     for _ in range(4):
-        cluster.crash("other")
+        cluster.crash_all("other")
         cluster.run(4_000)
     assert cluster.job("other").state is JobState.FAILED
     cluster.ask("other", is_wanted=False)
@@ -197,7 +198,7 @@ def test_a_job_that_waits_for_code_is_known_and_tells_and_begins_when_it_is_ther
 def test_requests_of_a_job_whose_code_is_gone_are_taken_back() -> None:
     cluster = two()
     cluster.grants_nothing = True
-    cluster.crash("other")
+    cluster.crash_all("other")
     cluster.run(2_000)
     assert [job_of(each.place) for each in cluster.view.requests.values()].count("other")
     cluster.ask("other", withheld="it is gone")
@@ -256,3 +257,38 @@ def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_wh
     assert {each.state for each in cluster.view.jobs.values()} == {JobState.UNDEPLOYED}
     assert not cluster.view.containers
     assert not cluster.processes
+
+
+def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() -> None:
+    cluster = two(policy=Policy(retry_count=-1))
+    cluster.ask("other", obstacle="input in was deleted and created again")
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.FAILED
+    assert cluster.job("other").reasons == ("input in was deleted and created again",)
+    assert cluster.containers_of("other") == set()
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.ask("other", revision=2)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+
+
+def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_once() -> None:
+    cluster = two(policy=Policy(retry_count=-1))
+    process = next(each for each in map(cluster.by_container, cluster.containers_of("other")) if each)
+    detail = f"{CHANGED}changelog c was deleted and created again"
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(status, phase=Phase.FAILED, detail=detail) for name, status in process.replicas.items()
+    }
+    cluster.run(4_000)
+    assert cluster.job("other").reasons == (detail,)
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.ask("other", revision=2)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED, "what was told of the former revision is over"
+
+
+def test_what_is_noted_of_topics_is_told() -> None:
+    cluster = two()
+    cluster.tell(happened.TopicNoted("other", "topic_changed", "output out is another one", {"topic": "out"}))
+    assert "topic_changed" in cluster.kinds()

@@ -140,6 +140,20 @@ def test_host_with_a_container_that_was_not_heard_yet_is_not_clear() -> None:
     assert not is_clear(Turn(cluster.view), cohort[0], other)
 
 
+def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> None:
+    """It may be about to open what it was told to, although it reports nothing of it yet."""
+    cluster = FakeCluster()
+    cluster.run(8_000)
+    told = cluster.view.containers[cluster.active_process(0).container]
+    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
+    assert cohort is not None
+    other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=told.host, incarnation=99, pid=9)
+    for sent, is_open in ((told.obeyed, True), (told.obeyed + 1, False)):
+        changed = replace(told, statuses={}, sent=sent)
+        view = replace(cluster.view, containers={**cluster.view.containers, told.id: changed})
+        assert is_clear(Turn(view), cohort[0], other) is is_open
+
+
 class Paused:
     """The real driver over a fake cluster's view, on a clock that a test moves."""
 

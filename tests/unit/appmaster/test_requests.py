@@ -113,7 +113,7 @@ def test_an_update_makes_a_revision_only_where_containers_must_start_anew() -> N
 
 
 def test_a_rollback_is_judged_by_what_the_tasks_have_been_through() -> None:
-    record = JobRecord(revision(4), former=(revision(3),), activated=4)
+    record = JobRecord(revision(4, task_stores_version="2"), former=(revision(3),), activated=4)
     asked = {"job": "j1", "revision": 4}
     made = requests.rollback(Present(record, "deployed", active_revisions=(3, 3)), asked).record
     assert made is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,7 +26,13 @@ class Am:
 
     def get_containers(self, states: Sequence[object]) -> list[Any]:
         self._answer()
-        line = SimpleNamespace(id="s_0", yarn_container_id="a1_01_2", state=self.state, exit_message="")
+        line = SimpleNamespace(
+            id="s_0",
+            yarn_container_id="a1_01_2",
+            yarn_node_http_address="h1:8042",
+            state=self.state,
+            exit_message="",
+        )
         return [line] if self.state in [str(each) for each in states] else []
 
     def add_container(self, service: str) -> Any:
@@ -146,4 +153,22 @@ def test_end_of_a_container_is_told_when_the_list_shows_it(
     am.state = "FAILED"
     cell._look()
     cell._look()
-    assert events == [happened.ContainerCompleted("a1_01/s_0", "failed", 7)]
+    assert events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
+
+
+def test_container_that_fails_at_its_start_is_told_of_with_its_last_line(
+    cell: SkeinCell, am: Am, events: list[object]
+) -> None:
+    told = threading.Event()
+
+    def post(event: object) -> None:
+        events.append(event)
+        told.set()
+
+    cell.post = post
+    cell.last_line = lambda node, container: f"what {container} wrote on {node}"
+    am.state = "FAILED"
+    cell._look()
+    assert told.wait(PATIENCE_SECONDS)
+    said = "failed (a1_01_2: what a1_01_2 wrote on h1:8042)"
+    assert events == [happened.ContainerCompleted("a1_01/s_0", said, 7)]

@@ -12,6 +12,24 @@ import pyarrow as pa
 from examples.flights import flights, flights_plain
 from standby.api import Output, Store
 
+#: A flight from Newark, as the source has it.
+FLIGHT: Mapping[str, str] = {
+    "year": "2013",
+    "month": "1",
+    "day": "1",
+    "sched_dep_time": "500",
+    "dep_delay": "0",
+    "arr_delay": "0",
+    "carrier": "UA",
+    "flight": "1545",
+    "tailnum": "N1",
+    "origin": "EWR",
+    "air_time": "60",
+    "distance": "400",
+    "minute": "0",
+    "time_hour": "2013-01-01T10:00:00Z",
+}
+
 
 class MemoryStore(Store):
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from examples.flights import flights_plain
 from examples.flights.model import Expected, expected
 from examples.flights.source import ROWS, Raw, flights
-from tests.unit.examples.fakes import Job, by_key, table
+from tests.unit.examples.fakes import FLIGHT, Job, by_key, table
 
 SAMPLE = 6_000
 
@@ -33,24 +33,7 @@ def assert_same(job: Job, model: Expected) -> None:
 
 def flight(number: int, tail: str = "N1", **fields: str) -> Raw:
     """A flight from Newark, ten hours after the one before, with ``fields`` changed."""
-    row = {
-        "year": "2013",
-        "month": "1",
-        "day": "1",
-        "sched_dep_time": "500",
-        "dep_delay": "0",
-        "arr_delay": "0",
-        "carrier": "UA",
-        "flight": str(number),
-        "tailnum": tail,
-        "origin": "EWR",
-        "dest": "IAH",
-        "air_time": "60",
-        "distance": "400",
-        "minute": "0",
-        "time_hour": "2013-01-01T10:00:00Z",
-        **fields,
-    }
+    row = {**FLIGHT, "flight": str(number), "tailnum": tail, **fields}
     return Raw((tail if tail != "NA" else f"?{row['carrier']}").encode(), json.dumps(row).encode())
 
 

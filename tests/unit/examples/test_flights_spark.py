@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from examples.flights import flights, flights_plain
 from examples.flights.source import flights as source
 from tests.unit.examples.fakes import table
+from tests.unit.examples.malformed import NO_FLIGHTS, ODD_FLIGHTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,25 +17,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-
-
 def test_spark_cleans_as_the_plain_transform_does(spark: SparkSession) -> None:
-    records = [(raw.key, raw.value) for raw in source(3_000)]
-    records += [(b"x", b""), (b"x", b"{"), (b"x", b"[]"), (b"x", b'{"flight":"1"}'), (b"x", b'{"flight":""}')]
+    records: list[tuple[bytes, bytes | None]] = [(raw.key, raw.value) for raw in source(3_000)]
+    records += [(b"x", value) for value in (*NO_FLIGHTS.values(), *ODD_FLIGHTS.values())]
     rows = table(records)
     plain = flights_plain.clean_table(rows)
     cleaned = flights.clean(spark.createDataFrame(rows)).toArrow()
@@ -46,5 +30,9 @@ def test_spark_cleans_as_the_plain_transform_does(spark: SparkSession) -> None:
 def test_the_clock_zone_of_the_host_does_not_matter(spark: SparkSession) -> None:
     rows = table([(raw.key, raw.value) for raw in source(50)])
     before = flights.clean(spark.createDataFrame(rows)).toArrow()
+    zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-    assert flights.clean(spark.createDataFrame(rows)).toArrow().equals(before)
+    try:
+        assert flights.clean(spark.createDataFrame(rows)).toArrow().equals(before)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))

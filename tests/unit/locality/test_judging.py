@@ -214,7 +214,7 @@ def test_explaining_a_placed_copy() -> None:
         loads={"h2": (3, 1)},
     )
     hosts = (*HOSTS, HostInfo("h5", 2, "/r2"))
-    assert explain(question, hosts, "h3") == (
+    assert explain(question, hosts, H3) == (
         "h3: it is here: shares its rack with copy 0; holds its state; carries no copies",
         "h4: better now (spread): shares nothing with another copy",
         "h2: less good (spread): shares its cell with copy 0",
@@ -227,24 +227,56 @@ def test_explaining_goes_by_the_first_rule_that_decides() -> None:
     question = Question(
         histories={TASK: (Held("h1", 9, 100), Held("h2", 9, 100))}, preferred="h2", loads={"h4": (1, 0)}
     )
-    assert explain(question, HOSTS, "h2") == (
+    assert explain(question, HOSTS, H2) == (
         "h2: it is here: holds its state; is its last host; carries no copies",
         "h1: less good (preferred): is not its last host",
         "h3: less good (state): holds none of its state",
         "h4: less good (state): holds none of its state",
     )
-    assert explain(Question(), (H1, H2), "h1")[1] == "h2: less good (name): comes later by name"
+    assert explain(Question(), (H1, H2), H1)[1] == "h2: less good (name): comes later by name"
 
 
 def test_explaining_a_copy_that_would_not_be_placed_there_now() -> None:
-    assert explain(Question(excluded={"h1": "is being drained"}), (H1, H2), "h1") == (
+    assert explain(Question(excluded={"h1": "is being drained"}), (H1, H2), H1) == (
         "h1: it is here, but would not be placed here now: is being drained",
         "h2: allowed: carries no copies",
     )
 
 
 def test_explaining_a_copy_on_a_host_that_nobody_knew() -> None:
-    assert explain(Question(), (H1,), "h9")[0] == "h9: it is here: carries no copies"
+    assert explain(Question(), (H1,), HostInfo("h9"))[0] == "h9: it is here: carries no copies"
+
+
+def test_explaining_names_the_cells_of_a_host_where_they_differ() -> None:
+    both = tuple(replace(each, cell=cell) for each in (H1, H2, H3) for cell in (1, 2))
+    question = Question(siblings=(near(H1),), excluded={"h2": "is being drained"}, loads={"h3": (1, 0)})
+    assert explain(question, both, replace(H3, cell=1)) == (
+        (
+            "h3 in cell 1: it is here: shares its cell with copy 0; shares its rack with copy 0: no host in "
+            "another rack is allowed; carries 1 copy, 0 of the same role"
+        ),
+        "h3 in cell 2: better now (spread): shares its rack with copy 0: no host in another rack is allowed",
+        "h1: refused: holds copy 0, a copy of the same tasks",
+        "h2: refused: is being drained",
+    )
+
+
+def test_explaining_says_the_same_of_two_cells_once() -> None:
+    h1, h2 = (tuple(replace(each, cell=cell) for cell in (1, 2, 3)) for each in (H1, H2))
+    assert explain(Question(loads={"h2": (1, 0)}), (*h1, *h2), h1[1]) == (
+        "h1 in cell 2: it is here: carries no copies",
+        "h1 in cell 1: better now (name): comes earlier by name",
+        "h1 in cell 3: less good (name): comes later by name",
+        "h2: less good (load): carries 1 copy, 0 of the same role",
+    )
+
+
+def test_explaining_a_copy_on_a_refused_host_says_the_refusal_once() -> None:
+    both = (H1, replace(H1, cell=2), H2)
+    assert explain(Question(excluded={"h1": "is being drained"}), both, replace(H1, cell=2)) == (
+        "h1: it is here, but would not be placed here now: is being drained",
+        "h2: allowed: carries no copies",
+    )
 
 
 def test_explaining_a_copy_that_has_no_place() -> None:

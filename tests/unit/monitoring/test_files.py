@@ -10,6 +10,7 @@ import yaml
 
 from appmaster import gauges, metrics
 from appmaster.planning.view import ClusterView
+from standby.adapters.gate import of_gates
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import of_process
 from standby.control.state import ControlState, Identity, Policy
@@ -37,7 +38,7 @@ def of_leader() -> dict[str, set[str]]:
 
 def of_a_container() -> dict[str, set[str]]:
     state = ControlState(Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=1))
-    shown = (*of_container(state), *of_process(ProcessFigures()))
+    shown = (*of_container(state), *of_process(ProcessFigures()), of_gates(()))
     return {each.name: set(each.labels) for each in shown}
 
 

@@ -1,47 +1,195 @@
-"""Which settings nobody is to read in a log or an answer."""
+"""Which settings nobody is to read in a log or an answer, and secrets that files of the host hold."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
+from appmaster.cli.jobfile import load
+from appmaster.records import RequestRecord
+from appmaster.requests import settled
 from standby.cluster import ClusterConfig
-from standby.config import shown
+from standby.config import JobConfig, flatten, kafka_settings, keys, parse, shown
+from standby.disclosure import is_path_of_secret, is_secret
+from standby.errors import BadConfiguration
+from standby.feed.settings import session_settings, source_options
+
+FLAT = {
+    "job.name": "flights",
+    "task.inputs": "in",
+    "task.step": "flights:totals",
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "zookeeper.connect": "z:1",
+}
+
+SECRETS = [
+    "kafka.sasl.password",
+    "kafka.sasl.jaas.config",
+    "kafka.sasl.oauthbearer.client.secret",
+    "kafka.sasl.oauthbearer.config",
+    "kafka.sasl.kerberos.kinit.cmd",
+    "kafka.ssl.key.password",
+    "kafka.ssl.key.pem",
+    "kafka.ssl.key",
+    "kafka.ssl.keystore.password",
+    "kafka.plugin.library.paths",
+    "kafka.of.some.later.release",
+    "spark.driver.extraJavaOptions",
+    "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net",
+    "spark.hadoop.fs.azure.sas.c.a.blob.core.windows.net",
+    "spark.hadoop.fs.gs.auth.service.account.private.key",
+    "spark.hadoop.fs.s3a.access.key",
+    "spark.hadoop.fs.s3a.secret.key",
+    "spark.sql.catalog.lake.uri",
+    "spark.ssl.keyPassword",
+    "something.else.altogether",
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kafka.sasl.password",
-        "kafka.sasl.jaas.config",
-        "kafka.sasl.oauthbearer.client.secret",
-        "kafka.ssl.key.password",
-        "kafka.ssl.key.pem",
-        "kafka.ssl.keystore.password",
-        "spark.hadoop.fs.s3a.access.key",
-        "spark.hadoop.fs.s3a.secret.key",
-        "spark.ssl.keyPassword",
-    ],
-)
-def test_value_of_a_secret_is_not_shown(name: str) -> None:
+@pytest.mark.parametrize("name", SECRETS)
+def test_value_that_is_not_known_to_be_harmless_is_not_shown(name: str) -> None:
     assert shown(name, "s3cret") == "***"
+    assert shown(name, "12345") == "***"
     assert shown(name, "") == ""
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "value"),
     [
-        "kafka.security.protocol",
-        "kafka.sasl.username",
-        "kafka.sasl.mechanism",
-        "kafka.ssl.ca.location",
-        "kafka.ssl.key.location",
-        "spark.sql.shuffle.partitions",
-        "task.inputs",
+        ("kafka.security.protocol", "SASL_SSL"),
+        ("kafka.sasl.username", "alice"),
+        ("kafka.sasl.mechanism", "PLAIN"),
+        ("kafka.sasl.password.file", "/etc/kafka/password"),
+        ("kafka.ssl.ca.location", "/etc/ca.pem"),
+        ("kafka.ssl.key.location", "/etc/key.pem"),
+        ("kafka.linger.ms", "5"),
+        ("kafka.socket.keepalive.enable", "true"),
+        ("spark.driver.memory", "1g"),
+        ("spark.sql.shuffle.partitions", "4"),
+        ("spark.ui.enabled", "false"),
+        ("task.inputs", "in"),
     ],
 )
-def test_everything_else_is_shown(name: str) -> None:
-    assert shown(name, "value") == "value"
+def test_what_is_known_to_be_harmless_is_shown(name: str, value: str) -> None:
+    assert shown(name, value) == value
+
+
+def test_figure_is_shown_where_its_form_is_one() -> None:
+    assert shown("kafka.linger.ms", "a password, pasted here") == "***"
+    assert shown("spark.ui.enabled", "s3cret") == "***"
+
+
+def test_every_key_of_our_own_is_shown() -> None:
+    for key, _ in keys():
+        assert shown(key.name, "value") == "value"
+
+
+def test_value_of_a_wrong_kind_is_no_reason_to_show_it() -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        flatten({"kafka.sasl.password": b"s3cret"})
+    assert "s3cret" not in str(refused.value)
 
 
 def test_representation_of_the_cluster_s_settings_keeps_its_secrets() -> None:
     assert "s3cret" not in repr(ClusterConfig("c", "z:1", kafka={"sasl.password": "s3cret"}))
+
+
+def test_settled_change_keeps_no_configuration() -> None:
+    queued = RequestRecord("update", {"job": "j", "config": {"kafka.sasl.password": "s3cret"}, "code": ""})
+    done = settled(queued, 3, "kafka.sasl.password: *** → ***", 2)
+    assert "s3cret" not in repr(done)
+    assert done.arguments["job"] == "j"
+
+
+# ---- by file ----
+
+
+def with_file(path: Path, key: str = "kafka.sasl.password.file", **more: str) -> JobConfig:
+    return parse(
+        {**FLAT, "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "a", key: str(path), **more}
+    )
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("s3cret\n", encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def test_password_of_a_file_reaches_every_client_and_nothing_else(secret: Path) -> None:
+    config = with_file(secret)
+    assert "s3cret" not in repr(config.kafka)
+    settings = kafka_settings(config)
+    assert settings["sasl.password"] == "s3cret"
+    assert "sasl.password.file" not in settings
+    options = source_options(config, "group", str)
+    assert 'password="s3cret"' in options["kafka.sasl.jaas.config"]
+    assert not [name for name in options if name.endswith(".file")]
+
+
+def test_setting_of_spark_may_lie_in_a_file(secret: Path) -> None:
+    config = with_file(secret, "spark.hadoop.fs.s3a.secret.key.file")
+    settings: Mapping[str, str] = session_settings(config)
+    assert settings["spark.hadoop.fs.s3a.secret.key"] == "s3cret"
+    assert "spark.hadoop.fs.s3a.secret.key.file" not in settings
+
+
+def test_new_content_is_taken_up_with_the_next_client(secret: Path) -> None:
+    config = with_file(secret)
+    secret.write_text("an0ther", encoding="utf-8")
+    assert kafka_settings(config)["sasl.password"] == "an0ther"
+
+
+def test_file_that_everybody_can_read_is_refused_with_what_to_do(secret: Path) -> None:
+    secret.chmod(0o644)
+    with pytest.raises(BadConfiguration, match=r"kafka\.sasl\.password\.file: .*chmod o-rwx") as refused:
+        kafka_settings(with_file(secret))
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, os.mkfifo, lambda path: path.touch(0o600)])
+def test_file_without_a_value_is_named(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "password"
+    assert callable(make)
+    make(path)
+    with pytest.raises(BadConfiguration, match=rf"kafka\.sasl\.password\.file: {path}"):
+        kafka_settings(with_file(path))
+
+
+def test_secret_twice_or_at_a_relative_path_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="give one of them"):
+        with_file(Path("/p"), **{"kafka.sasl.password": "s3cret"})
+    with pytest.raises(BadConfiguration, match="not an absolute path"):
+        with_file(Path("password"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.sasl.oauthbearer.assertion.private.key.file",
+        "spark.authenticate.secret.file",
+        "spark.hadoop.hadoop.security.group.mapping.ldap.bind.password.file",
+        "spark.files",
+    ],
+)
+def test_setting_whose_own_name_ends_so_is_left_alone(name: str) -> None:
+    assert not is_path_of_secret(name)
+
+
+# ---- on a command line ----
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.password", "spark.hadoop.fs.s3a.secret.key", "kafka.ssl.key"])
+def test_secret_is_not_taken_from_a_command_line(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in FLAT.items()), encoding="utf-8")
+    with pytest.raises(BadConfiguration, match=r"--set .*everybody on this machine") as refused:
+        load(file, [f"{name}=s3cret"])
+    assert "s3cret" not in str(refused.value)
+    assert not is_secret(f"{name}.file")
+    load(file, [f"{name}.file=/etc/password"])

@@ -31,6 +31,8 @@ ACTIVE = ReplicaStatus(
     since_ms=12_000,
     failures=InputFailures(7, 2),
     skipped=5,
+    dead_lettered=4,
+    input_lag_ms=2_500,
     record_bytes=30.0,
     drained_from=60,
     drained_to=85,
@@ -64,9 +66,11 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     assert shown["standfast_replica_promotion_restored_records"] == {active: 25}
     assert shown["standfast_replica_applied_offset"] == {active: 90, standby: 3}
     assert shown["standfast_input_lag_records"] == {active: 2}
+    assert shown["standfast_input_lag_seconds"] == {active: 2.5}
     assert shown["standfast_replica_in_sync"] == {active: 1}
     assert shown["standfast_replica_phase_since_seconds"][active] == 12
     assert shown["standfast_records_given_up_total"] == {active: 5}
+    assert shown["standfast_records_dead_lettered_total"] == {active: 4}
     assert shown["standfast_input_failures"] == {active: 2}
     phases = shown["standfast_replica_phase"]
     assert {labels for labels, value in phases.items() if value} == {

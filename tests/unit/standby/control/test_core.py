@@ -43,7 +43,7 @@ from standby.control.events import (
     Terminated,
     Turned,
 )
-from standby.control.state import ControlState, Identity, NoStream, Policy, Stream
+from standby.control.state import ControlState, Identity, NoStream, Policy, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.wire import Assign, Exit, JobDefinition
@@ -394,6 +394,22 @@ def test_offsets_wait_for_the_regular_report() -> None:
     assert played.turn() == []
     owed = played.turns(POLICY.report_interval_ms)
     assert owed == [SendReport(1, 1, (status(lag_ms=1_999, applied=2, end=3),), False)]
+
+
+def test_a_message_has_only_a_few_tracebacks_those_of_failed_replicas_first() -> None:
+    played = led()
+    many = {ReplicaId(TaskId("job", "main", each), 0): each for each in range(9)}
+    played.statuses = {
+        replica: status(
+            replica=replica, phase=Phase.FAILED if number > 6 else Phase.ACTIVE, traceback=f"of {number}"
+        )
+        for replica, number in many.items()
+    }
+    (report,) = (each for each in played.turn() if isinstance(each, SendReport))
+    told = {many[each.replica]: each.traceback for each in report.replicas if each.traceback}
+    assert told == {7: "of 7", 8: "of 8", 0: "of 0", 1: "of 1"}
+    introduction = hello(played.state, 7)
+    assert introduction.replicas == report.replicas
 
 
 def test_a_pipeline_that_becomes_warm_is_told_at_once() -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pytest
 
+from standby.api import RowError
 from standby.errors import BadConfiguration
 from standby.eventtime import Watermark, emit_rows, event_times
 from standby.replica.overlay import Emitted, Outbox
@@ -45,8 +46,9 @@ def test_timestamps_of_all_units_are_milliseconds() -> None:
 
 
 def test_what_has_no_time_is_refused_by_its_row() -> None:
-    with pytest.raises(ValueError, match="row 2 of the batch"):
+    with pytest.raises(RowError, match="row 2 of the batch has no event time") as refused:
         event_times(pa.chunked_array([[1, 2], [None]], pa.int64()))
+    assert refused.value.row == 2, "of which the kernel makes topic and offset"
     with pytest.raises(ValueError, match="not string"):
         event_times(pa.chunked_array([["2024-01-01"]]))
 

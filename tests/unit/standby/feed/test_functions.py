@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ MODULES = {
     "    def __init__(self, rows, state, out): ...\n",
     "broken_job.py": "x = 1\nraise ValueError('no table')\n",
     "exits_job.py": "import sys\nsys.exit('bye')\n",
+    "surrogate_job.py": "class Strange(BaseException): ...\nraise Strange(chr(0xDFFF))\n",
+    "interrupting_job.py": "raise KeyboardInterrupt\n",
     "syntax_job.py": "def step(:\n",
     "needs_job.py": "import good_job\n",
     "lost_job.py": "import not_installed_anywhere\n",
@@ -56,6 +59,11 @@ def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_dir
         (("lost_job.py",), "lost_job:step", "imports 'not_installed_anywhere'"),
         (("broken_job.py",), "broken_job:step", r"raised ValueError: no table \(broken_job.py, line 2\)"),
         (("exits_job.py",), "exits_job:step", "raised SystemExit: bye"),
+        (
+            ("surrogate_job.py",),
+            "surrogate_job:step",
+            r"raised Strange: \\udfff \(surrogate_job.py, line 2\)",
+        ),
         (("syntax_job.py",), "syntax_job:step", r"raised SyntaxError: .*\(syntax_job.py, line 1\)"),
         (("good_job.py",), "good_job:stop", "has no function 'stop'"),
         (("good_job.py",), "good_job:value", "is a int, not a function"),
@@ -105,3 +113,22 @@ def test_the_code_of_one_job_is_forgotten_before_the_next(job_directory: Path, t
     (other / "good_job.py").write_text("def step(rows, state, out): return 'other'\n", encoding="utf-8")
     with job_code(other, ["good_job.py"]):
         assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "other"
+
+
+def test_an_interrupt_is_the_jobs_own_unless_somebody_may_have_pressed_the_key(job_directory: Path) -> None:
+    """A command imports on its main thread, a container never does."""
+    raised: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            resolve("task.step", "interrupting_job:step", ("rows", "state", "out"))
+        except BaseException as error:  # noqa: BLE001 - what it is, is the question
+            raised.append(error)
+
+    with job_code(job_directory, ("interrupting_job.py",)):
+        load()
+        thread = threading.Thread(target=load)
+        thread.start()
+        thread.join()
+    assert [type(each) for each in raised] == [KeyboardInterrupt, BadConfiguration]
+    assert "raised KeyboardInterrupt" in str(raised[1])

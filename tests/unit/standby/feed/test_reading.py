@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
-from standby.feed.reading import Reading
+from standby.feed.reading import COMPUTE_SECONDS, Reading
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
 from tests.patience import PATIENCE_SECONDS
@@ -131,6 +131,128 @@ def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> Non
     held.open(at({0: 3, 1: 6}), seen)
     assert passed.get(timeout=PATIENCE_SECONDS) == 2
     assert (seen.spans, seen.offsets) == ({0: [(3, 4)], 1: [(6, 7)]}, {0: [3], 1: [6]})
+
+
+def test_a_batch_stays_at_the_gate_until_the_input_has_gone_on() -> None:
+    """A query without a batch would ask for input all the time."""
+    held, passed = reading({0: 0, 1: 5}), threading.Event()
+
+    def query() -> None:
+        held.receive(rows((0, 0), (1, 5)), ends({0: 1, 1: 6}))
+        passed.set()
+
+    threading.Thread(target=query, daemon=True).start()
+    held.pass_below(at({0: 1, 1: 6}))
+    assert not passed.wait(0.05)
+    held.pass_below(at({0: 1, 1: 7}))
+    assert passed.wait(PATIENCE_SECONDS)
+
+
+def test_of_batches_that_are_committed_one_is_computed_and_the_others_need_no_rows() -> None:
+    held, seen = reading({0: 0}), Seen()
+    held.pass_below(at({0: 5}))
+    assert not held.is_below(ends({0: 2})), "the first comes to the gate"
+    held.receive(rows((0, 0), (0, 1)), ends({0: 2}))
+    assert held.is_below(ends({0: 4}))
+    assert held.records_below(at({0: 5})) == 1
+    assert not held.is_below(ends({0: 5})), "it is to wait there"
+    held.open(at({0: 7}), seen)
+    assert held.is_below(ends({0: 7}))
+    assert not held.is_below(ends({0: 9}))
+    held.receive(rows((0, 7), (0, 8)), ends({0: 9}))
+    assert (seen.spans, seen.offsets) == ({0: [(7, 9)]}, {0: [7, 8]})
+
+
+def test_far_from_the_start_few_batches_are_computed_and_near_it_the_one_at_the_gate_is() -> None:
+    now = [100.0]
+    held = Reading(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
+    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def query() -> None:
+        for end in range(1, 7):
+            is_below = held.is_below(ends({0: end}))
+            asked.put(is_below)
+            if not is_below:
+                held.receive(rows((0, end - 1)), ends({0: end}))
+
+    def answer() -> bool:
+        return asked.get(timeout=PATIENCE_SECONDS)
+
+    held.pass_below(at({0: 2}), is_near=False)
+    threading.Thread(target=query, daemon=True).start()
+    assert answer() is False, "the first"
+    with pytest.raises(queue.Empty):
+        asked.get(timeout=0.05)
+    held.pass_below(at({0: 3}), is_near=False)
+    assert answer() is True, "it has waited for that without its rows"
+    now[0] += COMPUTE_SECONDS
+    held.pass_below(at({0: 3}), is_near=False)
+    assert answer() is False, "the third, which is still at the gate"
+    held.pass_below(at({0: 4}), is_near=False)
+    with pytest.raises(queue.Empty):
+        asked.get(timeout=0.05)
+    held.pass_below(at({0: 4}), is_near=True)
+    assert answer() is False, "the fourth"
+    seen = Seen()
+    held.open(at({0: 4}), seen)
+    assert (answer(), answer()) == (False, False)
+    assert held.has_arrived
+    while not seen.spans.get(0) or seen.spans[0][-1] != (5, 6):
+        assert not held.wait(0.01)
+    assert (seen.spans, seen.offsets) == ({0: [(4, 5), (5, 6)]}, {0: [4, 5]})
+
+
+@given(data=st.data())
+@settings(derandomize=True)
+def test_what_needs_no_rows_is_what_would_be_dropped(data: st.DataObject) -> None:
+    """With and without asking first, the tasks get the same."""
+    claimed = {each: data.draw(st.integers(0, 12)) for each in (0, 1)}
+    held = [reading({0: 0, 1: 0}) for _ in range(2)]
+    seen = [Seen(), Seen()]
+    for each, take in zip(held, seen, strict=True):
+        each.open(at(claimed), take)
+    reached = {0: 0, 1: 0}
+    for _ in range(8):
+        come = {each: position + data.draw(st.integers(0, 4)) for each, position in reached.items()}
+        table = rows(*((each, offset) for each in (0, 1) for offset in range(reached[each], come[each])))
+        held[0].receive(table, ends(come))
+        if not held[1].is_below(ends(come)):
+            held[1].receive(table, ends(come))
+        reached = come
+    assert seen[0].spans == seen[1].spans
+    assert seen[0].offsets == seen[1].offsets
+
+
+def test_a_batch_that_waited_tells_how_long_it_took_to_come() -> None:
+    now = [100.0]
+    held = Reading(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
+    told: list[tuple[float | None, bool]] = []
+
+    def take(seconds: float, offset: int) -> None:
+        now[0] += seconds
+        held.receive(rows((0, offset)), ends({0: offset + 1}))
+        told.append((held.step_seconds, held.has_waited))
+
+    held.pass_below(at({0: 9}))
+    take(3, 0)
+    take(0.5, 1)
+    held.open(at({0: 2}), Seen())
+    take(7, 2)
+    assert told == [(3, True), (0.5, True), (0.5, False)], "what is delivered is no start"
+
+
+def test_a_failure_on_what_may_be_done_already_is_not_told_as_that_of_the_jobs_code() -> None:
+    """The former active may have left the record out."""
+    held = reading({0: 0})
+    held.open(at({0: 5}), Seen())
+    held.end(ValueError("no number"))
+    assert isinstance(held.failure, Transient)
+    assert "no number" in str(held.failure)
+    held = reading({0: 0})
+    held.open(at({0: 5}), Seen())
+    held.receive(rows((0, 4), (0, 5)), ends({0: 6}))
+    held.end(ValueError("no number"))
+    assert isinstance(held.failure, ValueError)
 
 
 def test_what_is_dropped_goes_away_and_an_opened_one_stays() -> None:

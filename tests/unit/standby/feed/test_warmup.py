@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from standby.errors import Transient
-from standby.feed.warmup import FIRST, KEEP_SECONDS, WarmUp
+from standby.feed.warmup import FIRST, KEEP_SECONDS, MOST, WarmUp
 from standby.model import InputPartition
 from tests.patience import PATIENCE_SECONDS
 
@@ -30,6 +30,8 @@ class ScriptedStage:
         self.queries: list[tuple[dict[int, int], int]] = []
         self.running: list[ScriptedQuery] = []
         self.is_silent = False
+        #: Called by each `begin`, before its batches.
+        self.on_begin: Callable[[], None] = lambda: None
         self.is_away = False
         self.fails_with: BaseException | None = None
         self.begun = threading.Event()
@@ -46,6 +48,7 @@ class ScriptedStage:
         batches = 0
         query = ScriptedQuery()
         self.running.append(query)
+        self.on_begin()
         if self.fails_with is not None:
             ended(self.fails_with)
         elif not self.is_silent:
@@ -183,3 +186,33 @@ def test_the_first_real_rows_are_rehearsed_without_waiting_for_the_next_turn() -
     stage.known[0] = (0, 50)
     warm.run()
     assert [positions for positions, _ in stage.queries[len(FIRST) :]] == [{0: 0}] * len(FIRST)
+
+
+def test_starts_are_rehearsed_until_they_are_no_quicker_any_more() -> None:
+    for times, expected in (
+        ([4, 2, 1, 0.5, 0.4, 0.4], 5),
+        ([4, 2, 1.9, 0.1], 3),
+        ([64, 32, 16, 8, 4, 2, 1], MOST),
+    ):
+        stage, clock = ScriptedStage({0: (0, 10_000)}), Clock()
+        left = iter(times)
+
+        def take(clock: Clock = clock, left: Iterator[float] = left) -> None:
+            clock.now += next(left)
+
+        stage.on_begin = take
+        warm = warm_up(stage, clock)
+        warm.run()
+        assert len(stage.queries) == expected
+        assert warm.start_seconds == pytest.approx(times[expected - 1])
+
+
+def test_what_a_start_takes_is_not_known_before_real_rows_were_read() -> None:
+    stage, clock = ScriptedStage({0: (7, 7)}), Clock()
+    warm = warm_up(stage, clock)
+    warm.run()
+    assert warm.is_done
+    assert warm.start_seconds is None
+    stage.known[0] = (0, 50)
+    warm.run()
+    assert warm.start_seconds is not None

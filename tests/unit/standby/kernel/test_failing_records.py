@@ -9,15 +9,15 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from standby.api import RowError
 from standby.config import parse
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
-from standby.kernel.active import ActiveTask
+from standby.kernel.active import ActiveTask, Claim
 from standby.kernel.ports import WriterLost
 from standby.kernel.store import TaskStore
 from standby.kernel.suspects import Suspects
 from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role, TaskId
-from standby.replica.claim import claim_text
 from standby.replica.failing import error_policy
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -86,6 +86,21 @@ def test_fail_ends_the_replica_after_its_attempts_and_says_where(start: Start) -
     assert failed.detail == "poison: input in[0], offsets [10, 11): ValueError: a poisoned record"
     assert failed.failures == InputFailures(10, 3, failed.detail.removeprefix("poison: "))
     assert status_of(active, 1).phase is Phase.ACTIVE
+
+
+def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: Start) -> None:
+    def step(rows: Any, state: Any, out: Any) -> None:
+        for row, value in enumerate(rows["value"].to_pylist()):
+            if value == b"raise":
+                raise RowError(row, "has no price")
+
+    lab, active = start("fail", attempts=1, step=step)
+    lab.produce(20)
+    lab.poison(0)
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    told = status_of(active, 0).detail
+    assert told.startswith("poison: input in[0], offsets [")
+    assert told.endswith("): RowError: the record at offset 10 has no price")
 
 
 def test_the_other_tasks_go_on_while_one_is_tried_again(start: Start) -> None:
@@ -287,6 +302,25 @@ def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start)
     lab.assert_exact()
 
 
+def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone_and_then_with_the_others(
+    start: Start,
+) -> None:
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(10)
+
+    ended = InputFailures(0, 0, "the process died", is_apart=True)
+    lab, active = start("fail", failures=ended, fill=fill, tasks=2, batch_max=5)
+    active.await_processed()
+    (feed,) = active.feeds.made
+    task = lab.tasks[0]
+    assert [each for each in feed.runs if each[1] is not None] == [
+        ({task: Offsets.of(start)}, {task: Offsets.of(end)}) for start, end in [(0, 1), (1, 3), (3, 5)]
+    ]
+    # It is like any other again.
+    active.eventually(lambda: feed.runs[-1][0].keys() == set(lab.tasks))
+    lab.assert_exact()
+
+
 def test_a_record_that_ends_process_after_process_is_given_up_without_being_run(start: Start) -> None:
     def step(rows: Any, state: Any, out: Any) -> None:
         assert b"raise" not in rows["value"].to_pylist(), "it was run"
@@ -380,7 +414,9 @@ def test_a_transform_that_fails_on_all_but_never_on_one_alone_is_no_loop(start: 
 
     _, active = start("skip", script=together)
     active.await_phase(Phase.FAILED)
-    assert all("failed 6 times in a row: more than one task" in each.detail for each in active.statuses())
+    assert all(
+        "failed 6 times in a row: Poisoned: more than one task" in each.detail for each in active.statuses()
+    )
 
 
 def test_a_transform_that_fails_ends_only_its_task(start: Start) -> None:
@@ -512,7 +548,9 @@ def test_a_bug_of_ours_gives_no_record_up(start: Start) -> None:
 
     lab, active = start("skip", fill=lambda lab: lab.produce(10), probe=probe, attempts=1)
     active.await_phase(Phase.FAILED)
-    assert all("the feed failed 5 times in a row: a bug" in each.detail for each in active.statuses())
+    assert all(
+        "the feed failed 5 times in a row: RuntimeError: a bug" in each.detail for each in active.statuses()
+    )
     assert {each.offset for each in lab.kafka.offsets.values()} == {0}
 
 
@@ -533,7 +571,7 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
         broker.open_writer(0),
         cast("TaskStore", None),
         Offsets.of(0),
-        claim_text(1, "run"),
+        Claim(1, "run"),
         tell=lambda *_: None,
         clock=lambda: 0,
         probe=probes.no_probe,

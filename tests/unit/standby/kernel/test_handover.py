@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,10 +12,8 @@ from standby.kernel import pipeline, preparation
 from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
 from tests.patience import PATIENCE_SECONDS
-
-Make = Callable[..., MemoryContainer]
 
 
 @pytest.fixture
@@ -25,34 +21,9 @@ def lab(tmp_path: Path) -> MemoryLab:
     return MemoryLab(tmp_path)
 
 
-@pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Make]:
-    made: list[MemoryContainer] = []
-
-    def one(host: str, **more: Any) -> MemoryContainer:
-        made.append(lab.container(host, **more))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(5)
-
-
 def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
     """Tell a container that its standbys are about to be made active."""
     container.want(copy, Role.STANDBY, epoch, is_next=True)
-
-
-def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
-    """Return an active that has processed some input, and its standby in step."""
-    lab.name(0, 1)
-    active, standby = start("a"), start("b", **more)
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(60)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
-    return active, standby
 
 
 def await_prepared(container: MemoryContainer) -> None:

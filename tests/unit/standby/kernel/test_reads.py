@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,6 @@ Make = Callable[..., MemoryContainer]
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
     return MemoryLab(tmp_path, tasks=1)
-
-
-@pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Make]:
-    made: list[MemoryContainer] = []
-
-    def one(host: str, **more: Any) -> MemoryContainer:
-        made.append(lab.container(host, **more))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(5)
 
 
 def count(rows: Any, state: Any, _: Any) -> None:

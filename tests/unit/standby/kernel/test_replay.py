@@ -162,13 +162,13 @@ def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
 
 
 def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
-    # Each record at this rate takes some 15 s, all of them hours.
-    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "1"})
+    # The commit records of both take a second at this rate, all that the one behind has takes minutes.
+    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "200"})
     in_step, far_behind = lab.tasks
     lab.name(0, 1)
     active, standby = lab.container("a"), lab.container("b")
     active.want(0, Role.ACTIVE, 1)
-    for number in range(200):
+    for number in range(2_000):
         lab.kafka.append("in", far_behind.partition, f"{far_behind.partition}/{number}".encode(), b"value")
     active.await_processed()
     standby.want(1, Role.STANDBY, 1)

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.kernel import held, probes, takeover
+from standby.kernel import held, probes, settling
 from standby.kernel import job as job_module
 from standby.kernel import replicas as replicas_module
 from standby.kernel.ports import WriterLost
-from standby.model import Phase, Role
-from standby.naming import transactional_id
+from standby.model import LeftOut, Phase, Role
+from standby.naming import state_path, transactional_id
 from standby.replica import failing
-from standby.replica.claim import Committed
+from standby.replica.claim import Committed, epoch_in
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
@@ -33,19 +33,6 @@ Make = Callable[..., MemoryContainer]
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
     return MemoryLab(tmp_path)
-
-
-@pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Make]:
-    made: list[MemoryContainer] = []
-
-    def one(host: str, **more: Any) -> MemoryContainer:
-        made.append(lab.container(host, **more))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(5)
 
 
 def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: MemoryLab, start: Make) -> None:
@@ -207,9 +194,7 @@ def test_a_newer_epoch_for_the_same_copy_is_claimed(lab: MemoryLab, start: Make)
     active.await_phase(Phase.ACTIVE)
     lab.name(0, 2)
     active.want(0, Role.ACTIVE, 2)
-    active.eventually(
-        lambda: {each.metadata for each in lab.kafka.offsets.values()} == {'{"epoch":2,"run":"run"}'}
-    )
+    active.eventually(lambda: {epoch_in(each.metadata) for each in lab.kafka.offsets.values()} == {2})
     lab.produce(20)
     active.await_processed()
     lab.assert_exact()
@@ -306,17 +291,17 @@ def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab, sta
         out.emit(b"k", b"small")
         out.emit(b"k", bytes(2_000))
 
-    lab.kafka.largest = 1_000
+    lab.kafka.largest = {"out": 1_000}
     lab.name(0, 1)
     active = start("a", step=step)
     active.want(0, Role.ACTIVE, 1)
     lab.produce(2)
     active.await_phase(Phase.FAILED)
-    assert all("2000 bytes is refused" in each.detail for each in active.statuses())
+    assert all("a record of 2000 bytes for out" in each.detail for each in active.statuses())
     assert not lab.kafka.open
     for partition in (0, 1):
         assert lab.kafka.committed_records("out", partition) == []
-        assert lab.kafka.stable_end(("out", partition)) == len(lab.kafka.logs["out", partition]) == 2
+        assert lab.kafka.stable_end(("out", partition)) == len(lab.kafka.logs["out", partition]) > 0
 
 
 def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) -> None:
@@ -407,6 +392,47 @@ def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: P
     active.await_phase(Phase.FAILED)
     assert all("nothing was committed" in each.detail for each in active.statuses())
     go.set()
+    active.close()
+
+
+TAKEOVER = [each for each in probes.POINTS if each.startswith("takeover")]
+
+
+@pytest.mark.parametrize("point", TAKEOVER)
+def test_a_way_to_active_that_hangs_ends_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    for name in ("_COMMIT_GRACE_SECONDS", "_WAY_GRACE_SECONDS"):
+        monkeypatch.setattr(job_module, name, 0.0)
+    bounds = {"task.progress.timeout.ms": "1000", "job.transaction.timeout.ms": "1000"}
+    lab = MemoryLab(tmp_path, 1, **bounds)
+    hangs, go = threading.Event(), threading.Event()
+
+    def probe(passed: str) -> None:
+        if passed == point:
+            hangs.set()
+            go.wait(PATIENCE_SECONDS)
+
+    lab.name(0, 1)
+    container = lab.container("a", probe=probe)
+    container.want(0, Role.ACTIVE, 1)
+    assert hangs.wait(PATIENCE_SECONDS)
+    container.eventually(lambda: "though Kafka answers" in str(container.replicas.broken))
+    go.set()
+
+
+def test_an_active_says_when_nobody_answers_where_its_changelog_ends(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path, 1)
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_phase(Phase.ACTIVE)
+    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
+    lab.kafka.is_away = True
+    lab.now_ms += 10_000
+    active.eventually(lambda: all(each.is_cut_off for each in active.statuses()))
+    lab.kafka.is_away = False
+    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
     active.close()
 
 
@@ -575,6 +601,8 @@ def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_al
     if policy == "skip" and first_left:
         second.await_processed()
         assert {each.replica.task.partition: each.skipped for each in second.statuses()} == {0: 0, 1: 20}
+        (lost,) = (one for each in second.statuses() for one in each.given_up)
+        assert (lost.topic, lost.offset, lost.offsets, lost.how) == ("in", 10, 20, LeftOut.LOST)
     else:
         second.eventually(lambda: any(each.phase is Phase.FAILED for each in second.statuses()))
         (failed,) = (each for each in second.statuses() if each.phase is Phase.FAILED)
@@ -622,7 +650,7 @@ def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(
 def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "_STABLE_GRACE_SECONDS", -9.5)
+    monkeypatch.setattr(settling, "_STABLE_GRACE_SECONDS", -9.5)
     standby = start("a")
     standby.want(0, Role.STANDBY, 0)
     standby.await_phase(Phase.TAILING)
@@ -705,7 +733,7 @@ def test_a_transaction_whose_marker_was_lost_is_ended_by_another_one(lab: Memory
     lab.produce(20)
     former.await_processed()
     former.close()
-    lab.kafka.hanging |= {transactional_id("cluster", each) for each in lab.tasks}
+    lab.kafka.hanging = {transactional_id("cluster", each): {} for each in lab.tasks}
     lab.name(1, 2, claimed=True)
     successor.want(1, Role.ACTIVE, 2)
     lab.produce(20)
@@ -942,3 +970,32 @@ def test_a_store_held_elsewhere_is_waited_for(lab: MemoryLab, start: Make, tmp_p
     assert {each.phase for each in second.statuses()} == {Phase.OPENING}
     first.close()
     second.await_phase(Phase.TAILING)
+
+
+def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_COMMIT_GRACE_SECONDS", "_WAY_GRACE_SECONDS"):
+        monkeypatch.setattr(job_module, name, -1_000.0)
+    lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "1000"})
+    first, second = lab.container("a"), lab.container("b")
+    # As when the second host's directory is a link to the first one's.
+    for task in lab.tasks:
+        shared, own = (tmp_path / state_path("cluster", host, task, "run") for host in ("b", "a"))
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        shared.symlink_to(own)
+    first.want(0, Role.STANDBY, 1)
+    first.await_phase(Phase.TAILING)
+    lab.name(1, 1)
+    second.want(1, Role.STANDBY, 1)
+    told = "is in use by a container of host a (process"
+    second.eventually(
+        lambda: len(second.statuses()) == 2 and all(told in each.detail for each in second.statuses())
+    )
+    assert all("must not be shared by several hosts" in each.detail for each in second.statuses())
+    second.want(1, Role.ACTIVE, 1)
+    second.eventually(lambda: {each.phase for each in second.statuses()} == {Phase.FAILED})
+    assert all(told in each.detail for each in second.statuses())
+    assert {each.phase for each in first.statuses()} == {Phase.TAILING}
+    first.close()
+    second.close()

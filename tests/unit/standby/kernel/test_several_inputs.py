@@ -10,6 +10,7 @@ import pytest
 
 from standby.errors import CorruptState
 from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from standby.replica.claim import CommitRecord
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab
@@ -74,6 +75,7 @@ def commit_before(lab: MemoryLab, offsets: Offsets) -> None:
     """Commit ``offsets`` as an active of earlier did."""
     writer = lab.kafka.connect("cluster", lab.config, lab.definition).open_writer(0)
     writer.initialise(lambda: False, 1)
+    writer.begin(CommitRecord(0, 0, "run", offsets).encode())
     writer.prepare([], {}, offsets, "")
     writer.commit()
 
@@ -113,11 +115,26 @@ def test_a_promoted_standby_goes_on_in_both(tmp_path: Path) -> None:
     standby.close()
 
 
-def test_an_offset_of_one_that_is_gone_is_loud(start: Start) -> None:
+def test_an_offset_of_one_that_is_gone_is_that_of_the_last_commit(start: Start) -> None:
     def forget(lab: MemoryLab) -> None:
         values(lab, "in", 3)
         values(lab, "also", 3)
         commit_before(lab, Offsets.of(2, 2))
+        del lab.kafka.offsets["group", "also", 0]
+
+    lab, active = start(fill=forget, is_claimed=True)
+    active.await_processed()
+    assert len(lab.kafka.committed_records("out", 0)) == 2
+
+
+def test_an_offset_of_one_that_is_gone_and_nowhere_else_is_loud(start: Start) -> None:
+    """As of a release without commit records."""
+
+    def forget(lab: MemoryLab) -> None:
+        values(lab, "in", 3)
+        values(lab, "also", 3)
+        commit_before(lab, Offsets.of(2, 2))
+        lab.kafka.logs["changelog", 0].clear()
         del lab.kafka.offsets["group", "also", 0]
 
     lab, active = start(fill=forget, is_claimed=True)

@@ -150,9 +150,7 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
 ) -> None:
     scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
-    break_off_after(
-        giver, 20, giver._server._server.cut_off if comes_back == "the connection" else giver.close
-    )
+    break_off_after(giver, 20, giver.cut_off if comes_back == "the connection" else giver.close)
     with scratch.locked(), pytest.raises(Transient):
         scratch.fetch(source, manifest, nothing, nothing)
     first = scratch.fetched_bytes

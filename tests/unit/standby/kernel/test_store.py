@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from standby.adapters.rocksdict import open_database
 from standby.errors import BrokenLaw, Transient, Unavailable
+from standby.kernel.directories import make_private
 from standby.kernel.leftovers import find_leftovers, purge_run
 from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import no_probe
@@ -275,6 +277,46 @@ def test_state_of_a_deleted_run_is_removed_and_nothing_else(disk: MemoryDisk, tm
     assert left == {"other"}
     purge_run([tmp_path], "c", "host", "job", "other")
     assert list(tmp_path.iterdir()) == [], "the directories above are empty and go too"
+
+
+def test_default_directory_goes_with_its_last_state_and_one_that_was_given_stays(
+    disk: MemoryDisk, tmp_path: Path
+) -> None:
+    for mode, is_left in ((0o1777, False), (0o755, True)):
+        above = tmp_path / f"{mode:o}"
+        above.mkdir()
+        above.chmod(mode)
+        filled(above / "standfast-me" / state_path("c", "host", TASK, "run"), disk.open)
+        purge_run([above / "standfast-me"], "c", "host", "job", "run")
+        assert (above / "standfast-me").exists() == is_left
+        assert not is_left or list((above / "standfast-me").iterdir()) == []
+
+
+def test_directories_are_made_for_their_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "standfast" / "c" / "host")
+    finally:
+        os.umask(before)
+    for each in ("standfast", "standfast/c", "standfast/c/host"):
+        assert (tmp_path / each).stat().st_mode & 0o7777 == 0o700
+
+
+def test_a_directory_is_made_although_others_remove_it_while_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    make = Path.mkdir
+
+    def taken_away(path: Path, mode: int = 0o777, *, exist_ok: bool = False) -> None:
+        make(path, mode, exist_ok=exist_ok)
+        made.append(path)
+        if len(made) == 1:
+            path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", taken_away)
+    make_private(tmp_path / "a" / "b")
+    assert made == [tmp_path / "a", tmp_path / "a", tmp_path / "a" / "b"]
 
 
 def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from standby.replica.failing import (
     End,
     ErrorPolicy,
     FailedAt,
+    FailureOf,
     GiveUp,
     InputRecord,
     Move,
@@ -218,6 +219,59 @@ def test_what_a_new_active_begins_with(count: int, expected: Move | None) -> Non
         told = suspect.reported("here")
         assert told is not None
         assert (told.offset, told.count) == (7, count)
+
+
+@pytest.mark.parametrize("policy", [SKIP, FAIL])
+def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone(policy: ErrorPolicy) -> None:
+    apart = InputFailures(7, 0, "lost", is_apart=True)
+    assert failures_at(apart, 7) == apart
+    suspect = suspect_at_start(policy, apart, 7)
+    assert suspect is not None
+    at_once = policy.batch_max if policy is SKIP else policy.batch_max >> 4
+    assert suspect.next(policy) == Run(7 + at_once)
+    assert suspect.reported("here") is None, "nothing has failed"
+    assert suspect.reached(7 + policy.batch_max).next(policy) == Clear()
+    # From then on parts of it are run, which are smaller with each end.
+    narrowed = suspect_at_start(SKIP, InputFailures(7, SKIP.attempts, "lost", is_apart=True), 7)
+    assert narrowed == suspect_at_start(SKIP, InputFailures(7, SKIP.attempts, "lost"), 7)
+
+
+@pytest.mark.parametrize("of", [FailureOf.SIZE, FailureOf.TIME, FailureOf.MEMORY])
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+@pytest.mark.parametrize("policy", [SKIP, FAIL])
+def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(
+    policy: ErrorPolicy, attempts: int, of: FailureOf
+) -> None:
+    policy = replace(policy, attempts=attempts)
+    error, bad = CodeError("TooMuch", "", of=of), 700
+    suspect = suspect_after(None, 0, 1_000).failed(0, 1_000, error, policy)
+    while isinstance(move := suspect.next(policy), Run):
+        if suspect.start <= bad < move.until:
+            suspect = suspect.failed(suspect.start, move.until, error, policy)
+            is_alone = move.until - suspect.start == 1
+            assert is_alone or suspect.failures < policy.attempts
+        else:
+            suspect = suspect.reached(move.until)
+    assert (suspect.start, suspect.tries, suspect.failures) == (bad, attempts, attempts)
+    assert move == (GiveUp(bad) if policy.gives_up_records else End())
+
+
+def test_with_fail_a_task_whose_process_may_have_ended_for_lack_of_memory_is_run_in_small_parts() -> None:
+    found = []
+    for count in range(FAIL.attempts):
+        suspect = suspect_at_start(FAIL, InputFailures(7, count, "lost", is_apart=True), 7)
+        assert suspect is not None
+        runs = []
+        for _ in range(3):
+            move = suspect.next(FAIL)
+            assert isinstance(move, Run)
+            runs.append(move.until - suspect.start)
+            suspect = suspect.reached(move.until)
+        found.append(runs)
+    most = FAIL.batch_max
+    assert found == [[most >> shift, most >> shift << 1, most >> shift << 2] for shift in (4, 8, 12)]
+    # What has failed so often is poison for the leader.
+    assert suspect_at_start(FAIL, InputFailures(7, FAIL.attempts, "lost", is_apart=True), 7) is None
 
 
 @given(killer=st.integers(0, 5_000), batch_max=st.integers(1, 30_000), attempts=st.integers(1, 5))

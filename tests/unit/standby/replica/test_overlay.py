@@ -215,6 +215,15 @@ def test_headers_are_those_of_the_moment() -> None:
     assert [each.headers for each in out.records] == [{"n": b"1"}, {"n": b"2"}]
 
 
+def test_a_header_that_no_record_can_have_is_refused_where_it_is_emitted() -> None:
+    out = Outbox(["one"])
+    with pytest.raises(UnicodeEncodeError):
+        out.emit(b"k", b"v", headers={"\ud800": b"1"})
+    with pytest.raises(UnicodeEncodeError):
+        out.emit(b"k", b"v", headers={"n": "\ud800"})  # type: ignore[dict-item]
+    assert out.records == []
+
+
 @pytest.mark.parametrize("headers", [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}])
 def test_headers_that_kafka_does_not_take_are_refused_where_they_are_emitted(headers: Any) -> None:
     """Later it would be no failure of the step, but one of the replica, and of every one that takes over."""

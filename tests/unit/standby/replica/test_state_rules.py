@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from standby.errors import BadConfiguration, CorruptState, Fenced
 from standby.model import Offsets, TaskId, TaskRecord
 from standby.replica.claim import (
+    CommitRecord,
     Committed,
+    StateMismatch,
+    batch_of,
     check_committed,
+    check_last,
     check_record,
     claim_text,
+    decode_commit,
     epoch_in,
     first_offsets,
+    is_committed,
+    settled_offsets,
 )
 from standby.replica.keys import POSITION, prefix, split
 from standby.replica.origin import (
@@ -144,6 +151,81 @@ def test_foreign_offset_metadata_is_loud(metadata: str) -> None:
 
 def test_the_claim_carries_epoch_and_run() -> None:
     assert json.loads(claim_text(9, "r-1")) == {"epoch": 9, "run": "r-1"}
+    assert json.loads(claim_text(9, "r-1", 12)) == {"epoch": 9, "run": "r-1", "batch": 12}
+    assert epoch_in(claim_text(9, "r-1", 12)) == 9
+
+
+def test_a_commit_record_comes_back_as_it_was_written() -> None:
+    said = CommitRecord(12, 9, "r-1", Offsets.of(7, 3), changes=4, outputs=2)
+    assert decode_commit(said.encode()) == said
+    assert said.end == 18, "itself at 12, four changes, a marker"
+    assert batch_of([Committed(7, said.metadata), Committed(3, said.metadata)]) == 12
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"{}", b"[]", b'{"batch":1}', b'{"offsets":3}'])
+def test_a_broken_commit_record_is_corrupt_state(value: bytes) -> None:
+    with pytest.raises(CorruptState, match="no commit record"):
+        decode_commit(value)
+
+
+LAST = CommitRecord(12, 3, "run", Offsets.of(50))
+
+
+@pytest.mark.parametrize(
+    ("committed", "last", "expected"),
+    [
+        (None, None, None),
+        (Committed(50, claim_text(3, "run")), None, Offsets.of(50)),
+        (Committed(50, LAST.metadata), LAST, Offsets.of(50)),
+        # Forgotten; and those of the commit before.
+        (None, LAST, Offsets.of(50)),
+        (Committed(40, claim_text(3, "run", 11)), LAST, Offsets.of(50)),
+        # Brought back by hand, and by a release that writes no commit records.
+        (Committed(50), LAST, Offsets.of(50)),
+        (Committed(70, claim_text(3, "run")), LAST, Offsets.of(70)),
+    ],
+)
+def test_state_and_offsets_belong_together(
+    committed: Committed | None, last: CommitRecord | None, expected: Offsets | None
+) -> None:
+    assert settled_offsets([committed], last, TASK) == expected
+
+
+@pytest.mark.parametrize(
+    ("committed", "last", "reason"),
+    [
+        (Committed(50, LAST.metadata), None, "its changelog has no commit at all"),
+        (Committed(60, claim_text(3, "run", 13)), LAST, "its changelog has commits up to number 12 only"),
+        (Committed(49, LAST.metadata), LAST, "commit 50 there, without metadata"),
+        (Committed(51), LAST, "commit 50 there, without metadata"),
+    ],
+)
+def test_state_and_offsets_that_do_not_belong_together_are_loud(
+    committed: Committed, last: CommitRecord | None, reason: str
+) -> None:
+    with pytest.raises(StateMismatch, match=reason):
+        settled_offsets([committed], last, TASK)
+
+
+def test_what_is_open_in_the_changelog_ended_as_the_offsets_say() -> None:
+    claimed = TaskRecord(TASK, 0, 1, claimed=True)
+    told = [Committed(50, claim_text(3, "run", 12))]
+    assert is_committed([12], told, claimed)
+    assert is_committed([11, 12], told, claimed)
+    assert not is_committed([13], told, claimed)
+    assert not is_committed([1], [None], TaskRecord(TASK, 0, 1))
+    assert not is_committed([13], [Committed(50, claim_text(3, "run"))], claimed)
+    with pytest.raises(StateMismatch, match="those up to 12 were committed"):
+        is_committed([12, 13], told, claimed)
+    with pytest.raises(StateMismatch, match="are gone"):
+        is_committed([12], [None], claimed)
+
+
+def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:
+    check_last(None, TASK, 1)
+    check_last(LAST, TASK, 3)
+    with pytest.raises(Fenced, match="written at epoch 3"):
+        check_last(LAST, TASK, 2)
 
 
 def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None:

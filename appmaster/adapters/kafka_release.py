@@ -1,0 +1,160 @@
+"""What Kafka's brokers are: their releases, and how topics are replicated; as far as it can be told."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import Any, BinaryIO, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from appmaster.brokers import Brokers
+from appmaster.changelog import TopicShape
+
+#: Kafka's own topics that every transaction is written to.
+OWN_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
+
+_ANSWER_SECONDS: Final = 5.0
+_MOST_BROKERS: Final = 50
+_API_VERSIONS: Final = 18
+_NAME: Final = b"standfast"
+
+
+def look(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
+    """Return what can be told of the brokers, and of those of ``topics`` and Kafka's own that exist.
+
+    What is refused, or has no answer in time, is left out: the caller has asked for what it needs.
+    """
+    quiet = {"logger": logging.getLogger("librdkafka"), **settings}
+    try:
+        admin = AdminClient(quiet)
+        metadata = admin.list_topics(timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return Brokers({}, {})
+    brokers = sorted(metadata.brokers.items())[:_MOST_BROKERS]
+
+    def level_of(host: str, port: int) -> int | None:
+        try:
+            return feature_level(settings, host, port)
+        except (OSError, ValueError):
+            return None
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        told = pool.map(lambda each: level_of(each[1].host, each[1].port), brokers)
+        levels = {number: level for (number, _), level in zip(brokers, told, strict=True)}
+    there = [each for each in dict.fromkeys((*topics, *OWN_TOPICS)) if each in metadata.topics]
+    return Brokers(
+        levels, _shapes(admin, there), _default_replicas(admin, brokers[0][0]) if brokers else None
+    )
+
+
+def _default_replicas(admin: AdminClient, broker: int) -> int | None:
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    with contextlib.suppress(KafkaException, NoAnswer, KeyError, ValueError):
+        asked = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)
+        return int(asked[resource].result(_ANSWER_SECONDS)["default.replication.factor"].value)
+    return None
+
+
+def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:
+    if not names:
+        return {}
+    resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+    described = admin.describe_topics(TopicCollection(list(names)), request_timeout=_ANSWER_SECONDS)
+    settings = admin.describe_configs(list(resources.values()), request_timeout=_ANSWER_SECONDS)
+    found: dict[str, TopicShape] = {}
+    for name, resource in resources.items():
+        with contextlib.suppress(KafkaException, NoAnswer):
+            partitions = described[name].result(_ANSWER_SECONDS).partitions
+            entries = settings[resource].result(_ANSWER_SECONDS)
+            found[name] = TopicShape(
+                len(partitions),
+                min(len(each.replicas) for each in partitions),
+                {key: str(entry.value) for key, entry in entries.items()},
+            )
+    return found
+
+
+def feature_level(settings: Mapping[str, Any], host: str, port: int) -> int:
+    """Return the highest ``metadata.version`` that a broker supports, which tells its release.
+
+    The client library does not say it, so the broker is asked in Kafka's own words, before any login: by an
+    ApiVersions request of version 3, which every release since 2.4 answers. Raises `OSError` without an answer, and
+    `ValueError` for one that says nothing of it, as that of a broker before 3.0.
+    """
+    with socket.create_connection((host, port), _ANSWER_SECONDS) as plain:
+        is_encrypted = "SSL" in str(settings.get("security.protocol", "plaintext")).upper()
+        with _encrypted(settings, plain, host) if is_encrypted else plain as connection:
+            name = bytes([len(_NAME) + 1]) + _NAME
+            header = struct.pack(">hhih", _API_VERSIONS, 3, 1, len(_NAME)) + _NAME + b"\0"
+            # Of the software: its name, its version, and no more fields.
+            request = header + name + b"\x02" + b"1" + b"\0"
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            with connection.makefile("rb") as answer:
+                try:
+                    return _level_in(_body(answer))
+                except struct.error as error:
+                    raise ValueError("the answer ends early") from error
+
+
+def _encrypted(settings: Mapping[str, Any], plain: socket.socket, host: str) -> ssl.SSLSocket:
+    context = ssl.create_default_context(
+        cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem")
+    )
+    if str(settings.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
+        context.check_hostname = False
+    if certificate := settings.get("ssl.certificate.location"):
+        context.load_cert_chain(
+            certificate, settings.get("ssl.key.location"), settings.get("ssl.key.password")
+        )
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _body(answer: BinaryIO) -> bytes:
+    head = answer.read(4)
+    if len(head) < 4:
+        raise ValueError("no answer")
+    (size,) = struct.unpack(">i", head)
+    return answer.read(size)
+
+
+def _level_in(body: bytes) -> int:
+    """Return the level in a response: correlation id, error, the APIs, the throttle time, and tagged fields."""
+    count, at = _number(body, 6)
+    for _ in range(count - 1):
+        # Key, least and most version, and no tagged fields.
+        _, at = _number(body, at + 6)
+    tags, at = _number(body, at + 4)
+    for _ in range(tags):
+        tag, at = _number(body, at)
+        size, at = _number(body, at)
+        end = at + size
+        if tag == 0:
+            features, at = _number(body, at)
+            for _ in range(features - 1):
+                length, at = _number(body, at)
+                name, at = body[at : at + length - 1], at + length - 1
+                _, most = struct.unpack_from(">hh", body, at)
+                if name == b"metadata.version":
+                    return int(most)
+                _, at = _number(body, at + 4)
+        at = end
+    raise ValueError("it does not say")
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned number of variable length at ``at``, and where the next field begins."""
+    value = shift = 0
+    while at < len(body):
+        byte, at = body[at], at + 1
+        value, shift = value | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise ValueError("the answer ends early")

@@ -1,0 +1,107 @@
+"""A look at one of the cluster's hosts, before anything is made there: a short application with one small container.
+
+Which host it is, YARN decides; the others are looked at by the containers that start on them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from appmaster.cli import application, yarn
+from appmaster.cli.launch import ended, on_host
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.output import Progress
+from standby.config import JobConfig
+from standby.errors import BadConfiguration, Unavailable
+
+#: How long the host may take to answer: longer than a container takes to start, no matter if the cluster is full.
+_PROBE_SECONDS: Final = 30.0
+
+_POLL_SECONDS: Final = 0.1
+
+#: They bring everything along that a container and a master need.
+_MODULES: Final = (
+    "appmaster.__main__",
+    "standby.container",
+    "standby.adapters.rocksdict",
+    "standby.kernel.replicas",
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What was found on a host; as `appmaster.cli.launch.on_host` tells it."""
+
+    host: str
+    python: str
+    standfast: str
+    wrong: Sequence[str]
+
+
+def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Progress) -> None:
+    """Return when a host that YARN chose has what the job's containers need there, or could not be asked in time.
+
+    Raises `BadConfiguration` naming what is wrong there, `Unavailable` when YARN cannot
+    run an application at all.
+    """
+    progress.say("looking at a host")
+    mine = deadline.within(_PROBE_SECONDS)
+    end = _ask(config, client, mine)
+    if end is None:
+        progress.say(
+            f"the hosts could not be checked: none has answered within {mine.seconds:.3g} s; going on without"
+        )
+        return
+    python = application.interpreter(config)
+    found = _found(end)
+    if found is not None:
+        where = f"on host {end.host or found.host}"
+        if found.wrong:
+            raise BadConfiguration("\n".join(f"{each} ({where})" for each in found.wrong))
+        progress.say(f"{python} {where}: Python {found.python}, standfast {found.standfast}")
+    elif end.state == "FINISHED":
+        # The master ran, and the interpreter did not, or not to the end.
+        raise BadConfiguration(f"job.python: {python} cannot be used:\n  {end}")
+    elif end.state == "FAILED":
+        raise Unavailable(f"YARN cannot run an application of this job:\n  {end}")
+    else:
+        progress.say(f"the hosts could not be checked: somebody ended {end.application}; going on without")
+
+
+def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | None:
+    """Return how the application has ended that looks; None when it has not in time."""
+    question = {
+        "standfast": on_host.version(),
+        "modules": _MODULES,
+        "needs_java": config.feed == "spark",
+        "state_dirs": config.state_dirs,
+    }
+    with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+        file = Path(scratch) / "question.json"
+        file.write_text(json.dumps(question), encoding="utf-8")
+        started = str(client.submit(application.build_probe(config, (Path(on_host.__file__), file))))
+        end = None
+        try:
+            while not deadline.is_over:
+                end = ended.ended(client, started)
+                if end is not None:
+                    return end
+                time.sleep(_POLL_SECONDS)
+            return None
+        finally:
+            if end is None:
+                yarn.kill(client, started)
+
+
+def _found(end: ended.Ended) -> Found | None:
+    """Return what the host told; None when it did not come to that."""
+    try:
+        return msgspec.json.decode(end.diagnostics, type=Found)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,50 @@
+"""What a command has made so far, and how it is removed again should the command fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from appmaster.cli.output import Progress
+from standby.errors import StandfastError
+
+
+class Undo:
+    """Steps that a failure undoes, the last one first; a context manager around what may fail.
+
+    A step is registered before what it undoes is begun: what was interrupted may have been done. So every step has
+    to pass over what is not there.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._steps: list[tuple[str, Callable[[], object]]] = []
+        self._undone_by: type[BaseException] = BaseException
+
+    def on_failure(self, what: str, step: Callable[[], object]) -> None:
+        """Have ``step`` called if the command fails; ``what`` it removes is named where that fails, too."""
+        self._steps.append((what, step))
+
+    def only_for(self, error: type[BaseException]) -> None:
+        """From now on ``error`` undoes what was made, and nothing else does: it may be in use."""
+        self._undone_by = error
+
+    def __enter__(self) -> Undo:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or not isinstance(error, self._undone_by):
+            return
+        if self._steps:
+            self._progress.say("it failed; removing what was made for it")
+        while self._steps:
+            what, step = self._steps.pop()
+            try:
+                step()
+            except StandfastError as failure:
+                # What was made before may be in use by what could not be removed.
+                stays = ", ".join([what, *(each for each, _ in reversed(self._steps))])
+                self._progress.say(f"not removed: {stays}: {failure}")
+                return

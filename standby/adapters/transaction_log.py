@@ -1,0 +1,156 @@
+"""The log of Kafka's transaction coordinators, which tells how a transaction ended when its markers do not.
+
+Every broker release writes it in the same form (``TransactionLogKey`` and ``TransactionLogValue`` in Kafka's sources).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from standby.kernel.ports import ANSWER_SECONDS, Ended
+
+_TOPIC: Final = "__transaction_state"
+
+#: What a record says of a transaction: it is to be committed, or aborted, whatever happens.
+_PREPARED: Final = {2: True, 3: False}
+
+#: So many records at the end of a partition are looked at first; then more and more, until all are.
+_FIRST_LOOK: Final = 1_000
+_MORE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    status: int
+    topics: frozenset[str]
+
+
+def ended(settings: Mapping[str, Any], name: str, count: int) -> Sequence[Ended]:
+    """Return how the last transactions of the transactional id ``name`` ended, the newest first, ``count`` at most.
+
+    Fewer where the log has forgotten the others. ``settings`` are those of a consumer. Raises `KafkaException` when
+    the log cannot be read, `TimeoutError` when that takes too long.
+    """
+    reader = Consumer({**settings, "isolation.level": "read_uncommitted", "auto.offset.reset": "earliest"})
+    try:
+        described = reader.list_topics(_TOPIC, ANSWER_SECONDS).topics[_TOPIC]
+        if described.error is not None:
+            raise KafkaException(described.error)
+        partition = partition_of(name, len(described.partitions))
+        low, end = reader.get_watermark_offsets(TopicPartition(_TOPIC, partition), ANSWER_SECONDS)
+        look = _FIRST_LOOK
+        while True:
+            start = max(low, end - look)
+            states = [
+                state
+                for key, value in _read(reader, TopicPartition(_TOPIC, partition, start), end)
+                if _name_in(key) == name and (state := _state_in(value)) is not None
+            ]
+            found = [
+                Ended(_PREPARED[each.status], each.topics) for each in states if each.status in _PREPARED
+            ]
+            if len(found) >= count or start <= low:
+                return found[::-1][:count]
+            look *= _MORE
+    finally:
+        reader.close()
+
+
+def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield key and value of what a partition has from ``start`` to ``end``."""
+    reader.assign([start])
+    position, silent_at = start.offset, time.monotonic() + ANSWER_SECONDS
+    while position < end:
+        for message in reader.consume(1_000, 0.1):
+            failure = message.error()
+            if failure is not None:
+                raise KafkaException(failure)
+            if (message.offset() or 0) < end and (key := message.key()) is not None:
+                yield key, message.value()
+        # It passes what compaction has removed, too; negative until something was read.
+        (now,) = reader.position([start])
+        if now.offset > position:
+            position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
+        elif time.monotonic() > silent_at:
+            raise TimeoutError
+
+
+def partition_of(name: str, partitions: int) -> int:
+    """Return the partition of the log that has a transactional id: by Java's hash of the text."""
+    value = 0
+    units = name.encode("utf-16-be")
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    # As Kafka's own `Utils.abs`: the one number without a positive counterpart counts as 0.
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def _name_in(key: bytes) -> str | None:
+    """Return the transactional id of a record; None for a key of another form."""
+    if len(key) < 4:
+        return None
+    version, length = struct.unpack_from(">hh", key)
+    return key[4 : 4 + length].decode("utf-8", "replace") if version == 0 else None
+
+
+def _state_in(value: bytes | None) -> _State | None:
+    """Return what a record says; None for a tombstone, and for a value of a form that is not known.
+
+    Version, producer id and epoch, time-out, status, and the partitions: in version 1 their numbers are of variable
+    length, and behind each topic there are tagged fields.
+    """
+    if value is None or len(value) < 17:
+        return None
+    (version,) = struct.unpack_from(">h", value)
+    if version not in (0, 1):
+        return None
+    (status,) = struct.unpack_from(">b", value, 16)
+    try:
+        return _State(status, frozenset(_topics(value, 17, is_compact=version == 1)))
+    except (struct.error, IndexError):
+        return None
+
+
+def _topics(value: bytes, at: int, *, is_compact: bool) -> Iterator[str]:
+    count, at = _count(value, at, is_compact=is_compact)
+    for _ in range(count):
+        if is_compact:
+            length, at = _varint(value, at)
+            length -= 1
+        else:
+            (length,) = struct.unpack_from(">h", value, at)
+            at += 2
+        yield value[at : at + length].decode("utf-8", "replace")
+        numbers, at = _count(value, at + length, is_compact=is_compact)
+        at += 4 * numbers
+        if is_compact:
+            tags, at = _varint(value, at)
+            for _ in range(tags):
+                _, at = _varint(value, at)
+                size, at = _varint(value, at)
+                at += size
+
+
+def _count(value: bytes, at: int, *, is_compact: bool) -> tuple[int, int]:
+    """Return the length of a list, 0 for none at all, and where it begins."""
+    if is_compact:
+        count, at = _varint(value, at)
+        return max(0, count - 1), at
+    (count,) = struct.unpack_from(">i", value, at)
+    return max(0, count), at + 4
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte, at = value[at], at + 1
+        number, shift = number | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            return number, at

@@ -1,0 +1,66 @@
+"""A batch of one task in parts, where its rows bring more than one transaction should have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from standby.model import Offsets
+from standby.ports import TaskBatch
+
+#: Stands for the topic where there is only one input.
+_ONLY: Final = ""
+
+#: Which record a row came of: topic and offset.
+_Record = tuple[str, int]
+
+
+def before(batch: TaskBatch, row: int) -> int:
+    """Return the number of rows that a part has which ends at ``row``, or before: no record's rows are parted."""
+    records = _records(batch)
+    first: dict[_Record, int] = {}
+    for number, each in enumerate(records):
+        first.setdefault(each, number)
+    while True:
+        least = min((first[each] for each in records[row:]), default=row)
+        if least >= row:
+            return row
+        row = least
+
+
+def head(batch: TaskBatch) -> int:
+    """Return the number of rows of the first record, and of what cannot be parted from it."""
+    records = _records(batch)
+    last = {each: number for number, each in enumerate(records)}
+    rows, seen = 1, 0
+    while seen < rows:
+        rows = max(rows, last[records[seen]] + 1)
+        seen += 1
+    return rows
+
+
+def parted(batch: TaskBatch, rows: int, inputs: Sequence[str]) -> tuple[TaskBatch, TaskBatch | None]:
+    """Return the part with the first ``rows`` rows, and the rest, None when there is none.
+
+    ``rows`` is what `before` or `head` returned. What the transform has dropped goes with the rows before it.
+    """
+    if rows == batch.rows.num_rows:
+        return batch, None
+    rest = _records(replace(batch, rows=batch.rows.slice(rows)))
+    topics = [_ONLY] if len(inputs) == 1 else inputs
+    next_of: dict[str, int] = {}
+    for topic, offset in rest:
+        next_of.setdefault(topic, offset)
+    cut = Offsets(tuple(next_of.get(topic, end) for topic, end in zip(topics, batch.end.each, strict=True)))
+    return (
+        replace(batch, end=cut, rows=batch.rows.slice(0, rows)),
+        replace(batch, start=cut, rows=batch.rows.slice(rows)),
+    )
+
+
+def _records(batch: TaskBatch) -> list[_Record]:
+    rows = batch.rows
+    offsets = rows["_offset"].to_pylist()
+    topics = rows["_topic"].to_pylist() if len(batch.start.each) > 1 else [_ONLY] * len(offsets)
+    return list(zip(topics, offsets, strict=True))

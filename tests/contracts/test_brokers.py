@@ -1,0 +1,48 @@
+"""What can be told of real brokers: their release, without a library's help, and how topics are replicated."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import uuid
+
+import pytest
+
+from appmaster.adapters.kafka import Topics
+from appmaster.adapters.kafka_release import feature_level, look
+from embedded.jars import classpath
+
+
+@pytest.mark.integration
+def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None:
+    settings = {"bootstrap.servers": kafka_bootstrap}
+    topic = f"out-{uuid.uuid4().hex}"
+    Topics(settings).create(topic, 2, 1, {"unclean.leader.election.enable": "true"})
+    found = look(settings, (topic, "there-is-none"))
+    jar = next(each.name for each in classpath("kafka") if each.name.startswith("kafka-server-common"))
+    release = re.search(r"4\.(\d+)\.", jar)
+    assert release is not None
+    # The levels of the last releases, as each of them said: 4.2 has 29.
+    assert set(found.levels.values()) == {27 + int(release[1])}
+    assert found.default_replicas == 1
+    assert sorted(found.topics) == ["__consumer_offsets", "__transaction_state", topic]
+    assert found.topics[topic].replicas == 1
+    assert found.topics[topic].settings["unclean.leader.election.enable"] == "true"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\6\0\0\0\1\0\0"])
+def test_who_is_no_broker_tells_no_release(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(1_000)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ValueError, match=r"answer|say"):
+            feature_level({}, "127.0.0.1", server.getsockname()[1])
+        thread.join()

@@ -1,0 +1,62 @@
+"""Exceptions of every kind that a job's code may raise, each made by a function."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pytest
+
+
+class Mute(Exception):
+    """Whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+class Quitting(Exception):
+    """Who asks for its text ends its process."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+    __repr__ = __str__
+
+
+class Beyond(BaseException):
+    """No `Exception`."""
+
+
+def _group() -> BaseException:
+    kind = getattr(builtins, "BaseExceptionGroup", None)
+    if kind is None:
+        pytest.skip("Python 3.10 has no exception groups")
+    group: BaseException = kind("some", [ValueError("\udfff"), KeyboardInterrupt()])
+    return group
+
+
+def _circle() -> BaseException:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    return one
+
+
+KINDS: Final[Mapping[str, Callable[[], BaseException]]] = {
+    "surrogate": lambda: ValueError("half a pair: \ud800"),
+    "mute": Mute,
+    "quitting": Quitting,
+    "enormous": lambda: ValueError("x" * 5_000_000),
+    "long lines": lambda: ValueError("\n".join(["line"] * 100_000)),
+    "exit": lambda: SystemExit(3),
+    "interrupt": KeyboardInterrupt,
+    "generator": GeneratorExit,
+    "beyond": lambda: Beyond("\udc80"),
+    "group": _group,
+    "circle": _circle,
+    "recursion": lambda: RecursionError("deep"),
+    "empty": ValueError,
+}

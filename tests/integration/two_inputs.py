@@ -1,0 +1,41 @@
+"""Input for a counting job that reads two topics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.integration.counting import CountingJob, Pair
+
+
+def pairs(topic: str, task: int, begin: int) -> list[Pair]:
+    """Return some records; a key keeps to its input and its task."""
+    return [(f"{topic} {task} {each % 5}".encode(), b"value %d" % each) for each in range(begin, begin + 10)]
+
+
+@contextmanager
+def flow(job: CountingJob, also: str) -> Iterator[None]:
+    """Have records come to both inputs of every task for the time of the block, fewer to ``also``."""
+    done, errors = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            begin = 0
+            while not done.wait(0.1):
+                for task in range(job.partitions):
+                    job.produce(task, pairs(job.topic, task, begin))
+                    if begin % 30 == 0:
+                        job.produce(task, pairs(also, task, begin), topic=also)
+                begin += 10
+        except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    assert not errors, errors

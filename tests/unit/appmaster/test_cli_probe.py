@@ -1,0 +1,167 @@
+"""A look at a host before a submit: what it finds there, and what a submit makes of each end of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from appmaster.cli.launch import on_host, probe
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.output import Progress
+from standby.config import JobConfig, parse
+from standby.errors import BadConfiguration, Unavailable
+from tests.patience import PATIENCE_SECONDS
+
+FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
+
+
+def config(**more: str) -> JobConfig:
+    flat = {"job.name": "j", "job.python": "/opt/a b/python", "task.inputs": "i", "task.step": "m:f"}
+    return parse({**flat, "kafka.bootstrap.servers": "k", "zookeeper.connect": "z", **more})
+
+
+class Yarn:
+    """A cluster in which an application comes to the given end at once; None: it gets no container."""
+
+    def __init__(self, state: str | None, final_status: str = "UNDEFINED", diagnostics: str = "") -> None:
+        self.report = SimpleNamespace(
+            id="application_1",
+            name="probe",
+            state=state or "ACCEPTED",
+            final_status=final_status,
+            diagnostics=diagnostics,
+            host="h1",
+            tracking_url="",
+            finish_time=None,
+        )
+        self.script = ""
+
+    def submit(self, specification: Any) -> str:
+        self.script = specification.master.script
+        return "application_1"
+
+    def application_report(self, application: str) -> Any:
+        assert application == "application_1"
+        return self.report
+
+    def kill_application(self, application: str) -> None:
+        self.report.state = "KILLED"
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[Yarn], str]:
+    """Return what is said when a host of a cluster is looked at."""
+
+    def look(yarn: Yarn) -> str:
+        seconds = PATIENCE_SECONDS if yarn.report.state != "ACCEPTED" else 0.2
+        probe.check_host(config(), yarn, Deadline(seconds), Progress())
+        return capsys.readouterr().err
+
+    return look
+
+
+def test_host_in_order_is_named_with_its_versions(ask: Callable[[Yarn], str]) -> None:
+    yarn = Yarn("FINISHED", "SUCCEEDED", json.dumps(FOUND))
+    assert "on host h1: Python 3.11.2, standfast 1" in ask(yarn)
+    assert yarn.script == "exec '/opt/a b/python' on_host.py question.json"
+
+
+def test_everything_that_is_wrong_there_is_named(ask: Callable[[Yarn], str]) -> None:
+    wrong = json.dumps({**FOUND, "wrong": ["job.python: one", "job.state.dir: two"]})
+    with pytest.raises(BadConfiguration) as raised:
+        ask(Yarn("FINISHED", "SUCCEEDED", wrong))
+    assert str(raised.value) == "job.python: one (on host h1)\njob.state.dir: two (on host h1)"
+
+
+def test_interpreter_that_does_not_run_is_told_with_yarn_s_words(ask: Callable[[Yarn], str]) -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
+    ):
+        ask(Yarn("FINISHED", "FAILED", "Application driver failed with exit code 127"))
+
+
+def test_application_that_yarn_cannot_run_is_no_fault_of_the_interpreter(ask: Callable[[Yarn], str]) -> None:
+    with pytest.raises(Unavailable, match="no disk"):
+        ask(Yarn("FAILED", diagnostics="no disk"))
+
+
+def test_full_cluster_and_an_application_that_somebody_ended_are_no_hindrance(
+    ask: Callable[[Yarn], str],
+) -> None:
+    full = Yarn(None)
+    assert "could not be checked" in ask(full)
+    assert full.report.state == "KILLED", "it must not take a place later"
+    assert "could not be checked" in ask(Yarn("KILLED"))
+
+
+def question(**more: Any) -> dict[str, Any]:
+    usual = {
+        "standfast": on_host.version(),
+        "modules": ["standby.api"],
+        "needs_java": False,
+        "state_dirs": [],
+    }
+    return {**usual, **more}
+
+
+def test_look_leaves_no_directory_that_it_made(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    asked = question(state_dirs=[str(tmp_path / "there" / "a" / "b"), str(tmp_path / "c")])
+    assert on_host.look(asked)["wrong"] == []
+    assert [each.name for each in tmp_path.rglob("*")] == ["there"]
+
+
+def test_look_names_whoever_else_could_put_state_there(tmp_path: Path) -> None:
+    tmp_path.joinpath("open").mkdir()
+    tmp_path.joinpath("open").chmod(0o777)
+    [wrong] = on_host.look(question(state_dirs=[str(tmp_path / "open" / "state")]))["wrong"]
+    assert wrong.startswith(f"job.state.dir: {tmp_path}/open can be written by other users")
+
+
+def test_look_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    asked = question(
+        standfast="0.0.9",
+        modules=["standby.absent"],
+        needs_java=True,
+        state_dirs=[str(tmp_path / "file" / "state")],
+    )
+    if on_host.version() == "unknown":
+        pytest.skip("standfast is not installed here")
+    found = on_host.look(asked)["wrong"]
+    assert len(found) == 4, found
+    for each, named in zip(
+        found,
+        ("cannot import standby.absent", "this command is of 0.0.9", "job.state.dir: ", "there is no java"),
+        strict=True,
+    ):
+        assert named in each
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "told"),
+    [
+        ("    java.specification.version = 1.8", 0, "is Java 8; Spark needs 17"),
+        ("    java.specification.version = 11", 0, "is Java 11; Spark needs 17"),
+        ("Could not reserve enough space", 1, "ends with status 1: Could not reserve enough space"),
+        ("    java.specification.version = 21", 0, ""),
+    ],
+)
+def test_java_has_to_run_and_to_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int, told: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {status}\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    wrong = on_host.look(question(needs_java=True))["wrong"]
+    assert bool(wrong) == bool(told)
+    assert all(told in each for each in wrong)

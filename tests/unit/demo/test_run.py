@@ -1,0 +1,114 @@
+"""What happens in which order: no record of the stream is sent before the standbys are warm."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from demo import run
+from demo.command import ROOT
+from examples.flights.source import Raw
+from tests.unit.demo.test_report import failover, verification
+
+RECORDS = [Raw(b"N%d" % number, b"{}") for number in range(50)]
+
+
+class Told:
+    """Everything that was asked for, in its order; answers every method with None, or what was given for it."""
+
+    def __init__(self, told: list[str], **answers: Any) -> None:
+        self._told = told
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*_: object, **__: object) -> Any:
+            self._told.append(name)
+            return self._answers.get(name)
+
+        return answer
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+
+    class Traffic:
+        def __init__(self, _: str, records: list[Raw], rate: float) -> None:
+            self.records, self.rate, self.count = records, rate, len(records)
+
+        def start(self) -> None:
+            told.append(f"stream {len(self.records)}")
+
+        def join(self, _: float) -> bool:
+            return True
+
+        def stop(self) -> None:
+            """There is nothing to stop."""
+
+    monkeypatch.setattr(run, "Traffic", Traffic)
+    # Its records end at once.
+    monkeypatch.setattr(run, "_flow", lambda *_: told.append("flow"))
+    return told
+
+
+def carry_out(told: list[str]) -> dict[str, Any]:
+    scenario: Any = Told(
+        told,
+        submit=1.0,
+        wait_until_whole="a sample",
+        wait_until_warm=True,
+        kill_process=failover(),
+        lose_host=(failover("host"), "h1"),
+        verify=verification(),
+        memory_bytes={},
+        drain=0,
+    )
+    scenario.cluster = SimpleNamespace(kafka_bootstrap="nowhere:1")
+    scenario.watch = SimpleNamespace(samples=(), same_host_violations=frozenset())
+    scenario.log, scenario.failovers = None, [failover()]
+    data: Future[list[Raw]] = Future()
+    data.set_result(RECORDS)
+    screen: Any = Told([])
+    report, timeline = run._carry_out(run.Options(rate=10, fast_rate=20), scenario, screen, data)
+    assert [each.title for each in timeline.stretches][1] == "20 records a second"
+    return report
+
+
+def test_the_stream_begins_when_every_standby_is_warm_and_every_active_has_run_a_batch(
+    told: list[str],
+) -> None:
+    report = carry_out(told)
+    assert told[:7] == [
+        "submit",
+        "wait_until_whole",
+        "wait_until_warm",
+        "stream 10",
+        "drain",
+        "stream 40",
+        "calm",
+    ]
+    assert report["records_sent"] == len(RECORDS)
+    assert report["first_records_seconds"] >= 0
+
+
+def test_the_page_explains_every_field_of_the_report_and_agrees_with_the_readme(told: list[str]) -> None:
+    page = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:failovers\[\]\.|…)?(\w+)`", page))
+    report = carry_out(told)
+    (described,) = report["failovers"]
+    # Of the run as a whole, of a failover, and of one of its tasks.
+    fields = {*report, *described, *described["per_task"]["0"]} - {"failovers"}
+    assert fields - named == set()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (lasts,) = re.findall(r"about \w+ minutes", page)
+    assert re.findall(r"make demo .*", readme)[0].endswith(f"in {lasts}")
+
+
+def test_the_calm_begins_with_the_stream_and_before_each_failure_records_flow(told: list[str]) -> None:
+    carry_out(told)
+    begun = told.index("calm")
+    assert told[begun : begun + 6] == ["calm", "flow", "kill_process", "flow", "lose_host", "flow"]

@@ -1,0 +1,214 @@
+"""A port for everybody: whoever asks is answered, and a flood of others costs neither threads, nor memory, nor log."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.gate import Gate, Limits, Refusal
+from standby.adapters.http_port import LIMITS, HttpPages, Page, Request
+from standby.adapters.peer_server import LIMITS as PEER_LIMITS
+from standby.adapters.peer_server import PeerServer
+from standby.adapters.tls import client_context
+from standby.peers import PeerAnswer
+from standby.wire import CERTIFICATE_NAME
+from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.floods import dripping, flood, idle
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
+
+#: A real container is given more of them (`tests/integration/test_container_floods.py`).
+_STRANGERS = 1_000
+
+#: More than any answer's part of it that a socket takes at once.
+_LARGE = bytes(16 << 20)
+
+
+def answer(request: Request) -> Page:
+    if request.path == "/fails":
+        raise RuntimeError("of our own")
+    body = _LARGE if request.path == "/large" else f"{request.path} {request.accept}".encode()
+    return Page(HTTPStatus.OK, "text/plain", body)
+
+
+@pytest.fixture
+def pages() -> Iterator[HttpPages]:
+    made = HttpPages("127.0.0.1")
+    made.start(answer)
+    yield made
+    made.close()
+
+
+def say(port: int, said: bytes, source: str = "127.0.0.1") -> bytes:
+    """Return everything that is answered."""
+    address = ("127.0.0.1", port)
+    with socket.create_connection(address, PATIENCE_SECONDS, (source, 0)) as connection:
+        connection.sendall(said)
+        answered = b""
+        while piece := connection.recv(1 << 20):
+            answered += piece
+        return answered
+
+
+def get(port: int, path: str = "/page", source: str = "127.0.0.1") -> bytes:
+    return say(port, f"GET {path} HTTP/1.0\r\nAccept: a/b\r\n\r\n".encode(), source)
+
+
+def test_page_is_answered_without_saying_by_what(pages: HttpPages) -> None:
+    head, _, body = get(pages.port, "/page?x=1").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert body == b"/page a/b"
+    assert b"server" not in head.lower()
+
+
+def test_clients_of_every_kind_are_understood(pages: HttpPages) -> None:
+    assert say(pages.port, b"GET /a HTTP/1.1\r\nHost: x\r\naccept:  c/d\r\n\r\n").endswith(b"/a c/d")
+    assert say(pages.port, b"GET /a HTTP/1.0\n\n").endswith(b"\r\n\r\n/a ")
+    connection = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", "/large")
+    assert connection.getresponse().read() == _LARGE
+    connection.request("POST", "/page", body=b"x")
+    assert connection.getresponse().status == 501
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\n\n", b"GET x HTTP/1.0\r\n\r\n"]
+)
+def test_what_is_no_request_is_not_answered(pages: HttpPages, said: bytes) -> None:
+    assert say(pages.port, said) == b""
+    assert pages.gate.refused[Refusal.NOT_UNDERSTOOD] == 1
+
+
+def test_head_without_an_end_is_cut_off(pages: HttpPages) -> None:
+    with pytest.raises(ConnectionError):
+        say(pages.port, b"GET /" + b"a" * (1 << 20))
+    assert pages.gate.refused[Refusal.NOT_UNDERSTOOD] == 1
+
+
+def test_error_of_our_own_is_told_once_and_not_shown(
+    pages: HttpPages, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(20):
+        assert b" 500 " in get(pages.port, "/fails")
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["of our own"]
+
+
+def test_who_is_slow_is_cut_off_whether_he_asks_or_takes() -> None:
+    pages = HttpPages("127.0.0.1", limits=Limits(connections=8, per_address=8, seconds=0.2))
+    pages.start(answer)
+    try:
+        for said in (b"", b"GET /pa", b"GET /large HTTP/1.0\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", pages.port), PATIENCE_SECONDS) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(said)
+                # Nothing is read until the port has given up.
+                _until(lambda: pages.gate.refused[Refusal.TOO_SLOW] > 0)
+                pages.gate._refused.clear()
+    finally:
+        pages.close()
+
+
+def test_idle_connections_make_way_for_whoever_asks_from_the_same_address(pages: HttpPages) -> None:
+    with flood() as strangers:
+        for _ in range(4):
+            for _ in range(LIMITS.per_address):
+                strangers._open("127.0.0.1", pages.port, b"", "127.0.0.1")
+            assert get(pages.port).endswith(b"/page a/b")
+
+
+def test_request_in_the_works_does_not_make_way() -> None:
+    going_on, may_end = threading.Event(), threading.Event()
+
+    def slowly(request: Request) -> Page:
+        going_on.set()
+        may_end.wait(PATIENCE_SECONDS)
+        return answer(request)
+
+    pages = HttpPages("127.0.0.1", limits=Limits(connections=2, per_address=1, seconds=NEVER_SECONDS))
+    pages.start(slowly)
+    try:
+        with socket.create_connection(("127.0.0.1", pages.port), PATIENCE_SECONDS) as first:
+            first.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+            assert going_on.wait(PATIENCE_SECONDS)
+            with pytest.raises(ConnectionError):
+                get(pages.port)
+            may_end.set()
+            assert first.recv(1000).startswith(b"HTTP/1.0 200")
+    finally:
+        may_end.set()
+        pages.close()
+
+
+# ---- floods ----
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Look until it is so."""
+    waiting = threading.Event()
+    for _ in range(round(PATIENCE_SECONDS / 0.01)):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it never came")
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> int:
+    return sum(len(each.getMessage()) + 100 for each in caplog.records)
+
+
+def _settled(gate: Gate) -> bool:
+    """Whether everything that was poured has been accepted, and what is there is within its bounds."""
+    assert len(gate._connections) <= gate.limits.connections
+    return sum(gate.refused.values()) + len(gate._connections) >= _STRANGERS
+
+
+def test_flood_costs_no_thread_and_no_log_and_keeps_nobody_out(
+    pages: HttpPages, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads = threading.active_count()
+    with caplog.at_level(logging.DEBUG), flood() as strangers:
+        strangers.pour("127.0.0.1", [pages.port], _STRANGERS, [idle, dripping])
+        _until(lambda: _settled(pages.gate))
+        assert get(pages.port, source="127.0.0.2").endswith(b"/page a/b")
+        # Two make answers.
+        assert threading.active_count() <= threads + 2
+        assert _logged(caplog) < 100_000
+        strangers.pour("127.0.0.1", [pages.port], _STRANGERS)
+        assert get(pages.port, source="127.0.0.2").endswith(b"/page a/b")
+        assert _logged(caplog) < 100_000
+    assert "Traceback" not in caplog.text
+
+
+def test_flood_of_the_port_for_peers_leaves_it_to_peers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_credentials(tmp_path, shared_credentials())
+    server = PeerServer("127.0.0.1", tmp_path)
+    server.start({"test": lambda _: PeerAnswer(200, b"yes", "text/plain")})
+    threads = threading.active_count()
+    try:
+        with caplog.at_level(logging.DEBUG), flood() as strangers:
+            for kinds in ([idle, dripping], None):
+                strangers.pour("127.0.0.1", [server.port], _STRANGERS, *([kinds] if kinds else []))
+                assert len(server.gate._connections) <= PEER_LIMITS.connections
+                raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
+                peer = http.client.HTTPConnection("127.0.0.1", server.port)
+                peer.sock = client_context(tmp_path).wrap_socket(raw, server_hostname=CERTIFICATE_NAME)
+                peer.request("GET", "/test")
+                response = peer.getresponse()
+                assert response.read() == b"yes"
+                assert response.headers["Server"] == "standfast"
+                peer.close()
+                # One for the peer that was served before, and one for this one.
+                assert threading.active_count() <= threads + 2
+            assert _logged(caplog) < 100_000
+        assert "Traceback" not in caplog.text
+    finally:
+        server.close()

@@ -1,0 +1,179 @@
+"""Micro-batches are bounded in time: output goes on in smaller batches where a container does not keep up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from standby.feed.sizing import FIRST_RECORDS, LEAST_RECORDS, TARGET_SECONDS, BatchSize
+
+MOST = 40_000
+
+
+@dataclass
+class Machine:
+    """What a batch takes: something for itself, and something for each record; records come all the time."""
+
+    batch_seconds: float
+    seconds_per_record: float
+    arriving_per_second: float
+    waiting: float = 0.0
+
+    def run(self, size: BatchSize, batches: int) -> list[tuple[int, float]]:
+        """Run so many batches over what waits; return records and seconds of each."""
+        done = []
+        for _ in range(batches):
+            records = min(size.records, int(self.waiting))
+            seconds = self.batch_seconds + records * self.seconds_per_record
+            self.waiting += seconds * self.arriving_per_second - records
+            size.note(records, seconds)
+            done.append((records, seconds))
+        return done
+
+
+def backlogged(batch_seconds: float, seconds_per_record: float) -> Machine:
+    return Machine(batch_seconds, seconds_per_record, 0, waiting=10**9)
+
+
+def test_a_container_that_does_not_keep_up_goes_on_in_batches_of_about_a_second() -> None:
+    # 3,300 records a second at most, of 4,000 that come.
+    machine = Machine(0.1, 0.0003, 4_000)
+    seconds = [each for _, each in machine.run(BatchSize(MOST), 200)]
+    assert machine.waiting > MOST
+    assert max(seconds) < 1.2 * TARGET_SECONDS
+
+
+def test_what_has_piled_up_does_not_come_as_one_first_batch() -> None:
+    machine = Machine(0.5, 0.001, 500, waiting=33_000)
+    assert machine.run(BatchSize(MOST), 1) == [(LEAST_RECORDS, 3.0)]
+
+
+def test_a_quick_container_soon_takes_all_that_it_may() -> None:
+    found = backlogged(0.05, 0.000_01).run(BatchSize(MOST), 6)
+    assert [records for records, _ in found] == [2_500, 5_000, 10_000, 20_000, MOST, MOST]
+
+
+def test_a_bound_that_fits_does_not_swing() -> None:
+    size, machine = BatchSize(MOST), backlogged(0.2, 0.000_05)
+    machine.run(size, 20)
+    for records, seconds in machine.run(size, 20):
+        assert records == size.records
+        assert TARGET_SECONDS / 2 < seconds <= TARGET_SECONDS
+
+
+def test_a_container_that_has_become_slow_comes_down_at_once() -> None:
+    size = BatchSize(MOST)
+    backlogged(0.05, 0.000_01).run(size, 5)
+    found = backlogged(0.05, 0.000_2).run(size, 6)
+    assert [records for records, _ in found[:2]] == [MOST, 4_968]
+    assert all(seconds == pytest.approx(TARGET_SECONDS, rel=0.01) for _, seconds in found[2:])
+
+
+def test_where_a_batch_costs_much_by_itself_larger_ones_keep_up_with_what_comes() -> None:
+    # 435 records a second in batches of 2,500, and 500 come.
+    machine, size = Machine(5.0, 0.0003, 500), BatchSize(MOST)
+    machine.run(size, 500)
+    assert machine.waiting < 3 * LEAST_RECORDS
+    # Not as large as can be: twice the records have to be worth the longer batch.
+    assert size.records == 2 * LEAST_RECORDS
+
+
+def test_a_size_that_is_not_worth_it_is_left_again_and_not_tried_at_every_batch() -> None:
+    found = backlogged(0.0, 0.001).run(BatchSize(MOST), 40)
+    larger = [number for number, (records, _) in enumerate(found) if records > LEAST_RECORDS]
+    assert len(larger) == 3
+    assert max(records for records, _ in found) == 2 * LEAST_RECORDS
+
+
+def test_a_smaller_size_that_costs_too_much_is_left_again() -> None:
+    size = BatchSize(MOST)
+    backlogged(0.05, 0.000_01).run(size, 5)
+    found = backlogged(3.0, 0.000_01).run(size, 10)
+    assert [records for records, _ in found] == [MOST, 11_764, *[MOST] * 8]
+
+
+def test_a_hiccup_costs_a_few_batches_and_no_more() -> None:
+    size, machine = BatchSize(MOST), backlogged(0.05, 0.000_01)
+    machine.run(size, 5)
+    assert size.note(MOST, 20.0)
+    assert size.records == LEAST_RECORDS
+    machine.run(size, 4)
+    assert size.records == MOST
+
+
+@pytest.mark.parametrize("seconds", [0.001, 30.0])
+def test_batches_that_are_not_full_say_nothing_of_other_sizes(seconds: float) -> None:
+    size = BatchSize(MOST)
+    assert not size.note(2_000, seconds)
+    assert size.records == LEAST_RECORDS
+
+
+@pytest.mark.parametrize("most", [1, 10, LEAST_RECORDS])
+def test_a_small_bound_of_the_job_holds_as_it_is(most: int) -> None:
+    size = BatchSize(most)
+    for seconds in [30.0] * 40 + [0.001] * 5:
+        assert not size.note(most, seconds)
+    assert size.records == most
+
+
+def test_what_is_far_too_large_is_made_much_smaller_down_to_one_record_and_grows_again() -> None:
+    size = BatchSize(MOST)
+    found = []
+    for _ in range(6):
+        size.shrink()
+        found.append(size.records)
+    assert found == [312, 39, 4, 1, 1, 1]
+    quick = backlogged(0.01, 0.000_01)
+    assert [records for records, _ in quick.run(size, 5)] == [1, 2, 4, 8, 16]
+
+
+def test_of_records_of_unknown_size_the_first_are_few() -> None:
+    size = BatchSize(MOST, 32 << 20)
+    assert size.records == FIRST_RECORDS
+    assert BatchSize(40, 32 << 20).records == 40
+    size.note_bytes(100, 100 * 100)
+    assert size.records == LEAST_RECORDS
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "expected"), [(100, 2_500), (15_000, 2_236), (10**6, 33), (10**9, 1)]
+)
+def test_a_batch_has_as_many_records_as_there_is_room_for(record_bytes: int, expected: int) -> None:
+    size = BatchSize(MOST, 32 << 20)
+    size.note_bytes(100, 100 * record_bytes)
+    assert size.records == expected
+
+
+def test_larger_records_count_at_once_and_smaller_ones_by_and_by() -> None:
+    size = BatchSize(MOST, 32 << 20)
+    means = [100_000, 100_000, 100, 100, 100, 100, 100, 100, 100, 100]
+    found = []
+    for mean in means:
+        size.note_bytes(1_000, 1_000 * mean)
+        found.append(size.records)
+    assert found[:2] == [335, 335]
+    assert sorted(found[2:]) == found[2:]
+    assert found[-1] == LEAST_RECORDS
+
+
+def test_what_is_bounded_by_its_bytes_says_nothing_of_the_time() -> None:
+    size = BatchSize(MOST, 1 << 20)
+    size.note_bytes(100, 100 * 15_000)
+    for _ in range(20):
+        assert not size.note(size.records, 0.01)
+    for _ in range(20):
+        size.note_bytes(100, 0)
+    assert size.records == LEAST_RECORDS
+
+
+def test_what_lies_ahead_counts_when_it_is_larger() -> None:
+    size = BatchSize(MOST, 32 << 20)
+    size.note_ahead(10**6)
+    assert size.records == FIRST_RECORDS
+    size.note_bytes(100, 100 * 100)
+    assert size.reach == 2 * LEAST_RECORDS
+    size.note_ahead(10)
+    assert size.records == LEAST_RECORDS
+    size.note_ahead(100_000)
+    assert size.records == 335

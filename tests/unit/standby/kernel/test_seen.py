@@ -1,0 +1,75 @@
+"""What an active's status tells of its input: what was given up, how fast it goes, how far behind it is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.kernel.throughput import Throughput
+from standby.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus
+from tests.fakes import ledger_job
+from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+
+
+def status_of(container: MemoryContainer) -> ReplicaStatus:
+    (status,) = container.statuses()
+    return status
+
+
+@pytest.mark.parametrize(
+    ("on_error", "how"), [("skip", LeftOut.SKIPPED), ("dead-letter", LeftOut.DEAD_LETTER)]
+)
+def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
+    tmp_path: Path, on_error: str, how: LeftOut
+) -> None:
+    dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
+    lab = MemoryLab(tmp_path, 1, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
+    lab.produce(3)
+    offsets = [lab.poison(0)[1] for _ in range(10)]
+    with active_of(lab) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container).skipped == 10)
+        found = status_of(container)
+        assert [each.offset for each in found.given_up] == offsets[-8:], "the last ones, by name"
+        assert {(each.topic, each.how, each.reason, each.offsets) for each in found.given_up} == {
+            ("in", how, "ValueError: a poisoned record", 1)
+        }
+        assert found.dead_lettered == (10 if how is LeftOut.DEAD_LETTER else 0)
+        lab.now_ms += GIVEN_UP_SECONDS * 1000
+        found = status_of(container)
+        assert (found.given_up, found.skipped) == ((), 10)
+
+
+def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        gate.wait()
+        ledger_job.step(rows, state, out)
+
+    lab = MemoryLab(tmp_path, 1)
+    with active_of(lab, step=step) as container:
+        container.eventually(lambda: bool(container.statuses()) and status_of(container).input_lag_ms == 0)
+        lab.produce(5)
+        container.eventually(lambda: (status_of(container).input_lag_ms or 0) > 300)
+        assert (status_of(container).input_lag, status_of(container).input_rate) == (5, 0.0)
+        gate.set()
+        container.eventually(lambda: status_of(container).input_lag_ms == 0)
+        assert (status_of(container).input_rate or 0.0) > 0
+
+
+def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:
+    throughput = Throughput(100.0)
+    assert throughput.per_second(100.2) == 0.0
+    throughput.note(30, 100.5)
+    throughput.note(30, 100.9)
+    throughput.note(60, 103.0)
+    assert throughput.per_second(104.0) == 30.0
+    assert throughput.per_second(100.0 + RATE_WINDOW_SECONDS - 1) == pytest.approx(120 / 59)
+    assert throughput.per_second(100.0 + RATE_WINDOW_SECONDS) == 1.0, (
+        "the first second is not counted any more"
+    )
+    assert throughput.per_second(103.0 + RATE_WINDOW_SECONDS) == 0.0

@@ -1,0 +1,247 @@
+"""Transactions that fail of what is in them: records that Kafka refuses for their size, and too many for the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.model import LeftOut, Phase, ReplicaStatus
+from tests.fakes import ledger_job
+from tests.fakes.feed import MemoryFeed
+from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+
+#: A value of which an output becomes that is too large.
+LARGE = b"raise" + bytes(2_000)
+
+
+def lab_of(directory: Path, on_error: str, tasks: int = 2, **more: str) -> MemoryLab:
+    dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
+    return MemoryLab(directory, tasks, **{"task.on.error": on_error, **dead, **more})
+
+
+def step(rows: Any, state: Any, out: Any) -> None:
+    """As the ledger's; a large value goes to the output, too, or to a store, by the record's key."""
+    ledger_job.step(rows, state, out)
+    for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        if value == LARGE and key.endswith(b"state"):
+            state["chains"].put(key, value)
+        elif value == LARGE:
+            out.emit(key, value)
+
+
+def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
+    return next(each for each in container.statuses() if each.replica.task.partition == partition)
+
+
+def has_failed(container: MemoryContainer) -> bool:
+    return any(
+        each.replica.task.partition == 0 and each.phase is Phase.FAILED for each in container.statuses()
+    )
+
+
+def filled(lab: MemoryLab, where: str) -> tuple[int, int]:
+    """Fill the input, one record of it too large; return that one's partition and offset."""
+    lab.kafka.largest = {"out": 1_000, "changelog": 1_000}
+    lab.produce(21)
+    offset = lab.kafka.append("in", 0, b"0/" + where.encode(), LARGE)
+    lab.produce(21)
+    return 0, offset
+
+
+@pytest.mark.parametrize("is_refused_when_sent", [False, True])
+@pytest.mark.parametrize("where", ["output", "state"])
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
+def test_a_record_of_which_something_too_large_comes_is_given_up(
+    tmp_path: Path, on_error: str, where: str, is_refused_when_sent: bool
+) -> None:
+    lab = lab_of(tmp_path, on_error)
+    lab.kafka.is_refused_when_sent = is_refused_when_sent
+    given_up = filled(lab, where)
+    with active_of(lab, step=step) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container, 0).skipped == 1)
+        (told,) = status_of(container, 0).given_up
+        assert (told.offset, told.error) == (given_up[1], "RecordTooLarge")
+        assert "max.message.bytes is 1000" in told.message
+        assert status_of(container, 1).skipped == 0
+    lab.assert_exact([given_up])
+    letters = [each for each in lab.kafka.logs["dead", 0] if not each.is_marker]
+    assert [each.value for each in letters] == ([LARGE] if on_error == "dead-letter" else [])
+
+
+@pytest.mark.parametrize("is_refused_when_sent", [False, True])
+def test_with_fail_the_record_is_found_and_named(tmp_path: Path, is_refused_when_sent: bool) -> None:
+    lab = lab_of(tmp_path, "fail")
+    lab.kafka.is_refused_when_sent = is_refused_when_sent
+    _, offset = filled(lab, "output")
+    with active_of(lab, step=step) as container:
+        container.eventually(lambda: has_failed(container))
+        detail = status_of(container, 0).detail
+        assert detail == (
+            f"poison: input in[0], offsets [{offset}, {offset + 1}): RecordTooLarge: "
+            "a record of 2005 bytes for out: max.message.bytes is 1000"
+        )
+        assert lab.kafka.offsets["group", "in", 0].offset == offset
+        container.eventually(lambda: status_of(container, 1).input_committed == lab.ends()[1])
+    assert not lab.kafka.open
+
+
+def test_a_dead_letter_that_is_too_large_is_cut_short(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "dead-letter")
+    lab.kafka.largest = {"dead": 1_500}
+    lab.produce(11)
+    offset = lab.kafka.append("in", 0, b"0/k", b"raise" + bytes(5_000), (("trace", b"1"),))
+    lab.produce(11)
+
+    def fails(rows: Any, state: Any, out: Any) -> None:
+        if any(each.startswith(b"raise") for each in rows["value"].to_pylist()):
+            raise ValueError("wrong")
+        ledger_job.step(rows, state, out)
+
+    with active_of(lab, step=fails) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container, 0).dead_lettered == 1)
+    lab.assert_exact([(0, offset)])
+    (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
+    assert (letter.key, letter.value) == (b"0/k", (b"raise" + bytes(5_000))[:1_024])
+    headers = dict(letter.headers)
+    assert headers["standfast-offset"] == b"%d" % offset
+    assert headers["standfast-truncated"] == b"key of 3 bytes, value of 5005 bytes, 1 headers"
+    assert headers["standfast-error-type"] == b"ValueError"
+
+
+def test_a_dead_letter_that_is_refused_even_so_ends_nothing(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "dead-letter")
+    lab.kafka.largest = {"dead": 10}
+    lab.produce(11)
+    given_up = lab.poison(0)
+    lab.produce(11)
+    with active_of(lab) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container, 0).skipped == 1)
+        assert status_of(container, 0).dead_lettered == 0
+        assert [each.how for each in status_of(container, 0).given_up] == [LeftOut.SKIPPED]
+    lab.assert_exact([given_up])
+    assert lab.kafka.committed_records("dead", 0) == []
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("most", [4, 5, 9, 20])
+def test_a_transaction_that_runs_out_of_time_is_tried_with_less(
+    tmp_path: Path, on_error: str, most: int
+) -> None:
+    """Each record comes to two or three records, beside the commit's own."""
+    lab = lab_of(tmp_path, on_error)
+    lab.kafka.most_in_time = most
+    lab.produce(60)
+    with active_of(lab) as container:
+        container.await_processed()
+        assert all(each.skipped == 0 and each.failures is None for each in container.statuses())
+    lab.assert_exact()
+
+
+def wide(rows: Any, state: Any, out: Any) -> None:
+    ledger_job.step(rows, state, out)
+    for value in rows["value"].to_pylist():
+        if value == b"wide":
+            for number in range(50_000):
+                out.emit(b"wide", b"%d" % number)
+
+
+def test_a_single_record_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "skip", tasks=1)
+    lab.kafka.most_in_time = 5_000
+    lab.produce(10)
+    offset = lab.kafka.append("in", 0, b"0/k", b"wide")
+    lab.produce(10)
+    with active_of(lab, step=wide) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container, 0).skipped == 1)
+        (told,) = status_of(container, 0).given_up
+        assert (told.offset, told.error) == (offset, "TransactionTooLong")
+        assert "50001 outputs" in told.message
+    lab.assert_exact([(0, offset)])
+
+
+def test_with_fail_a_single_record_that_takes_too_long_is_named(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "fail", tasks=1)
+    lab.kafka.most_in_time = 5_000
+    lab.produce(10)
+    offset = lab.kafka.append("in", 0, b"0/k", b"wide")
+    with active_of(lab, step=wide) as container:
+        container.eventually(lambda: has_failed(container))
+        detail = status_of(container, 0).detail
+        assert detail.startswith(
+            f"poison: input in[0], offsets [{offset}, {offset + 1}): TransactionTooLong: "
+        )
+        assert "50001 outputs" in detail
+        assert "job.transaction.timeout.ms" in detail
+
+
+def test_no_record_is_blamed_for_a_kafka_that_is_slow(tmp_path: Path) -> None:
+    """Nothing goes for as long as it takes to come down to single records, and some tries more."""
+    lab = lab_of(tmp_path, "skip", tasks=1, **{"task.on.error.attempts": "1"})
+    lab.produce(20)
+    lates = 0
+
+    def slow() -> None:
+        nonlocal lates
+        where = lab.kafka.logs["changelog", 0]
+        # Claims go: all that has nothing in it.
+        if lates < 4 and lab.kafka.logs["out", 0] and where:
+            lates += 1
+            lab.kafka.most_in_time = 1
+        else:
+            lab.kafka.most_in_time = 1 << 30
+
+    lab.kafka.before_commit = slow
+    with active_of(lab) as container:
+        container.await_processed()
+        assert status_of(container, 0).skipped == 0
+    assert lates == 4
+    lab.assert_exact()
+
+
+def test_the_feed_brings_less_after_a_transaction_that_ran_out_of_time(tmp_path: Path) -> None:
+    feeds: list[MemoryFeed] = []
+    lab = lab_of(tmp_path, "fail", tasks=1)
+    lab.kafka.most_in_time = 6
+    lab.produce(30)
+    with active_of(lab, script=feeds.append) as container:
+        container.await_processed()
+    assert feeds[0].batch == 1
+    lab.assert_exact()
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_batch_that_is_too_much_for_the_memory_is_tried_with_less(tmp_path: Path, on_error: str) -> None:
+    def hungry(rows: Any, state: Any, out: Any) -> None:
+        if rows.num_rows > 2:
+            raise MemoryError
+        ledger_job.step(rows, state, out)
+
+    lab = lab_of(tmp_path, on_error)
+    lab.produce(60)
+    with active_of(lab, step=hungry) as container:
+        container.await_processed()
+        assert all(each.skipped == 0 for each in container.statuses())
+    lab.assert_exact()
+
+
+def test_with_fail_a_record_that_is_too_much_alone_is_named(tmp_path: Path) -> None:
+    def hungry(rows: Any, state: Any, out: Any) -> None:
+        if b"raise" in rows["value"].to_pylist():
+            raise MemoryError
+        ledger_job.step(rows, state, out)
+
+    lab = lab_of(tmp_path, "fail")
+    lab.produce(9)
+    _, offset = lab.poison(0)
+    lab.produce(9)
+    with active_of(lab, step=hungry) as container:
+        container.eventually(lambda: has_failed(container))
+        assert status_of(container, 0).detail == (
+            f"poison: input in[0], offsets [{offset}, {offset + 1}): MemoryError"
+        )

@@ -1,0 +1,129 @@
+"""Whatever an exception of the job's own code is: text of it can be had, encoded, and is bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from standby import errortext
+from standby.errors import BadConfiguration
+from standby.replica.failing import code_error
+from standby.replica.overlay import Outbox
+from tests.fakes.errors import KINDS
+
+
+def raised(act: Callable[[], object]) -> BaseException:
+    """Return what ``act`` raises, with its traceback."""
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - any kind
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def of_kind(kind: str) -> BaseException:
+    def step() -> None:
+        error = KINDS[kind]()
+        raise error
+
+    return raised(step)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_of_any_exception_is_bounded_and_can_be_encoded(kind: str) -> None:
+    error = of_kind(kind)
+    found = code_error(error)
+    texts = {
+        found.kind: 500,
+        found.message: 500,
+        errortext.first_line(error): errortext.DETAIL_CHARACTERS,
+        errortext.text_of(error): errortext.LOG_CHARACTERS,
+        found.traceback: errortext.TRACEBACK_CHARACTERS,
+        errortext.full_traceback(error): errortext.LOG_CHARACTERS,
+        errortext.told(error): 1_002,
+    }
+    for text, most in texts.items():
+        assert len(text) <= most
+        text.encode()
+    assert found.kind == type(error).__name__
+    assert "in step" in found.traceback, "where it was raised is there"
+    assert found.kind in found.traceback
+
+
+def test_a_traceback_shows_where_the_jobs_code_raised_and_not_what_called_it() -> None:
+    outbox = Outbox(("out",))
+
+    def step() -> None:
+        outbox.emit("no bytes", b"")  # type: ignore[arg-type]
+
+    error = raised(step)
+    text = errortext.traceback_of(error)
+    assert text.startswith("Traceback (most recent call last):")
+    assert 'outbox.emit("no bytes", b"")' in text
+    assert "overlay.py" not in text
+    assert text.splitlines()[-1] == "TypeError: an output record has bytes or None, not str and bytes"
+    assert "overlay.py" in errortext.full_traceback(error)
+
+
+def test_a_traceback_has_the_causes_too() -> None:
+    def load() -> None:
+        raise KeyError("plane")
+
+    def step() -> None:
+        try:
+            load()
+        except KeyError as error:
+            raise BadConfiguration("importing it failed") from error
+
+    text = errortext.traceback_of(raised(step))
+    assert text.index("in load") < text.index("KeyError: 'plane'") < text.index("BadConfiguration")
+
+
+def test_of_a_long_traceback_the_beginning_and_the_end_stay() -> None:
+    def dive(depth: int) -> None:
+        if depth:
+            dive_again(depth)
+        raise LookupError("at the bottom")
+
+    def dive_again(depth: int) -> None:
+        dive(depth - 1)
+
+    text = errortext.traceback_of(raised(lambda: dive(200)))
+    assert len(text) == errortext.TRACEBACK_CHARACTERS
+    assert "[…]" in text
+    assert text.splitlines()[-1] == "LookupError: at the bottom"
+    assert "dive(200)" in text
+
+
+#: As Spark 4.2 tells of an exception in a Python worker, but for the paths.
+_WORKERS = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 3302, in main
+    process()
+  File "/yarn/container_5/code/planes.py", line 41, in clean
+    raise LookupError(f"no such plane: {value}")
+LookupError: no such plane: N1
+"""
+
+
+def test_of_an_exception_in_a_worker_of_spark_the_workers_traceback_is_shown() -> None:
+    exception_of_spark = type(
+        "PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"}
+    )
+    error = exception_of_spark(
+        _WORKERS + "\n\tat org.apache.spark.api.python.Base.handle(PythonRunner.scala:581)\n"
+    )
+    found = code_error(error)
+    assert (found.kind, found.message) == ("LookupError", "no such plane: N1")
+    assert found.traceback.splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "/yarn/container_5/code/planes.py", line 41, in clean',
+        '    raise LookupError(f"no such plane: {value}")',
+        "LookupError: no such plane: N1",
+    ]
+
+
+def test_an_error_is_json() -> None:
+    assert json.loads(json.dumps(errortext.text_of(KINDS["surrogate"]()), ensure_ascii=False).encode())
