@@ -26,3 +26,11 @@ def write_credentials(directory: Path, credentials: Credentials) -> None:
     """Put the pair where Skein puts it in a container's working directory."""
     (directory / CERTIFICATE_FILE).write_bytes(credentials.certificate)
     (directory / KEY_FILE).write_bytes(credentials.key)
+
+
+def user_directory(directory: Path) -> Path:
+    """Return ``directory``, with the pair as Skein keeps it for a user who has submitted before (SKEIN_CONFIG)."""
+    directory.mkdir(exist_ok=True)
+    (directory / "skein.crt").write_bytes(shared_credentials().certificate)
+    (directory / "skein.pem").write_bytes(shared_credentials().key)
+    return directory

@@ -28,7 +28,7 @@ from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Un
 from standby.naming import code_holder_path, code_path, job_path
 from standby.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate, until
-from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.certificates import shared_credentials, user_directory, write_credentials
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
 
@@ -255,11 +255,7 @@ class Client:
 def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_code_to_zookeeper(
     make: Make, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skein = tmp_path / "skein"
-    skein.mkdir()
-    (skein / "skein.crt").write_bytes(shared_credentials().certificate)
-    (skein / "skein.pem").write_bytes(shared_credentials().key)
-    monkeypatch.setenv("SKEIN_CONFIG", str(skein))
+    monkeypatch.setenv("SKEIN_CONFIG", str(user_directory(tmp_path / "skein")))
     config = parse({**CONFIG, "job.name": "j1"})
     # Neither fetches from the other, so it shows who was given what.
     a, b = (make(each, gate=threading.Event()) for each in ("a", "b"))

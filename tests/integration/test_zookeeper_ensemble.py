@@ -22,7 +22,7 @@ from standby.errors import StandfastError
 from standby.wire import Heartbeat
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.candidates import until
-from tests.fakes.certificates import shared_credentials
+from tests.fakes.certificates import shared_credentials, user_directory
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.integration.test_container_process import Stage
 
@@ -121,10 +121,7 @@ class Play:
     def assert_leads(self) -> None:
         """Fail unless a change of what is desired is made: a leader leads, and its writes are taken."""
         self._changes += 1
-        skein = self._directory / "skein"
-        skein.mkdir(exist_ok=True)
-        (skein / "skein.crt").write_bytes(shared_credentials().certificate)
-        (skein / "skein.pem").write_bytes(shared_credentials().key)
+        skein = user_directory(self._directory / "skein")
         deadline = time.monotonic() + 30
         while True:
             try:

@@ -23,7 +23,7 @@ from standby.lookup import Lookups
 from standby.model import Phase, Role
 from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
-from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.certificates import shared_credentials, user_directory, write_credentials
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
@@ -43,10 +43,7 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        credentials = shared_credentials()
-        write_credentials(directory, credentials)
-        (directory / "skein.crt").write_bytes(credentials.certificate)
-        (directory / "skein.pem").write_bytes(credentials.key)
+        write_credentials(user_directory(directory), shared_credentials())
         self.lab = MemoryLab(directory / "state", tasks=TASKS)
         self.active, self.epoch = 0, 1
         self.containers: list[MemoryContainer] = []
