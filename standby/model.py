@@ -316,7 +316,8 @@ class ReplicaStatus:
     given_up: tuple[GivenUp, ...] = ()
     """Active and FAILED only: the last few of `skipped`, given up within the last `GIVEN_UP_SECONDS`."""
     input_lag_ms: int | None = None
-    """Active only: for how long it has been behind the end of its input, milliseconds; None while that is not known."""
+    """Active, and while it claims its task anew: for how long it has been behind the end of its input, milliseconds;
+    None while that is not known."""
     input_rate: float | None = None
     """Active only: input offsets a second that it has processed, the mean over the last `RATE_WINDOW_SECONDS`, or since
     it became active."""

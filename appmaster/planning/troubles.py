@@ -23,9 +23,7 @@ def troubles_of(statuses: Iterable[ReplicaStatus], before: tuple[Trouble, ...]) 
 
 def _of(statuses: Iterable[ReplicaStatus], was_behind: set[ReplicaId]) -> Iterator[Trouble]:
     for each in statuses:
-        if each.phase is not Phase.ACTIVE:
-            continue
-        if each.failures is not None:
+        if each.phase is Phase.ACTIVE and each.failures is not None:
             yield Trouble(each.replica, TroubleKind.FAILING, each.failures.reason)
         bound = BEHIND_MS // 2 if each.replica in was_behind else BEHIND_MS
         if each.input_lag_ms is not None and each.input_lag_ms >= bound:

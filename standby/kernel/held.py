@@ -18,7 +18,7 @@ from standby.kernel.job import JobKernel
 from standby.kernel.lane import Lane, Run
 from standby.kernel.offers import offer_of
 from standby.kernel.ports import InUse, Writer, WriterLost
-from standby.kernel.progress import Progress, Way
+from standby.kernel.progress import InputLag, Progress, Way
 from standby.kernel.replay import Replayed
 from standby.kernel.restore import Restore
 from standby.kernel.snapshots import Offer
@@ -71,6 +71,7 @@ class HeldReplica:
         self.halting_since: float | None = None
         """Monotonic time of the oldest order to halt that is not carried out yet."""
         self._progress = Progress()
+        self._input_lag = InputLag()
         self._way = Way()
         self._on_way = 0
         """Which try to become active is under way, counted; 0: none is."""
@@ -118,6 +119,8 @@ class HeldReplica:
             before = {} if replica.phase is Phase.FENCING else self._entered
             self._entered = {**before, replica.phase: self.since_ms}
             self._progress = Progress()
+            if replica.role is not Role.ACTIVE:
+                self._input_lag = InputLag()
             _log.info(
                 "%s: %s → %s at epoch %d%s",
                 *(replica.id, self.replica.phase.value, replica.phase.value, replica.epoch),
@@ -271,7 +274,7 @@ class HeldReplica:
             skipped=told_of.skipped if told_of is not None else 0,
             dead_lettered=told_of.dead_lettered if told_of is not None else 0,
             given_up=told_of.recently_given_up(self.job.environment.clock()) if told_of is not None else (),
-            input_lag_ms=self._progress.lag_ms if has_input else None,
+            input_lag_ms=self._input_lag.ms,
             input_rate=active.throughput.per_second(time.monotonic())
             if has_input and active is not None
             else None,
@@ -295,7 +298,9 @@ class HeldReplica:
         """
         active = self.active if self.replica.phase is Phase.ACTIVE else None
         end = self.job.ends.input(self.replica.id.task.partition)
-        self._progress.look(active, end, self.job.environment.clock())
+        if self.replica.role is Role.ACTIVE:
+            committed = active.committed.total if active is not None else None
+            self._input_lag.look(committed, end, self.job.environment.clock())
         return self._progress.is_stuck(active, end, now, timeout_seconds)
 
     def is_hanging(self, now: float, timeout_seconds: float) -> bool:

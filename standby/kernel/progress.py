@@ -7,26 +7,34 @@ from standby.kernel.ends import End
 from standby.replica.lag import LagClock
 
 
+class InputLag:
+    """For how long a task has been behind the end of its input; goes on where its active claims it anew."""
+
+    def __init__(self) -> None:
+        self._clock = LagClock()
+        self._asked_ms = -1
+        self._committed: int | None = None
+        self.ms: int | None = None
+        """Milliseconds, as of the last look; None: not known."""
+
+    def look(self, committed: int | None, end: End | None, now_ms: int) -> None:
+        """Take note of the committed position and the input's end, where they are known; ``now_ms`` is Unix time."""
+        if committed is not None:
+            self._committed = committed
+        if end is not None and end.asked_ms != self._asked_ms:
+            self._asked_ms = end.asked_ms
+            self._clock.end_seen(end.offset, end.asked_ms)
+        found = self._clock.lag_ms(self._committed, now_ms) if self._committed is not None else None
+        # A broker that answers late or not at all does not make good what is missing of a former answer.
+        self.ms = found if end is not None or found else None
+
+
 class Progress:
     """Remembers since when there has been input and no commit; all times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._behind_since: float | None = None
         self._seen = (-1, 0, 0)  # position, tries, and the last commit
-        self._lag = LagClock()
-        self._asked_ms = -1
-        self.lag_ms: int | None = None
-        """For how long the active has been behind the end of its input, as of the last look; None: not known."""
-
-    def look(self, active: ActiveTask | None, end: End | None, now_ms: int) -> None:
-        """Take note of how far the active is; ``now_ms`` is Unix time."""
-        if active is None or end is None:
-            self.lag_ms = None
-            return
-        if end.asked_ms != self._asked_ms:
-            self._asked_ms = end.asked_ms
-            self._lag.end_seen(end.offset, end.asked_ms)
-        self.lag_ms = self._lag.lag_ms(active.committed.total, now_ms)
 
     def is_stuck(
         self, active: ActiveTask | None, end: End | None, now: float, timeout_seconds: float

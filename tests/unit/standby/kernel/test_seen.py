@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from standby.kernel.throughput import Throughput
-from standby.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus
+from standby.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus, Role
 from tests.fakes import ledger_job
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
 
@@ -59,6 +59,34 @@ def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path
         gate.set()
         container.eventually(lambda: status_of(container).input_lag_ms == 0)
         assert (status_of(container).input_rate or 0.0) > 0
+
+
+def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(tmp_path: Path) -> None:
+    """Which it does whenever a transaction has failed."""
+    gate = threading.Event()
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        gate.wait()
+        ledger_job.step(rows, state, out)
+
+    lab = MemoryLab(tmp_path, 1)
+    with active_of(lab, step=step) as container:
+        container.eventually(lambda: bool(container.statuses()) and status_of(container).input_lag_ms == 0)
+        lab.produce(5)
+        container.eventually(lambda: (status_of(container).input_lag_ms or 0) > 1_000)
+        lab.name(0, 2)
+        container.want(0, Role.ACTIVE, 2)
+        gate.set()
+        seen: list[ReplicaStatus] = []
+
+        def has_caught_up() -> bool:
+            seen.append(status_of(container))
+            return seen[-1].input_lag_ms == 0
+
+        container.eventually(has_caught_up)
+        behind = [each.input_lag_ms or 0 for each in seen if each.epoch == 2 and each.input_lag_ms != 0]
+        assert behind
+        assert min(behind) > 1_000
 
 
 def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:
