@@ -12,7 +12,7 @@ from appmaster.planning.view import HOLDING, ClusterView, Container, Trouble, Tr
 from standby.model import Phase, ReplicaId, ReplicaStatus
 
 #: Behind its input for so long, an active is said not to keep up, until it is behind for less than half of that.
-BEHIND_MS: Final = 60_000
+BEHIND_MS: Final = 30_000
 
 
 def troubles_of(statuses: Iterable[ReplicaStatus], before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
