@@ -2,9 +2,10 @@
 
 One embedded cluster, one job, a steady stream; actives' processes are killed (``process``), actives' hosts
 fall silent and come back (``host``), both in turn, or the active role is handed over as planned
-(``handover``: nothing dies). After each, every replica is in sync and warm again before the next. Writes a
-JSON file with every failover, median and maximum of each step and of each phase between two steps, and
-whether the outputs and the state were exact in the end. One command each for what is to be known:
+(``handover``: nothing dies). After each, every replica is in sync and warm again before the next; with ``--soon``
+every second one comes when they are in sync, and is told apart. Writes a JSON file with every failover, median
+and maximum of each step and of each phase between two steps, and whether the outputs and the state were exact
+in the end. One command each for what is to be known:
 
     python -m benchmarks.failover --policy promote --kind both
     python -m benchmarks.failover --policy restart --kind both
@@ -50,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
     parser.add_argument("--kind", choices=("process", "host", "handover", "both"), default="process")
+    parser.add_argument(
+        "--soon", action="store_true", help="have every second one come before the standbys are warm again"
+    )
     parser.add_argument("--policy", choices=("promote", "restart"), default="promote")
     parser.add_argument(
         "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
@@ -89,6 +93,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
     settings = {"job.hotstandby.failover": arguments.policy, **chosen}
     load_before = os.getloadavg()[0]
     shape = Shape(partitions=arguments.partitions)
+    labels: dict[int, str] = {}
     with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
         screen.phase("submitting the job")
         submit_seconds = scenario.submit()
@@ -101,10 +106,15 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
             scenario.wait_until_warm()
             scenario.calm()
             for number in range(arguments.kills):
-                for kind in kinds:
+                # So that with --soon either kind follows the other.
+                for kind in kinds if number % 2 == 0 else kinds[::-1]:
                     flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
+                    is_soon = not scenario.waits_until_warm
+                    scenario.waits_until_warm = is_soon or not arguments.soon
                     _disturb(kind, scenario, cluster)
+                    label = f"{kind}, soon after another" if is_soon else kind
+                    labels[len(scenario.failovers) - 1] = label
             flow(arguments.steady_seconds, traffic)
         finally:
             traffic.stop()
@@ -114,7 +124,9 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
         report, _ = assemble(scenario.failovers, verification, scenario.watch.samples)
         violations = len(scenario.watch.same_host_violations)
     failovers = report.pop("failovers")
-    by_kind = {kind: [each for each in failovers if each["kind"] == kind] for kind in kinds}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for number, label in labels.items():
+        by_kind.setdefault(label, []).append(failovers[number])
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "policy": arguments.policy,

@@ -103,6 +103,8 @@ class Scenario:
         self._run_id = ""
         self._calm_from_ms = 0
         self.failovers: list[Failover] = []
+        self.waits_until_warm = True
+        """Whether a failure is over once every standby is warm again, rather than in sync."""
 
     def __enter__(self) -> Scenario:
         return self
@@ -342,7 +344,7 @@ class Scenario:
         if whole is not None:
             self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after {since}")
             # The next failure shall find a warm standby, as it would at any other time.
-            if self.wait_until_warm():
+            if self.waits_until_warm and self.wait_until_warm():
                 self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after {since}")
         else:
             missing = what_is_missing(self.status(), self.shape.partitions, self.shape.copies)

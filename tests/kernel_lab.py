@@ -172,8 +172,8 @@ class Lab:
         active.await_processed()
         standby.await_phase(Phase.TAILING)
 
-    def produce(self, count: int, keys: int = 20) -> None:
-        """Write records, spread over the partitions, and remember what went where."""
+    def produce(self, count: int, keys: int = 20, padding: bytes = b"") -> None:
+        """Write records, spread over the partitions, and remember what went where; ``padding`` ends most values."""
         lock, delivered = threading.Lock(), []
 
         def note(error: Any, message: Any) -> None:
@@ -191,7 +191,7 @@ class Lab:
             number = int(len(self.inputs) > 1 and self._number // self.tasks % 4 == 3)
             topic = self.inputs[number]
             key = f"{partition}/{'also ' * number}{self._number * 7 % keys}".encode()
-            value = END if self._number % 11 == 0 else f"value {self._number}".encode()
+            value = END if self._number % 11 == 0 else f"value {self._number}".encode() + padding
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
         # What is delivered after this would be missing in the model.

@@ -1,4 +1,4 @@
-"""Records on which a Spark plan fails: its error names neither task nor record, and they are found all the same."""
+"""Records on which a Spark plan fails, or would: its error names neither task nor record, and yet they are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_lab(bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
-    def start(transform: str, on_error: str) -> tuple[Lab, str]:
+    def start(transform: str, on_error: str, **more: str) -> tuple[Lab, str]:
         dead = f"dead-{uuid.uuid4().hex[:10]}"
         lab = Lab(
             bootstrap,
@@ -45,6 +45,7 @@ def start_lab(bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
                 **({"task.dead.letter": dead} if on_error == "dead-letter" else {}),
                 # The workers find the transform's module where this process does.
                 "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+                **more,
             },
         )
         for future in lab.admin.create_topics([NewTopic(dead, 3, 1)]).values():
@@ -114,3 +115,17 @@ def test_a_plan_that_fails_ends_its_task_alone(start_lab: Callable[..., tuple[La
             ),
             60,
         )
+
+
+def test_a_backlog_of_large_records_leaves_the_jvm_its_memory(
+    start_lab: Callable[..., tuple[Lab, str]],
+) -> None:
+    """360 MB wait for a heap of 512 MB: as one batch, which their number would allow, they would be called poison."""
+    lab, _ = start_lab("refuses_a_value", "fail", **{"task.batch.max.records": "40000"})
+    lab.produce(24_000, padding=b"x" * 15_000)
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        container.await_processed(120)
+        assert all(each.failures is None for each in container.statuses().values())
+    lab.assert_exact()

@@ -1,0 +1,86 @@
+"""A container that hardly gets to run goes on all the same: in smaller batches, and it says how far behind it is."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from standby.model import Phase, Role
+from tests.integration.deaths import StartChild
+from tests.kernel_lab import Child, Lab
+
+#: In each of so many seconds ...
+_TURN_SECONDS = 0.2
+#: ... it runs for so long: a twentieth of a processor, as with twenty threads for each.
+_RUN_SECONDS = 0.01
+
+_RECORDS = 80_000
+
+
+@contextlib.contextmanager
+def starved(child: Child) -> Iterator[None]:
+    """Take the processors away from a process, and from nobody else, for most of the time."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(_RUN_SECONDS):
+            child.send(signal.SIGSTOP)
+            is_over.wait(_TURN_SECONDS - _RUN_SECONDS)
+            child.send(signal.SIGCONT)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        child.send(signal.SIGCONT)
+
+
+def test_output_goes_on_where_the_backlog_is_more_than_a_transaction_has_time_for(
+    kafka_bootstrap: str, tmp_path: Path, start_child: StartChild, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = Lab(
+        kafka_bootstrap,
+        tmp_path,
+        2,
+        **{"job.transaction.timeout.ms": "5000", "task.batch.max.records": "40000"},
+    )
+    lab.name(0, 1)
+    child = start_child(lab, "host-a")
+    child.want(0, Role.ACTIVE, 1)
+    child.await_phase(Phase.ACTIVE)
+    since = {name: each.since_ms for name, each in child.statuses().items()}
+    seen: list[tuple[int, int]] = []
+
+    def is_done() -> bool:
+        statuses = child.statuses()
+        # No transaction has run out of time, so nobody was blamed, and nothing was claimed anew.
+        assert {name: each.since_ms for name, each in statuses.items()} == since
+        assert all(each.failures is None for each in statuses.values())
+        position = sum(each.input_committed or 0 for each in statuses.values())
+        if not seen or position != seen[-1][0]:
+            seen.append((position, max(each.input_lag_ms or 0 for each in statuses.values())))
+        return position == _RECORDS
+
+    with starved(child):
+        lab.produce(_RECORDS)
+        child.await_all(lambda _: is_done(), 240)
+    batches = [later - before for (before, _), (later, _) in pairwise(seen)]
+    # One that takes what there is has half of it, for some 10 s.
+    assert max(batches) < _RECORDS / 4
+    assert max(lag_ms for _, lag_ms in seen) > 0
+    child.await_all(lambda each: each.input_lag_ms == 0)
+    lab.assert_exact()
+    with capsys.disabled():
+        behind = max(lag_ms for _, lag_ms in seen) / 1000
+        print(
+            f"\n  with a twentieth of a processor: batches of {batches} records, up to {behind:.1f} s behind"
+        )
