@@ -43,7 +43,9 @@ class Fire(Lab):
     """A job whose input is written while brokers die: what is in it, its topic tells in the end."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+        # On a machine too busy for three brokers one commit may take minutes, and there is no other copy to go to.
+        patient = {"task.progress.timeout.ms": str(round(_AGAIN_SECONDS * 1000))}
+        super().__init__(*arguments, **{**patient, **more})
         self._source = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
