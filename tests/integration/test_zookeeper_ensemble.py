@@ -28,7 +28,8 @@ from tests.integration.test_container_process import Stage
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-SESSION_MS = 6_000
+#: A third of it is left for another server when one falls silent: a busy machine takes seconds for that.
+SESSION_MS = 12_000
 CLUSTER = "ensemble"
 
 
@@ -173,7 +174,7 @@ def hold_all_briefly(play: Play) -> None:
 def lose_all(play: Play) -> None:
     """Servers that start again give each session its time anew, however long they were away."""
     play.ensemble.kill()
-    time.sleep(3 * SESSION_MS / 1000)
+    time.sleep(1.5 * SESSION_MS / 1000)
     play.assert_container_works()
     play.ensemble.start()
 
