@@ -6,7 +6,7 @@ See `standby.records` for the rules that hold for every body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -192,6 +192,16 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
     )
 
 
+#: Made by the one thread that imports this: see `standby.records`.
+_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        *(JobRecord, ModelRecord, ExcludedRecord, StatusRecord, CellRecord, CandidateRecord, DeletedRecord),
+        RequestRecord,
+    )
+}
+
+
 def encode(
     record: JobRecord
     | ModelRecord
@@ -209,6 +219,6 @@ def encode(
 def decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     """Return the record in ``data``; raises `BadConfiguration` naming ``path`` when it is none."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return cast("_Body", _DECODERS[kind].decode(data))
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error

@@ -7,7 +7,8 @@ wire: another program writes there.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -67,6 +68,12 @@ class _Holder(msgspec.Struct, frozen=True):
 
 _Body = TypeVar("_Body")
 
+#: Made by the one thread that imports this. msgspec takes down a dataclass's fields when it first decodes one, and two
+#: threads that both do so at once crash the process: the tasks of a promoted container, for example.
+_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (_Task, _Holder, ControllerRecord, ContainerRecord)
+}
+
 
 def encode(record: ControllerRecord | ContainerRecord) -> bytes:
     """Return the znode's data."""
@@ -105,6 +112,6 @@ def decode_task(data: bytes, path: str) -> TaskRecord:
 
 def _decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return cast("_Body", _DECODERS[kind].decode(data))
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error

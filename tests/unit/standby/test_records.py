@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,38 @@ def test_each_record_comes_back_as_it_was() -> None:
     assert decode_controller(encode(CONTROLLER), "p") == CONTROLLER
     assert decode_container(encode(CONTAINER), "p") == CONTAINER
     assert decode_task(encode_task(TASK), "p") == TASK
+
+
+#: Threads of a new process that all decode as the first one.
+_AT_ONCE = """
+import sys, threading
+from appmaster import records as desired
+from standby import records
+sys.setswitchinterval(1e-6)
+gate = threading.Barrier(8)
+def decode():
+    gate.wait()
+    {expression}
+threads = [threading.Thread(target=decode) for _ in range(8)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+"""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"records.decode_task({encode_task(TASK)!r}, 'p')",
+        f"records.decode_controller({encode(CONTROLLER)!r}, 'p')",
+        "desired.decode(b'{\"hosts\": {}}', 'p', desired.ExcludedRecord)",
+    ],
+)
+def test_many_threads_may_be_the_first_to_decode(expression: str) -> None:
+    """All tasks of a container do when it is promoted; nearly each such process was ended by SIGSEGV."""
+    script = _AT_ONCE.replace("{expression}", expression)
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+        assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_every_body_has_a_version() -> None:
