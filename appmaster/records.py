@@ -6,13 +6,14 @@ See `standby.records` for the rules that hold for every body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from appmaster.planning.model import JobModel, Processor
 from standby.errors import BadConfiguration
 from standby.model import ProcessorId, TaskId
+from standby.records import decoder_of
 from standby.wire import JobDefinition
 
 VERSION = 1
@@ -192,16 +193,6 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
     )
 
 
-#: Made by the one thread that imports this: see `standby.records`.
-_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (
-        *(JobRecord, ModelRecord, ExcludedRecord, StatusRecord, CellRecord, CandidateRecord, DeletedRecord),
-        RequestRecord,
-    )
-}
-
-
 def encode(
     record: JobRecord
     | ModelRecord
@@ -219,6 +210,6 @@ def encode(
 def decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     """Return the record in ``data``; raises `BadConfiguration` naming ``path`` when it is none."""
     try:
-        return cast("_Body", _DECODERS[kind].decode(data))
+        return decoder_of(kind).decode(data)
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error

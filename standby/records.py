@@ -7,8 +7,8 @@ wire: another program writes there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast
+import threading
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -68,11 +68,8 @@ class _Holder(msgspec.Struct, frozen=True):
 
 _Body = TypeVar("_Body")
 
-#: Made by the one thread that imports this. msgspec takes down a dataclass's fields when it first decodes one, and two
-#: threads that both do so at once crash the process: the tasks of a promoted container, for example.
-_DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (_Task, _Holder, ControllerRecord, ContainerRecord)
-}
+_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {}
+_making: Final = threading.Lock()
 
 
 def encode(record: ControllerRecord | ContainerRecord) -> bytes:
@@ -112,6 +109,19 @@ def decode_task(data: bytes, path: str) -> TaskRecord:
 
 def _decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     try:
-        return cast("_Body", _DECODERS[kind].decode(data))
+        return decoder_of(kind).decode(data)
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error
+
+
+def decoder_of(kind: type[_Body]) -> msgspec.json.Decoder[_Body]:
+    """Return the one decoder of ``kind``, from any thread.
+
+    msgspec takes down a dataclass's fields when it first meets it, and two threads that do so at once crash a process:
+    all tasks of a promoted container were the first to decode a record. So one thread at a time makes decoders.
+    """
+    found = _decoders.get(kind)
+    if found is None:
+        with _making:
+            found = _decoders.setdefault(kind, _decoders.get(kind) or msgspec.json.Decoder(kind))
+    return found
