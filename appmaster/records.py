@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from appmaster.planning.model import JobModel, Processor
-from standby.errors import BadConfiguration
 from standby.model import ProcessorId, TaskId
-from standby.records import decoder_of
+from standby.records import decoded
 from standby.wire import JobDefinition
 
 VERSION = 1
@@ -209,7 +208,4 @@ def encode(
 
 def decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     """Return the record in ``data``; raises `BadConfiguration` naming ``path`` when it is none."""
-    try:
-        return decoder_of(kind).decode(data)
-    except msgspec.MsgspecError as error:
-        raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error
+    return decoded(data, path, kind, VERSION)

@@ -8,7 +8,7 @@ wire: another program writes there.
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -89,39 +89,35 @@ def encode_holder(holder: Holder) -> bytes:
 
 def decode_holder(data: bytes, path: str) -> Holder:
     """Return a candidate that holds a bundle; raises `BadConfiguration` as `decode_controller`."""
-    return _decode(data, path, _Holder).holder
+    return decoded(data, path, _Holder).holder
 
 
 def decode_controller(data: bytes, path: str) -> ControllerRecord:
     """Return who leads; ``path`` is for the message of `BadConfiguration`, raised when ``data`` is no such record."""
-    return _decode(data, path, ControllerRecord)
+    return decoded(data, path, ControllerRecord)
 
 
 def decode_container(data: bytes, path: str) -> ContainerRecord:
     """Return a container's registration; raises `BadConfiguration` as `decode_controller`."""
-    return _decode(data, path, ContainerRecord)
+    return decoded(data, path, ContainerRecord)
 
 
 def decode_task(data: bytes, path: str) -> TaskRecord:
     """Return a task record; raises `BadConfiguration` as `decode_controller`."""
-    return _decode(data, path, _Task).record
+    return decoded(data, path, _Task).record
 
 
-def _decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
-    try:
-        return decoder_of(kind).decode(data)
-    except msgspec.MsgspecError as error:
-        raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error
-
-
-def decoder_of(kind: type[_Body]) -> msgspec.json.Decoder[_Body]:
-    """Return the one decoder of ``kind``, from any thread.
+def decoded(data: bytes, path: str, kind: type[_Body], version: int = VERSION) -> _Body:
+    """Return the ``kind`` in ``data``, from any thread; raises `BadConfiguration` naming ``path`` when it is none.
 
     msgspec takes down a dataclass's fields when it first meets it, and two threads that do so at once crash a process:
     all tasks of a promoted container were the first to decode a record. So one thread at a time makes decoders.
     """
-    found = _decoders.get(kind)
-    if found is None:
-        with _making:
-            found = _decoders.setdefault(kind, _decoders.get(kind) or msgspec.json.Decoder(kind))
-    return found
+    with _making:
+        decoder = _decoders.get(kind)
+        if decoder is None:
+            decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        return cast("_Body", decoder.decode(data))
+    except msgspec.MsgspecError as error:
+        raise BadConfiguration(f"{path}: not a record of version {version}: {error}") from error
