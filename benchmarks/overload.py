@@ -28,7 +28,6 @@ from benchmarks.rounds import order
 from demo.scenario import Scenario, Shape, now_ms
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
-from standby.errors import StandfastError
 
 _FEEDS: Final[Mapping[str, Mapping[str, str]]] = {
     "plain": {
@@ -170,8 +169,4 @@ def _busy(processes: int) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        sys.exit(error.exit_status)
+    sys.exit(main())

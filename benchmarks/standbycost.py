@@ -24,7 +24,6 @@ from benchmarks.rounds import order
 from demo.scenario import Scenario, Shape
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
-from standby.errors import StandfastError
 from standby.model import Role
 
 _WAYS: Final = ("cold", "warm", "hot")
@@ -140,8 +139,4 @@ def _roles(scenario: Scenario) -> dict[Role, frozenset[str]]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StandfastError as error:
-        say(f"benchmark: {error}")
-        sys.exit(error.exit_status)
+    sys.exit(main())
