@@ -26,6 +26,7 @@ from standby.config import CHANGELOG_RECORD_BYTES
 from standby.model import Phase, ReplicaStatus, Role
 from tests.fakes.ledger_job import END, Model
 from tests.kernel_lab import Child, Lab
+from tests.meanwhile import meanwhile
 
 #: How long all tasks may take to commit again after a broker serves again: far beyond every time-out of theirs.
 _AGAIN_SECONDS: Final = 180.0
@@ -61,9 +62,8 @@ class Fire(Lab):
     @contextmanager
     def under_load(self, rate: float, keys: int = 40) -> Iterator[None]:
         """Write ``rate`` records a second in the block, evenly over the partitions."""
-        done = threading.Event()
 
-        def work() -> None:
+        def work(done: threading.Event) -> None:
             begin, begun_at = time.monotonic(), self._sent
             while not done.wait(0.01):
                 due = begun_at + int((time.monotonic() - begin) * rate)
@@ -76,13 +76,8 @@ class Fire(Lab):
                         self._source.produce(self.inputs[0], value, key, partition)
                 self._source.poll(0)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
+        with meanwhile(work):
             yield
-        finally:
-            done.set()
-            thread.join()
         assert self._source.flush(_READ_SECONDS) == 0, "the input could not be written"
 
     def input_ends(self) -> dict[int, int]:
@@ -102,15 +97,7 @@ class Fire(Lab):
 
     def read(self, topic: str) -> dict[int, _Records]:
         """Return every committed record of a topic by partition: (offset, key, value); up to what can be read."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "judge",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-            }
-        )
+        consumer = self.judge()
         found: dict[int, _Records] = {each: [] for each in range(self.tasks)}
         partitions = [TopicPartition(topic, each, 0) for each in found]
         consumer.assign(partitions)

@@ -46,6 +46,7 @@ from standby.replica.origin import DATABASE
 from standby.wire import JobDefinition
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
+from tests.meanwhile import meanwhile
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -207,24 +208,14 @@ class Lab:
     @contextmanager
     def load(self, count: int = 20, pause_seconds: float = 0.01) -> Iterator[threading.Event]:
         """Produce ``count`` records again and again in the block, or until the event that it gives is set."""
-        done, errors = threading.Event(), list[BaseException]()
 
-        def work() -> None:
-            try:
-                while not done.is_set():
-                    self.produce(count)
-                    done.wait(pause_seconds)
-            except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
-                errors.append(error)
+        def work(done: threading.Event) -> None:
+            while not done.is_set():
+                self.produce(count)
+                done.wait(pause_seconds)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
+        with meanwhile(work) as done:
             yield done
-        finally:
-            done.set()
-            thread.join()
-        assert not errors, errors
 
     def write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Write records to partition 0 that the ledger's model does not know of, as fast as it goes."""
@@ -313,9 +304,9 @@ class Lab:
         """Where a task's state lies."""
         return self.directory / "state" / state_path(CLUSTER, host, task, self.definition.run)
 
-    def messages(self, topic: str) -> Iterator[Message]:
-        """Yield every committed record of a topic, in order within each partition."""
-        consumer = Consumer(
+    def judge(self) -> Consumer:
+        """Return a consumer that sees what is committed, and commits nothing."""
+        return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": "judge",
@@ -324,6 +315,10 @@ class Lab:
                 "auto.offset.reset": "error",
             }
         )
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Yield every committed record of a topic, in order within each partition."""
+        consumer = self.judge()
         partitions = [TopicPartition(topic, each, 0) for each in range(self.tasks)]
         consumer.assign(partitions)
         ends = {each.partition: consumer.get_watermark_offsets(each, 10)[1] for each in partitions}

@@ -223,6 +223,22 @@ class MemoryContainer:
 Make = Callable[..., MemoryContainer]
 
 
+@contextmanager
+def starting(lab: MemoryLab) -> Iterator[Make]:
+    """Give what starts containers of the lab; they are closed after the block."""
+    made: list[MemoryContainer] = []
+
+    def one(host: str, **more: Any) -> MemoryContainer:
+        made.append(lab.container(host, **more))
+        return made[-1]
+
+    try:
+        yield one
+    finally:
+        for each in made:
+            each.replicas.close(5)
+
+
 def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
     """Return an active that has processed some input, and its standby in step."""
     lab.name(0, 1)

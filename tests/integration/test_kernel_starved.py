@@ -14,6 +14,7 @@ import pytest
 from standby.model import Phase, Role
 from tests.integration.deaths import StartChild
 from tests.kernel_lab import Child, Lab
+from tests.meanwhile import meanwhile
 
 #: In each of so many seconds ...
 _TURN_SECONDS = 0.2
@@ -26,22 +27,15 @@ _RECORDS = 80_000
 @contextlib.contextmanager
 def starved(child: Child) -> Iterator[None]:
     """Take the processors away from a process, and from nobody else, for most of the time."""
-    is_over = threading.Event()
 
-    def work() -> None:
+    def work(is_over: threading.Event) -> None:
         while not is_over.wait(_RUN_SECONDS):
             child.send(signal.SIGSTOP)
             is_over.wait(_TURN_SECONDS - _RUN_SECONDS)
             child.send(signal.SIGCONT)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(work):
         yield
-    finally:
-        is_over.set()
-        thread.join()
-        child.send(signal.SIGCONT)
 
 
 def test_output_goes_on_where_the_backlog_is_more_than_a_transaction_has_time_for(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.integration.counting import CountingJob, Pair
+from tests.meanwhile import meanwhile
 
 
 def pairs(topic: str, task: int, begin: int) -> list[Pair]:
@@ -17,25 +18,15 @@ def pairs(topic: str, task: int, begin: int) -> list[Pair]:
 @contextmanager
 def flow(job: CountingJob, also: str) -> Iterator[None]:
     """Have records come to both inputs of every task for the time of the block, fewer to ``also``."""
-    done, errors = threading.Event(), list[BaseException]()
 
-    def work() -> None:
-        try:
-            begin = 0
-            while not done.wait(0.1):
-                for task in range(job.partitions):
-                    job.produce(task, pairs(job.topic, task, begin))
-                    if begin % 30 == 0:
-                        job.produce(task, pairs(also, task, begin), topic=also)
-                begin += 10
-        except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
-            errors.append(error)
+    def work(done: threading.Event) -> None:
+        begin = 0
+        while not done.wait(0.1):
+            for task in range(job.partitions):
+                job.produce(task, pairs(job.topic, task, begin))
+                if begin % 30 == 0:
+                    job.produce(task, pairs(also, task, begin), topic=also)
+            begin += 10
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with meanwhile(work):
         yield
-    finally:
-        done.set()
-        thread.join()
-    assert not errors, errors

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.memory_lab import Make, MemoryLab, starting
 
 
 @pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Callable[..., MemoryContainer]]:
+def start(lab: MemoryLab) -> Iterator[Make]:
     """Starts containers of the test's lab; they are closed after it."""
-    made: list[MemoryContainer] = []
-
-    def one(host: str, **more: Any) -> MemoryContainer:
-        made.append(lab.container(host, **more))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(5)
+    with starting(lab) as one:
+        yield one

@@ -13,7 +13,7 @@ from standby.kernel import pipeline, preparation
 from standby.kernel.preparation import Pace
 from standby.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
 
 HOT: Final = {"job.hotstandby.query": "hot"}
 
@@ -110,16 +110,10 @@ def test_it_follows_the_active_in_one_query(lab: MemoryLab, start: Make) -> None
     assert feed.starts == []
 
 
-def test_with_several_inputs(tmp_path: Path, start: Make) -> None:
+def test_with_several_inputs(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path / "several", 2, **HOT, **{"task.inputs": "in,also"})
-    lab.name(0, 1)
-    active, standby = lab.container("a"), lab.container("b")
-    try:
-        active.want(0, Role.ACTIVE, 1)
-        standby.want(1, Role.STANDBY, 1)
-        lab.produce(90)
-        active.await_processed()
-        standby.await_phase(Phase.TAILING)
+    with starting(lab) as start:
+        active, standby = pair(lab, start)
         feed = await_hot(lab, standby)
         active.await_processed()
         kill(active)
@@ -128,9 +122,6 @@ def test_with_several_inputs(tmp_path: Path, start: Make) -> None:
         standby.await_processed()
         assert feed.starts_ahead == 1
         lab.assert_exact()
-    finally:
-        active.replicas.close(5)
-        standby.replicas.close(5)
 
 
 def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLab, start: Make) -> None:
@@ -203,21 +194,12 @@ def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None
 def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(tmp_path: Path) -> None:
     for more in ({"job.hotstandby.query": "warm"}, {"task.feed": "plain"}):
         lab = MemoryLab(tmp_path / str(len(more)) / next(iter(more)), 2, **{**HOT, **more})
-        lab.name(0, 1)
-        active, standby = lab.container("a"), lab.container("b")
-        try:
-            active.want(0, Role.ACTIVE, 1)
-            standby.want(1, Role.STANDBY, 1)
-            lab.produce(20)
-            active.await_processed()
-            standby.await_phase(Phase.TAILING)
+        with starting(lab) as start:
+            _, standby = pair(lab, start)
             (feed,) = standby.feeds.made
             warms = feed.warms
             standby.eventually(lambda feed=feed, warms=warms: feed.warms > warms)  # type: ignore[misc]
             assert feed.prepares == []
-        finally:
-            active.replicas.close(5)
-            standby.replicas.close(5)
 
 
 def test_a_standby_tells_what_a_promotion_would_wait_for(lab: MemoryLab, start: Make) -> None:

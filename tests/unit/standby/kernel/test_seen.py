@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +45,24 @@ def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
         assert (found.given_up, found.skipped) == ((), 10)
 
 
-def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path: Path) -> None:
-    gate = threading.Event()
+@contextmanager
+def behind(lab: MemoryLab, gate: threading.Event, lag_ms: int) -> Iterator[MemoryContainer]:
+    """Give an active that has been behind by 5 records for more than ``lag_ms``; it gets on when the gate is set."""
 
     def step(rows: Any, state: Any, out: Any) -> None:
         gate.wait()
         ledger_job.step(rows, state, out)
 
-    lab = MemoryLab(tmp_path, 1)
     with active_of(lab, step=step) as container:
         container.eventually(lambda: bool(container.statuses()) and status_of(container).input_lag_ms == 0)
         lab.produce(5)
-        container.eventually(lambda: (status_of(container).input_lag_ms or 0) > 300)
+        container.eventually(lambda: (status_of(container).input_lag_ms or 0) > lag_ms)
+        yield container
+
+
+def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path: Path) -> None:
+    lab, gate = MemoryLab(tmp_path, 1), threading.Event()
+    with behind(lab, gate, 300) as container:
         assert (status_of(container).input_lag, status_of(container).input_rate) == (5, 0.0)
         gate.set()
         container.eventually(lambda: status_of(container).input_lag_ms == 0)
@@ -63,17 +71,8 @@ def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path
 
 def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(tmp_path: Path) -> None:
     """Which it does whenever a transaction has failed."""
-    gate = threading.Event()
-
-    def step(rows: Any, state: Any, out: Any) -> None:
-        gate.wait()
-        ledger_job.step(rows, state, out)
-
-    lab = MemoryLab(tmp_path, 1)
-    with active_of(lab, step=step) as container:
-        container.eventually(lambda: bool(container.statuses()) and status_of(container).input_lag_ms == 0)
-        lab.produce(5)
-        container.eventually(lambda: (status_of(container).input_lag_ms or 0) > 1_000)
+    lab, gate = MemoryLab(tmp_path, 1), threading.Event()
+    with behind(lab, gate, 1_000) as container:
         lab.name(0, 2)
         container.want(0, Role.ACTIVE, 2)
         gate.set()
@@ -84,9 +83,9 @@ def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(tmp_path:
             return seen[-1].input_lag_ms == 0
 
         container.eventually(has_caught_up)
-        behind = [each.input_lag_ms or 0 for each in seen if each.epoch == 2 and each.input_lag_ms != 0]
-        assert behind
-        assert min(behind) > 1_000
+        lags_ms = [each.input_lag_ms or 0 for each in seen if each.epoch == 2 and each.input_lag_ms != 0]
+        assert lags_ms
+        assert min(lags_ms) > 1_000
 
 
 def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:

@@ -54,6 +54,12 @@ def process(lab: MemoryLab, container: MemoryContainer, records: int = 40) -> No
     container.await_processed()
 
 
+def run_once(lab: MemoryLab) -> None:
+    """Have an active process something, and be gone."""
+    with active_of(lab) as active:
+        process(lab, active)
+
+
 def state(lab: MemoryLab) -> dict[Path, dict[bytes, bytes]]:
     """Return what lies on the disks: directory → key → value, without what is the kernel's own."""
     return {
@@ -91,8 +97,7 @@ def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: Memo
 def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_state_wiped(
     lab: MemoryLab,
 ) -> None:
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     before = state(lab)
     lab.kafka.make_again("changelog")
     lab.produce(40)
@@ -104,8 +109,7 @@ def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_sta
 
 def test_a_host_without_state_does_not_begin_with_none(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     lab.kafka.make_again("changelog")
     with submitted_again(lab, host="b") as again:
         assert_told(again, "changelog")
@@ -115,8 +119,7 @@ def test_a_run_that_has_recorded_nothing_is_told_by_its_commits_where_no_state_i
     tmp_path: Path,
 ) -> None:
     lab = lab_in(tmp_path, {})
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     lab.kafka.make_again("changelog")
     with submitted_again(lab, host="b") as again:
         again.await_phase(Phase.FAILED)
@@ -168,8 +171,7 @@ def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(l
 @pytest.mark.parametrize("records", [0, 10, 200])
 def test_an_input_that_is_made_again_while_the_job_is_down_is_told(recorded: MemoryLab, records: int) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     before = state(lab)
     lab.kafka.make_again("in")
     lab.produce(records)
@@ -233,8 +235,7 @@ def accepted(lab: MemoryLab, topic: str, start: str = "", topic_id: str = "made 
 
 def test_an_accepted_input_is_read_from_its_beginning_once(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     former = lab.kafka.make_again("in")
     lab.produce(60)
     accepted(lab, "in", "earliest")
@@ -247,8 +248,7 @@ def test_an_accepted_input_is_read_from_its_beginning_once(recorded: MemoryLab) 
 
 def test_an_accepted_input_is_read_from_its_end(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     former = lab.kafka.make_again("in")
     lab.produce(60)
     left_out = [
@@ -266,8 +266,7 @@ def test_an_accepted_input_is_read_from_its_end(recorded: MemoryLab) -> None:
 def test_of_several_inputs_the_others_go_on_where_they_were(tmp_path: Path) -> None:
     topics = {**RECORDED, "also": TopicIdentity("id of also")}
     lab = lab_in(tmp_path, topics, **{"task.inputs": "in,also"})
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     former = lab.kafka.make_again("also")
     lab.produce(60)
     accepted(lab, "also", "earliest")
@@ -279,8 +278,7 @@ def test_of_several_inputs_the_others_go_on_where_they_were(tmp_path: Path) -> N
 
 def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
     lab.kafka.make_again("changelog")
     accepted(lab, "changelog")
@@ -302,8 +300,7 @@ def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(r
 
 def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     lab.kafka.make_again("changelog")
     lab.kafka.make_again("in")
     lab.kafka.make_again("out")
@@ -318,8 +315,7 @@ def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: Memo
 
 def test_an_accepted_changelog_without_committed_offsets_is_told(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     lab.kafka.make_again("changelog")
     lab.kafka.offsets.clear()
     accepted(lab, "changelog")
@@ -330,8 +326,7 @@ def test_an_accepted_changelog_without_committed_offsets_is_told(recorded: Memor
 
 def test_what_was_accepted_is_read_anew_only_once_wherever_a_takeover_breaks_off(recorded: MemoryLab) -> None:
     lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
+    run_once(lab)
     former = lab.kafka.make_again("in")
     lab.produce(60)
     accepted(lab, "in", "earliest")
