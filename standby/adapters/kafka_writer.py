@@ -162,13 +162,14 @@ class KafkaWriter:
         with self._errors("writing a transaction"):
             try:
                 self._hand_over(outputs, changes)
+                self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
                     raise
-                # Something before was refused; what, is told by the next call, which cannot succeed.
+                # Something before was refused, maybe while the offsets were sent; what, is told by the next call,
+                # which cannot succeed.
                 self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
                 raise
-            self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
 
     def _hand_over(self, outputs: Sequence[Emitted], changes: Changes) -> None:
         self._emit(outputs)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from standby.adapters import kafka_writer
 from standby.adapters.confluent_kafka import connect
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
@@ -157,6 +159,32 @@ def test_a_record_that_the_topic_refuses_is_named_and_the_next_transaction_is_we
     write(writer, [small])
     writer.close()
     assert [each.value() for each in read(kafka_bootstrap, f"{name}-out", 1)] == [b"1"]
+
+
+class Overtaken(Producer):
+    """Hears that a record was refused in the midst of sending offsets, and says of that only that its state is wrong."""
+
+    was_overtaken = False
+
+    def send_offsets_to_transaction(self, *args: Any) -> None:
+        if not self.was_overtaken:
+            self.was_overtaken = True
+            assert self.flush(PATIENCE_SECONDS) == 0
+            raise KafkaException(KafkaError(KafkaError._STATE))  # noqa: SLF001
+        super().send_offsets_to_transaction(*args)
+
+
+def test_a_record_is_named_that_is_refused_while_offsets_are_sent(
+    name: str, kafka_bootstrap: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound(kafka_bootstrap, f"{name}-out", 100_000)
+    monkeypatch.setattr(kafka_writer, "Producer", Overtaken)
+    writer = opened(broker)
+    writer.begin(b"record")
+    with pytest.raises(RecordTooLarge, match="the topic's max.message.bytes is 100000"):
+        write(writer, [Emitted(f"{name}-out", b"k", bytes(110_000))])
+    writer.abort()
+    writer.close()
 
 
 def test_a_record_without_a_key_is_refused_by_a_compacted_topic_and_is_no_fault_of_the_topic(
