@@ -165,7 +165,7 @@ class Lab:
     def jobs(self) -> Mapping[str, JobDefinition]:
         return {self.definition.name: self.definition}
 
-    def settle(self, active: Container, standby: Container) -> None:
+    def settle(self, active: Container | Child, standby: Container | Child) -> None:
         """Return when ``active``, of copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
         active.want(0, Role.ACTIVE, 1)
         standby.want(1, Role.STANDBY, 1)
@@ -322,7 +322,7 @@ class Lab:
         partitions = [TopicPartition(topic, each, 0) for each in range(self.tasks)]
         consumer.assign(partitions)
         ends = {each.partition: consumer.get_watermark_offsets(each, 10)[1] for each in partitions}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while any(
             each.offset < ends[each.partition]
             for each in consumer.position(partitions)
@@ -462,6 +462,9 @@ class Child:
     def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, is_so, seconds)
 
+    def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
+        await_processed(self, self.lab, seconds)
+
     def await_death(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)
 
@@ -472,6 +475,12 @@ class Child:
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
+
+    def close(self) -> None:
+        """Have it close its databases and end by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE_SECONDS) == 0
 
     def end(self) -> None:
         if self.process.poll() is None:

@@ -50,9 +50,8 @@ class CountingJob(RunningJob):
         **settings: Any,
     ) -> None:
         """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
-        super().__init__(cluster, name)
+        super().__init__(cluster, name, int(settings.get("appmaster.cells", 2)))
         self.cluster_name = settings.get("cluster.name", name)
-        self.cells = int(settings.get("appmaster.cells", 2))
         self.topic = topic
         self.inputs = (topic, *also)
         self.partitions = partitions
@@ -231,15 +230,7 @@ def submitted(*jobs: CountingJob) -> Iterator[None]:
         said = [command.communicate(timeout=180)[0] for command in commands]
         assert all(command.returncode == 0 for command in commands), "\n".join(said)
         for job in jobs:
-            # A master that came to the other's host is asked for again, and its cell late: the copies, in one cell
-            # until then, are spread over both. That takes some moves, one after the other, each with a process's start.
-            job.wait(
-                lambda status, job=job: (
-                    status.settled and sum(each.is_up for each in status.cells) == job.cells
-                ),  # type: ignore[misc]
-                "all cells, and copies where they are to stay",
-                3 * PATIENCE_SECONDS,
-            )
+            job.wait_until_settled()
         yield
 
 

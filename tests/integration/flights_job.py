@@ -32,8 +32,8 @@ PLAIN = {
 class FlightsJob(RunningJob):
     """The flights job, deployed, and the input that has been sent to it."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario.cluster, JOB)
+    def __init__(self, scenario: Scenario, cells: int) -> None:
+        super().__init__(scenario.cluster, JOB, cells)
         self.scenario = scenario
         self.sent = 0
 
@@ -42,10 +42,15 @@ class FlightsJob(RunningJob):
         """The cluster's event log."""
         return self.scenario.log
 
-    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+    def wait(
+        self,
+        condition: Callable[[Status], bool],
+        what: str = "an answer of the leader",
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Status:
         """Return the first status, seen from now on, that meets the condition."""
-        sample = self.scenario.watch.wait_for(condition, PATIENCE_SECONDS)
-        assert sample is not None, f"{what} did not come within {PATIENCE_SECONDS:.0f} s\n{self.story()}"
+        sample = self.scenario.watch.wait_for(condition, seconds)
+        assert sample is not None, f"{what} did not come within {seconds:.0f} s\n{self.story()}"
         return sample.status
 
     @contextmanager
@@ -76,6 +81,8 @@ class FlightsJob(RunningJob):
         bootstrap = self.cluster.kafka_bootstrap
         wait_until_processed(bootstrap, cluster=JOB, job=JOB, run=run)
         assert self.scenario.wait_until_whole() is not None
+        # A copy that is still to go elsewhere would do so beside what the next test asks for.
+        self.wait_until_settled()
         assert self.scenario.watch.same_host_violations == frozenset(), (
             "copies of one task were seen on one host"
         )
@@ -90,7 +97,9 @@ def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: s
     with Scenario(cluster, shape, print, {**PLAIN, **settings}) as scenario:
         scenario.submit()
         try:
-            yield FlightsJob(scenario)
+            job = FlightsJob(scenario, int(settings.get("appmaster.cells", 2)))
+            job.wait_until_settled()
+            yield job
         finally:
             sample = scenario.watch.latest
             # What is drained stays so without the job, and the next job of this name is not to start with it.

@@ -39,9 +39,10 @@ def session(cluster: LocalCluster, name: str) -> ZooKeeper:
 class RunningJob(ABC):
     """A deployed job of a cluster of its own, which has the job's name."""
 
-    def __init__(self, cluster: LocalCluster, name: str) -> None:
+    def __init__(self, cluster: LocalCluster, name: str, cells: int) -> None:
         self.cluster = cluster
         self.name = name
+        self.cells = cells
 
     @property
     @abstractmethod
@@ -49,8 +50,25 @@ class RunningJob(ABC):
         """The cluster's event log."""
 
     @abstractmethod
-    def wait(self, condition: Callable[[Status], bool], what: str = "an answer of the leader") -> Status:
+    def wait(
+        self,
+        condition: Callable[[Status], bool],
+        what: str = "an answer of the leader",
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Status:
         """Return the first status, seen from now on, that meets the condition."""
+
+    def wait_until_settled(self) -> Status:
+        """Return the first status with every cell up and nothing on its way to a better place.
+
+        A master that came to the other's host is asked for again, and its cell late: the copies, in one cell until
+        then, are spread over both. That takes some moves, one after the other, each with a process's start.
+        """
+        return self.wait(
+            lambda status: status.settled and sum(each.is_up for each in status.cells) == self.cells,
+            "all cells, and copies where they are to stay",
+            3 * PATIENCE_SECONDS,
+        )
 
     @property
     def status(self) -> Status:

@@ -175,7 +175,7 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
         assert "task 2: gap" in said
     assert {task: each[1:] for task, each in actives(job).items()} == {
         task: each[1:] for task, each in before.items()
-    }
+    }, job.story(begun)
     assert not {"container_lost", "failover_started"} & kinds(job, begun)
     assert "nobody is known" in job.standfast("failover", JOB, "--container", "nobody", status=1)
 

@@ -162,7 +162,7 @@ def test_a_record_that_the_topic_refuses_is_named_and_the_next_transaction_is_we
 
 
 class Overtaken(Producer):
-    """Hears that a record was refused in the midst of sending offsets, and says of that only that its state is wrong."""
+    """Hears while it sends offsets that a record was refused, and says only that its state is wrong."""
 
     was_overtaken = False
 
@@ -170,7 +170,7 @@ class Overtaken(Producer):
         if not self.was_overtaken:
             self.was_overtaken = True
             assert self.flush(PATIENCE_SECONDS) == 0
-            raise KafkaException(KafkaError(KafkaError._STATE))  # noqa: SLF001
+            raise KafkaException(KafkaError(KafkaError._STATE))
         super().send_offsets_to_transaction(*args)
 
 
@@ -181,7 +181,7 @@ def test_a_record_is_named_that_is_refused_while_offsets_are_sent(
     monkeypatch.setattr(kafka_writer, "Producer", Overtaken)
     writer = opened(broker)
     writer.begin(b"record")
-    with pytest.raises(RecordTooLarge, match="the topic's max.message.bytes is 100000"):
+    with pytest.raises(RecordTooLarge, match=r"the topic's max\.message\.bytes is 100000"):
         write(writer, [Emitted(f"{name}-out", b"k", bytes(110_000))])
     writer.abort()
     writer.close()
