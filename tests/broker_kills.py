@@ -37,6 +37,9 @@ _LEFT_OUT: Final = "can be skipped"
 _LOOK_SECONDS: Final = 0.02
 _READ_SECONDS: Final = 120.0
 
+#: Nothing more can be read if for so long nothing was.
+_QUIET_SECONDS: Final = 30.0
+
 _Records = list[tuple[int, bytes, bytes]]
 
 
@@ -110,8 +113,9 @@ class Fire(Lab):
             if ends[each.partition]
         ):
             messages = consumer.consume(5_000, 0.2)
-            quiet_at = time.monotonic() + 5 if messages else min(quiet_at, time.monotonic() + 5)
-            if time.monotonic() > quiet_at:
+            if messages:
+                quiet_at = time.monotonic() + _QUIET_SECONDS
+            elif time.monotonic() > quiet_at:
                 break
             for each in messages:
                 if each.error() is None:

@@ -227,7 +227,7 @@ def submitted(*jobs: CountingJob) -> Iterator[None]:
             commands.append(job.submit())
             stack.callback(job.close)
         # All are waited for before any is judged: none may be left behind.
-        said = [command.communicate(timeout=180)[0] for command in commands]
+        said = [command.communicate(timeout=3 * PATIENCE_SECONDS)[0] for command in commands]
         assert all(command.returncode == 0 for command in commands), "\n".join(said)
         for job in jobs:
             job.wait_until_settled()

@@ -81,8 +81,6 @@ class FlightsJob(RunningJob):
         bootstrap = self.cluster.kafka_bootstrap
         wait_until_processed(bootstrap, cluster=JOB, job=JOB, run=run)
         assert self.scenario.wait_until_whole() is not None
-        # A copy that is still to go elsewhere would do so beside what the next test asks for.
-        self.wait_until_settled()
         assert self.scenario.watch.same_host_violations == frozenset(), (
             "copies of one task were seen on one host"
         )

@@ -215,7 +215,7 @@ class RunningJob(ABC):
             env=self.cluster.environment(),
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=3 * PATIENCE_SECONDS,
             check=False,
         )
 

@@ -27,10 +27,17 @@ BROKEN_CODE = "\n\ndef totals(rows, state, out):\n    raise RuntimeError('this r
 
 
 @pytest.fixture(scope="module")
-def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
+def running(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
     with deployed(cluster, **UNHURRIED) as job:
         yield job
+
+
+@pytest.fixture
+def job(running: FlightsJob) -> FlightsJob:
+    """Return the job when nothing moves any more: a copy on its way elsewhere is not what a test asks for."""
+    running.wait_until_settled()
+    return running
 
 
 class Files:
@@ -73,8 +80,8 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def files(job: FlightsJob, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Files(job, tmp_path_factory.mktemp("changes"))
+def files(running: FlightsJob, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(running, tmp_path_factory.mktemp("changes"))
 
 
 def actives(job: FlightsJob) -> dict[int, tuple[int, str | None, int | None]]:

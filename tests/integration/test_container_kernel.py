@@ -225,7 +225,7 @@ class Play:
         self.sessions[copy].assign(self.number, replicas=wanted, jobs=(self.job.definition,))
 
     def wait(
-        self, copy: int, condition: Callable[[ReplicaStatus], bool], timeout: float = 30.0
+        self, copy: int, condition: Callable[[ReplicaStatus], bool], timeout: float = PATIENCE_SECONDS
     ) -> tuple[ReplicaStatus, ...]:
         """Return a copy's statuses once each of them fulfils the condition."""
         report = self.sessions[copy].wait_for(
@@ -468,7 +468,7 @@ def test_sparks_python_workers_find_the_bundles_modules(spark_play: Play) -> Non
     play.start(0, localised="raise RuntimeError('the old revision')")
     play.job.send(500)
     play.order(0, Role.ACTIVE, 1)
-    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    play.wait(0, lambda each: each.first_commit_ms is not None)
     play.processed(0)
     play.job.assert_exact()
 
@@ -515,11 +515,11 @@ def test_hand_overs_back_and_forth_prepared_or_not_are_exact_while_input_flows(s
     play.start(1)
     play.order(1, Role.STANDBY, 1)
     play.job.send(2_000)
-    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    play.wait(0, lambda each: each.first_commit_ms is not None)
     with Flow(play.job):
         for epoch in range(2, 2 + 2 * ROUNDS):
             old, new = (0, 1) if epoch % 2 == 0 else (1, 0)
-            play.sessions[new].wait_for(Report, lambda each: each.warm, timeout=90)
+            play.sessions[new].wait_for(Report, lambda each: each.warm)
             # Each way both ways.
             hand_over(play, old, new, epoch, is_planned=epoch % 4 in (2, 3))
     play.processed(epoch % 2 == 0)
@@ -540,7 +540,7 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     play.job.send(1_000)
     begun = time.monotonic()
     play.order(0, Role.ACTIVE, 1)
-    play.wait(0, lambda each: each.first_commit_ms is not None, timeout=90)
+    play.wait(0, lambda each: each.first_commit_ms is not None)
     print(f"order → first commit reported, cold: {time.monotonic() - begun:.1f} s")
     play.processed(0)
     java = java_of(play.containers[0])
@@ -558,7 +558,7 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     # The former's own files, as a restart of the container on its host finds them.
     session = play.start(0)
     play.order(0, Role.ACTIVE, 1)
-    play.wait(0, lambda each: each.phase is Phase.ACTIVE, timeout=90)
+    play.wait(0, lambda each: each.phase is Phase.ACTIVE)
     play.job.send(500)
     play.processed(0)
     java = java_of(play.containers[1])

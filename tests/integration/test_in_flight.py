@@ -225,7 +225,7 @@ def test_a_deployment_goes_on_under_the_next_leader(
         job.wait_for_event("container_requested", begun, job=other.name)
         kill_leader(job, zookeeper)
         other.produce(0, pairs(0))
-        said, _ = command.communicate(timeout=180)
+        said, _ = command.communicate(timeout=3 * PATIENCE_SECONDS)
         assert command.returncode == 0, said
         other.assert_exact()
         job.wait(lambda status: status.settled)

@@ -29,7 +29,7 @@ from standby.model import Offsets, Phase, Role
 from standby.ports import TaskBatch
 from tests.kernel_lab import Lab
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration]
 
 USER, PASSWORD = "alice", "a-s3cret-of-alice"
 

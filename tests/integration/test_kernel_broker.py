@@ -33,7 +33,7 @@ KILLS = int(os.environ.get("STANDFAST_BROKER_KILLS", "50" if IS_LONG else "2"))
 SEED = int(os.environ.get("STANDFAST_BROKER_SEED") or random.randrange(1 << 30))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("away_seconds", [0, AWAY_SECONDS], ids=["restart", "away"])
 def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], away_seconds: float
@@ -115,7 +115,7 @@ def three_brokers() -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.mark.timeout(300 + 120 * KILLS)
+@pytest.mark.timeout(900 + 120 * KILLS)
 @pytest.mark.parametrize("which", ["cluster", "three_brokers"], ids=["one broker", "any of three"])
 def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
     request: pytest.FixtureRequest, tmp_path: Path, which: str, capsys: pytest.CaptureFixture[str]
@@ -123,7 +123,10 @@ def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
     cluster: LocalCluster = request.getfixturevalue(which)
     # Three brokers start slowly on a small machine.
     kills = KILLS if which == "cluster" else (KILLS + 1) // 2
-    tally = Course(cluster, tmp_path, SEED).run(kills)
+    # What counts is when they die. With a full load, on a machine that other tests share, most of the time went by
+    # in which 16,000 records were caught up with.
+    less = {} if IS_LONG else {"tasks": 2, "rate": 100}
+    tally = Course(cluster, tmp_path, SEED, **less).run(kills)
     told = f"STANDFAST_BROKER_SEED={SEED} STANDFAST_BROKER_KILLS={KILLS}: {tally}"
     (verdict,) = tally.verdicts
     assert verdict.is_exact, told

@@ -23,7 +23,7 @@ def job(cluster: LocalCluster, directory: Path, name: str) -> CountingJob:
 def submit(each: CountingJob) -> str:
     """Submit a job into its cluster; return what the command says once it is deployed."""
     command = each.submit()
-    said = command.communicate(timeout=180)[0]
+    said = command.communicate(timeout=3 * PATIENCE_SECONDS)[0]
     assert command.returncode == 0, said
     return said
 

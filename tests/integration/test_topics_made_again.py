@@ -92,13 +92,13 @@ class Job(CountingJob):
 
     def submitted_again(self) -> None:
         command = self.submit()
-        said = command.communicate(timeout=180)[0]
+        said = command.communicate(timeout=3 * PATIENCE_SECONDS)[0]
         assert command.returncode == 0, said
 
     def refused(self, topic: str) -> None:
         """Fail unless a submit is refused because of the topic, before it does anything."""
         command = self.submit()
-        said = command.communicate(timeout=180)[0]
+        said = command.communicate(timeout=3 * PATIENCE_SECONDS)[0]
         assert command.returncode == 2, said
         assert f"{topic} was deleted and created again" in said
 

@@ -16,7 +16,7 @@ from standby.feed.spark import check_spark_transform, settings_of
 from standby.replica.overlay import Outbox
 from tests.fakes.task_state import TaskState
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration]
 
 DIRECTORY = Path(visits.__file__).parent
 SCHEMA = "key BINARY, value BINARY, timestamp TIMESTAMP, _task INT, _offset LONG"

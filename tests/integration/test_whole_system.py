@@ -17,7 +17,7 @@ from embedded.servers import KAFKA, ZOOKEEPER
 from tests.integration.counting import CountingJob, Pair, submitted
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 SESSION_MS = 3_000
 

@@ -101,7 +101,7 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
     cluster.run(100)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
@@ -148,7 +148,7 @@ def test_every_task_is_whole_again_after_any_faults(
     assert plan(cluster.view) == ()  # a settled cluster is left alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     faults=st.lists(st.tuples(FAULTS | OF_CELLS, st.integers(0, 7)), max_size=10),
     kind=st.sampled_from(["promote", "restart", "mixed"]),
