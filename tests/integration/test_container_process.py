@@ -495,7 +495,7 @@ def test_a_short_stop_costs_no_stream(stage: Stage) -> None:
 
 def test_zookeeper_away_longer_than_the_session_ends_nothing(tmp_path: Path) -> None:
     # A container on a busy machine has this long to come back to a server that has started.
-    session_ms = 6_000
+    session_ms = 12_000
     (tmp_path / "zookeeper").mkdir()
     (tmp_path / "container").mkdir()
     with LoneZooKeeper(tmp_path / "zookeeper") as zookeeper:
