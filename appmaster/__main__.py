@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from appmaster import endings, own_cell
+from appmaster.adapters.credentials import as_metric, end_of
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog
@@ -100,7 +101,9 @@ def _run() -> int:
 
     # Built further down, once everything that it carries events for exists.
     driver: Driver
-    metrics = Metrics(lambda: driver.view, lambda: (of_gates((http.gate, front.gate)),))
+    metrics = Metrics(
+        lambda: driver.view, lambda: (as_metric(end_of(certificate)), of_gates((http.gate, front.gate)))
+    )
     stories = Stories()
 
     def status() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Final
 from cryptography import x509
 
 from standby.errors import BadConfiguration
+from standby.metrics import Kind, Metric
 
 #: From then on it is told, days before the end.
 _SOON_DAYS: Final = 45
@@ -25,7 +26,7 @@ def told_of_end(certificate: bytes, directory: Path, now: dt.datetime | None = N
     ``certificate`` is theirs, in PEM. Raises `BadConfiguration` when they have ended, or are none.
     """
     try:
-        ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+        ends = end_of(certificate)
     except ValueError as error:
         raise BadConfiguration(f"{directory / 'skein.crt'}: no certificate: {error}") from error
     left = ends - (now or dt.datetime.now(dt.timezone.utc))
@@ -38,3 +39,19 @@ def told_of_end(certificate: bytes, directory: Path, now: dt.datetime | None = N
     return (
         f"the Skein credentials in {directory} end on {ends:%Y-%m-%d}, and the cluster with them; {_REMEDY}"
     )
+
+
+def as_metric(end: dt.datetime) -> Metric:
+    """Return when the credentials of this process end, for whoever is to be told in time."""
+    return Metric(
+        "standfast_credentials_expiry_timestamp_seconds",
+        "Unix time at which the cluster's Skein credentials end.",
+        Kind.GAUGE,
+        (),
+        (((), end.timestamp()),),
+    )
+
+
+def end_of(certificate: bytes) -> dt.datetime:
+    """Return when a certificate in PEM ends; raises `ValueError` when it is none."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc

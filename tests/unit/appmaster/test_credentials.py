@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.adapters.credentials import told_of_end
+from appmaster.adapters.credentials import as_metric, end_of, told_of_end
 from appmaster.cli.yarn import credentials, skein_client
 from appmaster.client import ClusterClient, skein_directory, user_name
 from standby.errors import BadConfiguration, Unavailable
@@ -27,6 +27,16 @@ def test_end_is_told_of_when_it_is_near(days: int, said: str) -> None:
 def test_ended_credentials_are_named_with_the_remedy() -> None:
     with pytest.raises(BadConfiguration, match=r"in /s have ended on .*docs/security\.md"):
         told_of_end(CERTIFICATE, Path("/s"), NOW + dt.timedelta(days=366))
+
+
+def test_metric_tells_when_they_end() -> None:
+    ((_, value),) = as_metric(end_of(CERTIFICATE)).values
+    ends = dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    assert told_of_end(CERTIFICATE, Path("/s"), ends - dt.timedelta(days=1)).endswith(
+        "docs/security.md tells how keys change"
+    )
+    with pytest.raises(BadConfiguration, match="have ended"):
+        told_of_end(CERTIFICATE, Path("/s"), ends)
 
 
 def test_client_says_what_is_wrong_with_its_credentials(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from appmaster import gauges, metrics
+from appmaster.adapters.credentials import as_metric
 from appmaster.planning.view import ClusterView
 from standby.adapters.gate import of_gates
 from standby.adapters.processes import ProcessFigures
@@ -30,7 +32,8 @@ OTHERS = {
 
 def of_leader() -> dict[str, set[str]]:
     """Return every metric of a leader's own with its labels."""
-    found = {each.name: set(each.labels) for each in gauges.of_view(ClusterView(epoch=1))}
+    lifetime = as_metric(dt.datetime.now(dt.timezone.utc))
+    found = {each.name: set(each.labels) for each in (lifetime, *gauges.of_view(ClusterView(epoch=1)))}
     found |= {each.name: set(each.labels) for each in metrics.COUNTERS}
     found |= {each.name: set(each.labels) for each in metrics.HISTOGRAMS}
     return found
