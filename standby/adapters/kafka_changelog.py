@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from standby.adapters.lasting import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
-from standby.errors import Transient
+from standby.errors import Transient, Unavailable
 from standby.kernel.ports import Change, Chunk
 from standby.wire import JobDefinition
 
@@ -131,6 +131,8 @@ class KafkaChangelog:
             assert error is not None
             if error.code() == KafkaError._AUTO_OFFSET_RESET and partition in self._positions:  # noqa: SLF001
                 lost.add(partition)
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise Unavailable(f"reading {self._topic}: {error.name()}: {error.str()}")
             elif not self._is_away:
                 self._is_away = True
                 _log.warning("changelog %s: %s; librdkafka goes on trying", self._topic, error.str())

@@ -192,9 +192,11 @@ class Track:
         while not self._is_closed:
             try:
                 self._turn()
-            except StandfastError as error:
+            except Transient as error:
                 _log.warning("replay: %s", error)
                 self._wait(1.0)
+            except StandfastError as error:
+                self._fail_all(f"applying the changelog: {error}")
             except Exception as error:  # noqa: BLE001 - this thread's outermost loop
                 _log.exception("the replay cannot go on")
                 self._fail_all(f"the replay cannot go on: {type(error).__name__}: {error}")
@@ -207,7 +209,7 @@ class Track:
         self._is_closed = True
 
     def _fail_all(self, told: str) -> None:
-        """End every replay after a bug, rather than leave replicas that stand still and say nothing."""
+        """End every replay, rather than leave replicas that stand still and say nothing."""
         # Its assignment is not known any more; the next replica gets a new one.
         self._reader = None
         for replica in tuple(self._replicas.values()):

@@ -1,4 +1,4 @@
-"""A broker that wants TLS and a password: every client of a job gets through with ``kafka.*`` alone."""
+"""A broker that lets nobody in unknown, and allows only what was allowed: every client of a job gets through."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import dataclasses
 import datetime as dt
 import ipaddress
 import logging
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,23 +40,30 @@ from standby.config import kafka_settings, parse
 from standby.errors import Unavailable
 from standby.feed.make import make_feed
 from standby.model import Offsets, Phase, Role
+from standby.naming import transactional_id
 from standby.ports import TaskBatch
 from tests.kernel_lab import Lab
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration]
 
 USER, PASSWORD = "alice", "a-s3cret-of-alice"
 
 
-def write_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a new key with its certificate for 127.0.0.1; return the file with both, and that of the certificate."""
+def write_certificate(directory: Path, name: str, signed_by: Path | None = None) -> Path:
+    """Write a new key with its certificate for 127.0.0.1, by its own or another's key; return the file with both."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signing = subject, key
+    if signed_by is not None:
+        of_signer = signed_by.read_bytes()
+        issuer = x509.load_pem_x509_certificate(of_signer).subject
+        signing = serialization.load_pem_private_key(of_signer, None)  # type: ignore[assignment]
     now = dt.datetime.now(dt.timezone.utc)
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
@@ -50,50 +71,135 @@ def write_certificate(directory: Path) -> tuple[Path, Path]:
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
         )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=signed_by is None, path_length=None), critical=True)
+        .sign(signing, hashes.SHA256())
         .public_bytes(serialization.Encoding.PEM)
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    pair, authority = directory / "pair.pem", directory / "ca.pem"
+    pair = directory / f"{name}.pem"
+    pair.touch(0o600)
     pair.write_bytes(private + certificate)
-    authority.write_bytes(certificate)
-    return pair, authority
+    return pair
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to prove who one is: the broker, the keys that a job needs for it, and who it is then."""
+
+    broker: SecuredBroker
+    keys: Mapping[str, str]
+    principal: str
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredBroker, Mapping[str, str]]]:
-    """Return the broker, and the keys that a job needs for it."""
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Way]]:
     directory = tmp_path_factory.mktemp("secured")
-    pair, authority = write_certificate(directory)
+    pair = write_certificate(directory, "broker")
+    authority = directory / "ca.pem"
+    authority.write_bytes(pair.read_bytes()[pair.read_bytes().index(b"-----BEGIN CERT") :])
+    mine = write_certificate(directory, "bob", pair)
     password = directory / "password"
     password.touch(0o600)
     password.write_text(f"{PASSWORD}\n", encoding="utf-8")
-    with SecuredBroker(directory, pair, USER, PASSWORD) as broker:
-        yield (
-            broker,
-            {
+    with SecuredBroker(directory, pair, authority, USER, PASSWORD) as broker:
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = AdminClient({"bootstrap.servers": broker.plain})
+        altered = admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("carol", scram, PASSWORD.encode())]
+        )
+        altered["carol"].result(PATIENCE_SECONDS)
+
+        def by_password(mechanism: str, user: str) -> Way:
+            keys = {
                 "kafka.bootstrap.servers": broker.bootstrap,
                 "kafka.security.protocol": "SASL_SSL",
                 "kafka.ssl.ca.location": str(authority),
-                "kafka.sasl.mechanism": "PLAIN",
-                "kafka.sasl.username": USER,
+                "kafka.sasl.mechanism": mechanism,
+                "kafka.sasl.username": user,
                 "kafka.sasl.password.file": str(password),
-            },
-        )
+            }
+            return Way(broker, keys, f"User:{user}")
+
+        by_certificate = {
+            "kafka.bootstrap.servers": broker.mutual,
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.ca.location": str(authority),
+            "kafka.ssl.certificate.location": str(mine),
+            "kafka.ssl.key.location": str(mine),
+        }
+        yield {
+            "PLAIN": by_password("PLAIN", USER),
+            "SCRAM-SHA-512": by_password("SCRAM-SHA-512", "carol"),
+            "mutual TLS": Way(broker, by_certificate, "User:CN=bob"),
+        }
+
+
+#: A kind of thing, its name or the beginning of it, and what may be done with it.
+Right = tuple[ResourceType, str, AclOperation]
+
+
+def of_containers(lab: Lab) -> dict[str, Right]:
+    """Return the rights that docs/security.md says a job's containers need, by name."""
+    job = lab.definition
+    return {
+        "read the input": (ResourceType.TOPIC, lab.inputs[0], AclOperation.READ),
+        "read the changelog": (ResourceType.TOPIC, job.changelog, AclOperation.READ),
+        "write the changelog": (ResourceType.TOPIC, job.changelog, AclOperation.WRITE),
+        "write the output": (ResourceType.TOPIC, job.config["task.outputs"], AclOperation.WRITE),
+        "read the group": (ResourceType.GROUP, job.group, AclOperation.READ),
+        "write by transactional id": (
+            ResourceType.TRANSACTIONAL_ID,
+            transactional_id("lab", lab.task_ids[0])[:-1],
+            AclOperation.WRITE,
+        ),
+    }
+
+
+def allow(lab: Lab, principal: str, rights: Iterable[Right]) -> None:
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.PREFIXED, principal, "*", what, AclPermissionType.ALLOW)
+        for kind, name, what in rights
+    ]
+    for future in lab.admin.create_acls(bindings).values():
+        future.result(PATIENCE_SECONDS)
+    # The controller has them; that the broker has heard of them there is no event for.
+    mine = AclBindingFilter(
+        ResourceType.ANY,
+        None,  # type: ignore[arg-type]
+        ResourcePatternType.ANY,
+        principal,
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not set(bindings) <= set(lab.admin.describe_acls(mine).result(PATIENCE_SECONDS)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def lab_of(way: Way, directory: Path) -> Lab:
+    """Return a job whose own clients have to log in; the judge reads past the guard."""
+    return Lab(way.broker.plain, directory, 2, "compact", **way.keys)
 
 
 @pytest.fixture
-def lab(secured: tuple[SecuredBroker, Mapping[str, str]], tmp_path: Path) -> Lab:
-    """Return a job whose own clients have to log in; the judge reads past the guard."""
-    broker, keys = secured
-    return Lab(broker.plain, tmp_path, 2, "compact", **keys)
+def lab(ways: Mapping[str, Way], tmp_path: Path) -> Lab:
+    way = ways["PLAIN"]
+    lab = lab_of(way, tmp_path)
+    allow(lab, way.principal, of_containers(lab).values())
+    return lab
 
 
-def test_kernel_logs_in_everywhere(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["PLAIN", "SCRAM-SHA-512", "mutual TLS"])
+def test_kernel_gets_through_everywhere_with_the_rights_that_are_told(
+    ways: Mapping[str, Way], name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
+    lab = lab_of(ways[name], tmp_path)
+    allow(lab, ways[name].principal, of_containers(lab).values())
     lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
         active.want(0, Role.ACTIVE, 1)
@@ -109,10 +215,48 @@ def test_kernel_logs_in_everywhere(lab: Lab, caplog: pytest.LogCaptureFixture) -
     assert PASSWORD not in caplog.text
 
 
-def test_tools_and_event_log_log_in(lab: Lab) -> None:
+#: Right → what is said where it is missing, and by whom.
+NAMED = {
+    "read the input": ("describing {}-in: TOPIC_AUTHORIZATION_FAILED", Role.ACTIVE),
+    "read the changelog": ("reading {}-changelog: TOPIC_AUTHORIZATION_FAILED", Role.STANDBY),
+    "write the changelog": (
+        "writing to {}-changelog: Kafka refuses it: .* Topic authorization failed",
+        Role.ACTIVE,
+    ),
+    "write the output": ("describing {}-out: TOPIC_AUTHORIZATION_FAILED", Role.ACTIVE),
+    "read the group": ("reading the committed offsets of {}-in-.: GROUP_AUTHORIZATION_FAILED", Role.ACTIVE),
+    "write by transactional id": ("Kafka refuses it: .* Transactional Id authorization failed", Role.ACTIVE),
+}
+
+
+@pytest.mark.parametrize("missing", NAMED)
+def test_right_that_is_missing_is_named(ways: Mapping[str, Way], missing: str, tmp_path: Path) -> None:
+    way = ways["mutual TLS"]
+    lab = lab_of(way, tmp_path)
+    rights = of_containers(lab)
+    assert rights.keys() == NAMED.keys()
+    allow(lab, way.principal, [right for name, right in rights.items() if name != missing])
+    lab.name(0, 1)
+    told, role = NAMED[missing]
+    with lab.local("host-a") as container:
+        container.want(0, role, 1)
+        lab.produce(100)
+        container.await_all(lambda each: each.phase is Phase.FAILED and each.detail != "")
+        for each in container.statuses().values():
+            assert re.search(told.format(lab.definition.name), each.detail), each.detail
+
+
+def test_tools_and_event_log_log_in(ways: Mapping[str, Way], lab: Lab) -> None:
     settings = kafka_settings(parse(lab.definition.config))
     topics = Topics(settings)
     name = f"{lab.definition.name}-events"
+    # Of who submits, and of the masters.
+    events = [
+        (ResourceType.TOPIC, name, each)
+        for each in (AclOperation.CREATE, AclOperation.WRITE, AclOperation.READ)
+    ]
+    reader = (ResourceType.GROUP, "standfast-events-reader", AclOperation.READ)
+    allow(lab, ways["PLAIN"].principal, [*events, reader])
     topics.create(name, 1, 1, {})
     assert topics.partitions()[lab.inputs[0]] == lab.tasks
     log = EventLog(settings, name)
@@ -153,7 +297,7 @@ def test_spark_logs_in(lab: Lab, tmp_path: Path) -> None:
 
     try:
         feed.start(dict.fromkeys(lab.task_ids, Offsets.of(0)), deliver)
-        assert done.wait(90), (seen, feed.failure)
+        assert done.wait(PATIENCE_SECONDS), (seen, feed.failure)
     finally:
         feed.stop()
         feed.close()
