@@ -237,7 +237,6 @@ class KafkaWriter:
             # Sent and confirmed before: librdkafka drops what still waits when it aborts.
             self._open().flush(self._timeout)
             if missing := sorted(places - arrived.keys()):
-                self._raise_refusal()
                 told = ", ".join(f"{topic}-{number}" for topic, number in missing)
                 raise WriterLost(f"{self._told('ending what hangs')}: no answer from {told}")
             nowhere = [TopicPartition(topic, self._partition, 0, "") for topic in self._inputs]

@@ -261,24 +261,26 @@ def test_a_micro_batch_has_no_more_bytes_than_there_is_room_for(
     broker: Broker, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records become a thousand times larger all at once; nothing said so before."""
-    monkeypatch.setattr(sizing, "LEAST_RECORDS", 1_000)
+    at_once, most, each = 300, 2_000_000, 20_000
+    monkeypatch.setattr(sizing, "LEAST_RECORDS", at_once)
     monkeypatch.setattr(sizing, "FIRST_RECORDS", 100)
     # However slow the machine is, it is no reason here.
     monkeypatch.setattr(sizing, "TARGET_SECONDS", 1_000.0)
     topic = broker.topic()
-    large: list[bytes | None] = [bytes(50_000)] * 400
-    broker.produce(topic, [bytes(50)] * 5_000)
+    large: list[bytes | None] = [bytes(each)] * 1_000
+    broker.produce(topic, [bytes(50)] * 1_500)
     broker.produce(topic, large)
-    broker.produce(topic, [bytes(50)] * 5_000)
-    most = 2_000_000
-    feed, seen = make(topic, batch_max_records=2_000, batch_max_bytes=most), Deliveries()
+    broker.produce(topic, [bytes(50)] * 1_500)
+    feed, seen = make(topic, batch_max_records=at_once, batch_max_bytes=most), Deliveries()
     feed.start({task(0): at(0)}, seen)
-    seen.wait(feed, lambda: seen.end() == 10_400)
+    seen.wait(feed, lambda: seen.end() == 4_000)
     sizes = [sum(batch.rows.nbytes for batch in call) for call in seen.calls]
     rows = [sum(batch.rows.num_rows for batch in call) for call in seen.calls]
-    # All of them are 20 MB. One batch may have the small ones before them, and as many large ones for each.
-    assert max(sizes) < 3 * most
-    assert max(rows) >= 1_000
+    # All of them are 20 MB. The first batch that has some was made for small ones, and has as many records as those.
+    first = next(number for number, size in enumerate(sizes) if size > at_once * 1_000)
+    assert sizes[first] < at_once * each + most
+    assert max(sizes[first + 1 :]) < 3 * most
+    assert max(rows) == at_once
     seen.assert_gapless({0: 0})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -227,11 +228,18 @@ def bound(bootstrap: str, topic: str, most: int) -> None:
 
 
 def alter(bootstrap: str, topic: str, setting: str, value: str) -> None:
-    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    """Return when the setting counts at the broker: the controller's answer comes before."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(PATIENCE_SECONDS)
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    # A broker takes over one change after the other: where the second one is seen, the first one counts.
+    for name, wanted in ((setting, value), ("file.delete.delay.ms", str(time.time_ns() // 1_000_000))):
+        entry = ConfigEntry(name, wanted, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([changed])[changed].result(PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while admin.describe_configs([asked])[asked].result(PATIENCE_SECONDS)[name].value != wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def write(writer: Writer, outputs: list[Emitted]) -> None:
