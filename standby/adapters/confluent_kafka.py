@@ -211,11 +211,9 @@ class KafkaBroker:
             with self._member.use() as member:
                 found = _told_offsets(member, asked, ANSWER_SECONDS)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
-                raise translate(error, what) from error
-            if self._is_unstable(asked):
+            if error.args[0].code() == KafkaError._TIMED_OUT and self._is_unstable(asked):  # noqa: SLF001
                 raise OffsetsUnstable(f"{what}: a transaction is open among them") from error
-            raise translate(self._refusal() or error, what) from error
+            raise translate(error, what) from error
         return {
             partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
             for partition in partitions
@@ -245,17 +243,6 @@ class KafkaBroker:
         finally:
             hasty.close()
         return True
-
-    def _refusal(self) -> KafkaException | None:
-        """Return why nobody answers for the group, if that is for lack of a right: a consumer is told nothing of it."""
-        group = self._definition.group
-        try:
-            with self._admin.use() as admin:
-                admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group].result()
-        except KafkaException as error:
-            if error.args[0].code() in _HOPELESS:
-                return error
-        return None
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         """Return the record of an input at an offset; None when no committed record lies there."""

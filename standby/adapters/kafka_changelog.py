@@ -19,6 +19,9 @@ _log: Final = logging.getLogger(__name__)
 #: Memory for fetched records that nobody has taken yet, all readers of a job in a container together.
 _QUEUE_BYTES: Final = 64 << 20
 
+#: What no repetition mends.
+_REFUSED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
 
 class KafkaChangelog:
     """A consumer with an explicit assignment, one topic, read committed."""
@@ -26,7 +29,7 @@ class KafkaChangelog:
     def __init__(self, config: JobConfig, definition: JobDefinition) -> None:
         # The one that follows the replicas in step has its part, too.
         queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
-        self._topic = definition.changelog
+        self._topic, self._group = definition.changelog, definition.group
         self._consumer = Consumer(
             kafka_settings(
                 config,
@@ -131,8 +134,10 @@ class KafkaChangelog:
             assert error is not None
             if error.code() == KafkaError._AUTO_OFFSET_RESET and partition in self._positions:  # noqa: SLF001
                 lost.add(partition)
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise Unavailable(f"reading {self._topic}: {error.name()}: {error.str()}")
+            elif error.code() in _REFUSED:
+                # Of the group it is the only consumer that hears: a question for offsets runs out of time.
+                as_whom = f"{self._topic} as group {self._group}"
+                raise Unavailable(f"reading {as_whom}: {error.name()}: {error.str()}")
             elif not self._is_away:
                 self._is_away = True
                 _log.warning("changelog %s: %s; librdkafka goes on trying", self._topic, error.str())

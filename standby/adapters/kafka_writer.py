@@ -147,9 +147,6 @@ class KafkaWriter:
                 self._partition,
             )
             self._open().flush(self._timeout)
-            if self._end is None:
-                with self._errors(f"writing to {self._changelog}"):
-                    self._raise_refusal()
         return (
             self._arrived_end(f"{self._told('beginning a transaction')}: its commit record did not arrive")
             - 1
@@ -172,15 +169,6 @@ class KafkaWriter:
                 # Something before was refused, maybe while the offsets were sent; what, is told by the next call,
                 # which cannot succeed.
                 self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
-                raise
-
-    def _raise_refusal(self) -> None:
-        """Raise why the transaction under way has failed, if it has; a record that did not arrive does not tell."""
-        try:
-            # Beyond the state of the one under way it is answered with that one's error.
-            self._open().begin_transaction()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
                 raise
 
     def _hand_over(self, outputs: Sequence[Emitted], changes: Changes) -> None:

@@ -218,13 +218,9 @@ def test_kernel_gets_through_everywhere_with_the_rights_that_are_told(
 #: Right → what is said where it is missing, and by whom.
 NAMED = {
     "read the input": ("describing {}-in: TOPIC_AUTHORIZATION_FAILED", Role.ACTIVE),
-    "read the changelog": ("reading {}-changelog: TOPIC_AUTHORIZATION_FAILED", Role.STANDBY),
-    "write the changelog": (
-        "writing to {}-changelog: Kafka refuses it: .* Topic authorization failed",
-        Role.ACTIVE,
-    ),
+    "read the changelog": ("reading {}-changelog .*: TOPIC_AUTHORIZATION_FAILED", Role.STANDBY),
     "write the output": ("describing {}-out: TOPIC_AUTHORIZATION_FAILED", Role.ACTIVE),
-    "read the group": ("reading the committed offsets of {}-in-.: GROUP_AUTHORIZATION_FAILED", Role.ACTIVE),
+    "read the group": ("as group {}-group: GROUP_AUTHORIZATION_FAILED", Role.ACTIVE),
     "write by transactional id": ("Kafka refuses it: .* Transactional Id authorization failed", Role.ACTIVE),
 }
 
@@ -234,7 +230,8 @@ def test_right_that_is_missing_is_named(ways: Mapping[str, Way], missing: str, t
     way = ways["mutual TLS"]
     lab = lab_of(way, tmp_path)
     rights = of_containers(lab)
-    assert rights.keys() == NAMED.keys()
+    # Without Write on the changelog it is told that a record did not arrive, and is tried again.
+    assert rights.keys() - NAMED.keys() == {"write the changelog"}
     allow(lab, way.principal, [right for name, right in rights.items() if name != missing])
     lab.name(0, 1)
     told, role = NAMED[missing]
