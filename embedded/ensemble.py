@@ -5,36 +5,30 @@ They are children of whoever starts them, in a directory of his, and end with th
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import threading
 import time
-import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from kazoo.client import KazooClient
 
 from embedded import probes
-from embedded.jars import open_cache
-from embedded.java import find_java
+from embedded.own import Started, check_lives, own_blueprint
 from embedded.ports import free_ports
-from embedded.servers import LOOPBACK, ZOOKEEPER, Blueprint, Launch, Member, start_child
+from embedded.servers import LOOPBACK, ZOOKEEPER, Launch, Member, start_child
 from standby.errors import Unavailable
 
 #: How long an ensemble may take until it serves, on a machine that is busy with other things.
 _START_SECONDS: Final = 60.0
 
 
-class Ensemble:
+class Ensemble(Started):
     """``size`` servers, numbered from 1."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
-        cache = open_cache()
-        cache.require("zookeeper")
         self.numbers = tuple(range(1, size + 1))
         ports = free_ports(3 * size)
         members = [
@@ -46,16 +40,8 @@ class Ensemble:
         for each in members:
             own = directory / str(each.number)
             own.mkdir(parents=True)
-            self._launches[each.number] = Blueprint(
-                directory=own,
-                cluster_id=str(uuid.uuid4()),
-                java=find_java(os.environ),
-                jars={"zookeeper": cache.path("zookeeper")},
-                ports={f"{ZOOKEEPER}.client": each.client_port},
-                host_memory_mb=1,
-                host_vcores=1,
-                environment=os.environ,
-            ).zookeeper(each.number, members)
+            blueprint = own_blueprint(own, "zookeeper", {f"{ZOOKEEPER}.client": each.client_port})
+            self._launches[each.number] = blueprint.zookeeper(each.number, members)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -130,24 +116,9 @@ class Ensemble:
         for number in numbers or tuple(self._processes):
             self._processes[number].send_signal(signal.SIGCONT)
 
-    def __enter__(self) -> Ensemble:
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
     def _check(self) -> None:
         for number, process in self._processes.items():
-            if process.poll() is not None:
-                log = (self._directory / f"{number}.log").read_text(encoding="utf-8", errors="replace")
-                raise Unavailable(f"ZooKeeper server {number} ended:\n{log[-2_000:]}")
+            check_lives(process, f"ZooKeeper server {number}", self._directory / f"{number}.log")
 
     def _ask(self, number: int, word: bytes) -> str:
         """Return what a server says to one of ZooKeeper's four-letter words; nothing when it does not answer."""

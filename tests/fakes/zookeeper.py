@@ -2,72 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import threading
-import time
-import uuid
 from pathlib import Path
-from types import TracebackType
+from typing import Final
 
 from kazoo.client import KazooClient
 
 from embedded import probes
-from embedded.jars import open_cache
-from embedded.java import find_java
+from embedded.own import OwnServer, own_blueprint
 from embedded.ports import free_ports
-from embedded.servers import ZOOKEEPER, Blueprint, start_child
+from embedded.servers import ZOOKEEPER
 from tests.patience import PATIENCE_SECONDS
 
+_START_SECONDS: Final = 60.0
 
-class LoneZooKeeper:
+
+class LoneZooKeeper(OwnServer):
     """One server on loopback: as the embedded cluster's, but a child of the test."""
 
     def __init__(self, directory: Path) -> None:
-        cache = open_cache()
-        cache.require("zookeeper")
         port = free_ports(1)[0]
         self.connect = f"127.0.0.1:{port}"
-        self._launch = Blueprint(
-            directory=directory,
-            cluster_id=str(uuid.uuid4()),
-            java=find_java(os.environ),
-            jars={"zookeeper": cache.path("zookeeper")},
-            ports={f"{ZOOKEEPER}.client": port},
-            host_memory_mb=1,
-            host_vcores=1,
-            environment=os.environ,
-        ).zookeeper()
-        self._log = directory / "zookeeper.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        launch = own_blueprint(directory, "zookeeper", {f"{ZOOKEEPER}.client": port}).zookeeper()
+        super().__init__("ZooKeeper", launch, directory / "zookeeper.log", _START_SECONDS)
 
-    def start(self) -> None:
-        """Start it, in the state in which it was; returns when it serves."""
-        process = self._process = start_child(self._launch, self._log)
-
-        def check() -> None:
-            assert process.poll() is None, self._log.read_text()
-
-        probes.zookeeper(self.connect, probes.Patience(time.monotonic() + 60, check, threading.Event()))
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def await_service(self, patience: probes.Patience) -> None:
+        """Return when it serves."""
+        probes.zookeeper(self.connect, patience)
 
     def client(self) -> KazooClient:
         """Return a started client."""
         client = KazooClient(self.connect, timeout=5)
         client.start(timeout=PATIENCE_SECONDS)
         return client
-
-    def __enter__(self) -> LoneZooKeeper:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()

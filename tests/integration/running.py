@@ -50,6 +50,9 @@ class RunningJob(ABC):
         """The cluster's event log."""
 
     @abstractmethod
+    def first(self, condition: Callable[[Status], bool], seconds: float) -> Status | None:
+        """Return the first status, seen from now on, that meets the condition; None when none comes in time."""
+
     def wait(
         self,
         condition: Callable[[Status], bool],
@@ -57,6 +60,9 @@ class RunningJob(ABC):
         seconds: float = PATIENCE_SECONDS,
     ) -> Status:
         """Return the first status, seen from now on, that meets the condition."""
+        status = self.first(condition, seconds)
+        assert status is not None, f"{what} did not come within {seconds:.0f} s\n{self.story()}"
+        return status
 
     def wait_until_settled(self) -> Status:
         """Return the first status with every cell up and nothing on its way to a better place.

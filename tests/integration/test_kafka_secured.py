@@ -8,7 +8,6 @@ import ipaddress
 import logging
 import re
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -42,10 +41,9 @@ from standby.feed.make import make_feed
 from standby.model import Offsets, Phase, Role
 from standby.naming import transactional_id
 from standby.ports import TaskBatch
+from tests.fakes.candidates import until
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = [pytest.mark.integration]
 
 USER, PASSWORD = "alice", "a-s3cret-of-alice"
 
@@ -174,10 +172,7 @@ def allow(lab: Lab, principal: str, rights: Iterable[Right]) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not set(bindings) <= set(lab.admin.describe_acls(mine).result(PATIENCE_SECONDS)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: set(bindings) <= set(lab.admin.describe_acls(mine).result(PATIENCE_SECONDS)), "the rights")
 
 
 def lab_of(way: Way, directory: Path) -> Lab:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from standby.model import Offsets
 from standby.replica.keys import COMMIT
 from standby.replica.overlay import Changes, Emitted
 from standby.wire import JobDefinition
+from tests.fakes.candidates import until
 from tests.patience import PATIENCE_SECONDS
 
 #: Fewer than the records of one transaction below.
@@ -232,14 +234,15 @@ def alter(bootstrap: str, topic: str, setting: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = ConfigResource(ResourceType.TOPIC, topic)
     # A broker takes over one change after the other: where the second one is seen, the first one counts.
+
+    def has(name: str, wanted: str) -> bool:
+        return bool(admin.describe_configs([asked])[asked].result(PATIENCE_SECONDS)[name].value == wanted)
+
     for name, wanted in ((setting, value), ("file.delete.delay.ms", str(time.time_ns() // 1_000_000))):
         entry = ConfigEntry(name, wanted, incremental_operation=AlterConfigOpType.SET)
         changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin.incremental_alter_configs([changed])[changed].result(PATIENCE_SECONDS)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while admin.describe_configs([asked])[asked].result(PATIENCE_SECONDS)[name].value != wanted:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(partial(has, name, wanted), f"{name} of {topic}")
 
 
 def write(writer: Writer, outputs: list[Emitted]) -> None:

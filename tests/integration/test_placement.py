@@ -102,10 +102,6 @@ def test_active_and_standby_that_die_together_come_back_from_their_disks(job: Fl
     )
 
 
-def is_any(status: Status) -> bool:
-    return status.leader is not None
-
-
 def held_in_the_standbys_place(job: FlightsJob) -> str:
     """Kill task 1's standby; return the container in its place, held so that it cannot say that it has caught up."""
     for _ in range(5):
@@ -115,7 +111,7 @@ def held_in_the_standbys_place(job: FlightsJob) -> str:
         bound = job.wait_for_event("decided_bind", begun).container
         assert bound is not None
         job.send_to(bound, signal.SIGSTOP)
-        mine = [each for task in job.wait(is_any).tasks for each in task.replicas if each.container == bound]
+        mine = [each for task in job.status.tasks for each in task.replicas if each.container == bound]
         if mine and not any(each.in_sync for each in mine):
             return bound
         # Its state is small, and this process was not quick enough.

@@ -20,7 +20,7 @@ from standby.wire import JobDefinition
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from standby.wire import JobDefinition
 from tests.integration.second_broker import FIRST, SECOND, await_leaderless, second_broker
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 
 class Deliveries:

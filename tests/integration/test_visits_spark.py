@@ -6,8 +6,6 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pytest
-
 from appmaster.cli.jobfile import load
 from examples.visits import visits
 from standby.adapters.pyspark import Spark
@@ -15,8 +13,6 @@ from standby.feed.functions import job_code
 from standby.feed.spark import check_spark_transform, settings_of
 from standby.replica.overlay import Outbox
 from tests.fakes.task_state import TaskState
-
-pytestmark = [pytest.mark.integration]
 
 DIRECTORY = Path(visits.__file__).parent
 SCHEMA = "key BINARY, value BINARY, timestamp TIMESTAMP, _task INT, _offset LONG"

@@ -26,8 +26,6 @@ from tests.fakes.certificates import shared_credentials, user_directory
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.integration.test_container_process import Stage
 
-pytestmark = [pytest.mark.integration]
-
 #: A third of it is left for another server when one falls silent: a busy machine takes seconds for that.
 SESSION_MS = 12_000
 CLUSTER = "ensemble"
