@@ -8,6 +8,9 @@
 #   make integration   only those that do
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
 #   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
+#   make skein         build Skein's jar anew (third_party/skein; needs Maven)
+#   make sbom          write the list of all components and their licences, after a change of a lock
+#   make scan          look the locked releases up in a database of known vulnerabilities (needs a network)
 #   make lock          pin the newest allowed versions of the Python packages (needs uv on the PATH)
 #
 # PYTHON=/path/to/python3.11 chooses the Python that the virtual environment is made of.
@@ -16,7 +19,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration simulate lock clean check-python check-java
+.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration simulate lock skein sbom scan clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -80,13 +83,15 @@ $(VENV)/classes-archived: $(VENV)/packages-installed | check-java
 
 venv: $(VENV)/standfast-installed
 
-# The locked packages first, each compared with its hash; then this project, which needs nothing more.
+# The locked packages first, each compared with its hash. Nothing is resolved: the lock is complete, and pip 23 looks
+# past it for a package that is needed with an extra (coverage[toml]), which ended in an error with that package's
+# next release. Then this project; `pip check` tells whether all fits together.
 $(VENV)/packages-installed: requirements-dev.lock | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "make: $(PYTHON) cannot make a virtual environment: install its venv module" \
 			"(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "installing the locked Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check \
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps \
 		--require-hashes --requirement requirements-dev.lock || { \
 		echo "make: pip could not install the packages, for the reason above. It uses your own pip settings" \
 			"(pip config list): check the network, the proxy, the package index and the room on the disk," \
@@ -95,6 +100,7 @@ $(VENV)/packages-installed: requirements-dev.lock | check-python
 
 $(VENV)/standfast-installed: pyproject.toml $(VENV)/packages-installed
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip --disable-pip-version-check check
 	@touch $@
 
 check-python:
@@ -112,6 +118,15 @@ lock:
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.10 --no-emit-index-url --upgrade \
 		--custom-compile-command 'make lock' --constraint requirements.lock --extra dev \
 		--output-file requirements-dev.lock pyproject.toml
+
+skein: venv
+	PYTHON=$(BIN)/python third_party/skein/build.sh
+
+sbom: venv
+	$(BIN)/python -m third_party.sbom
+
+scan:
+	@third_party/scan.sh
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache \

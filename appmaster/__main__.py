@@ -9,47 +9,55 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from appmaster import endings, own_cell
-from appmaster.adapters.credentials import as_metric, end_of
+from appmaster.adapters.credentials.certificates import as_metric
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
-from appmaster.adapters.kafka import EventLog
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.kafka import EventLog, fence_job, topics_of
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import CellAddress, SkeinCell
-from appmaster.answers import Answers
-from appmaster.attempts import attempt_of, number_of
-from appmaster.candidate import Candidate, verdict
-from appmaster.cells import Cells
-from appmaster.cli.logs import last_line
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.audit import Auditor
+from appmaster.api.discovery import targets
+from appmaster.api.leader_api import LeaderApi
+from appmaster.api.snapshot import snapshot
 from appmaster.cli.main import version
-from appmaster.discovery import targets
+from appmaster.cli.reading.logs import last_line
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies
-from appmaster.election import Election
-from appmaster.front import Front
-from appmaster.inbox import Inbox
-from appmaster.lease import boot_ms
-from appmaster.own_cell import Attempt
-from appmaster.planning.events import Event
-from appmaster.planning.view import ClusterView
+from appmaster.eventlog.entries import EntryKind, LeaderElected, LogEntry, written
+from appmaster.eventlog.latest_failovers import LatestFailovers
+from appmaster.eventlog.publish import publisher
+from appmaster.leadership import endings, own_cell
+from appmaster.leadership.candidate import Candidate, verdict
+from appmaster.leadership.cells import Cells
+from appmaster.leadership.election import Election
+from appmaster.leadership.lease import boot_ms
+from appmaster.leadership.own_cell import Attempt
+from appmaster.leadership.yarn_ids import attempt_of, number_of
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord, CellRecord
-from appmaster.snapshot import snapshot
-from appmaster.stories import Stories
+from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
-from appmaster.telling import teller
 from standby import cluster as cluster_file
 from standby import naming
 from standby.adapters.gate import of_gates
-from standby.adapters.kazoo_access import access_of
 from standby.adapters.logfiles import LogFiles
+from standby.adapters.tls import Keys
+from standby.adapters.zookeeper.access import Access, owner_access
+from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
-from standby.errors import BadConfiguration, BrokenLaw, Fenced, StandfastError, Unavailable
+from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
 from standby.records import ControllerRecord
+from standby.security import credentials
+from standby.security.roles import PeerRole
+from standby.threads.inbox import Inbox
 
 _log = logging.getLogger("appmaster")
 
@@ -91,72 +99,78 @@ def _run() -> int:
         _environment("SKEIN_APPMASTER_ADDRESS"),
         config.attempts,
     )
+    # Of Skein's AMs.
     certificate, key = Path(".skein.crt").read_bytes(), Path(".skein.pem").read_bytes()
+    keys, access = _identity(config)
     kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
     inbox: Inbox[Event] = Inbox()
     replies = Replies(inbox.post)
     events = EventLog(kafka, naming.event_topic(config.name))
     candidate_id = f"{container}-{uuid.uuid4().hex[:8]}"
+    audit = Auditor(events.append, _wall_ms, lambda: driver.view.epoch, candidate_id, host)
     leader: dict[str, Any] = {"candidate": candidate_id, "host": host, "container": container}
 
     # Built further down, once everything that it carries events for exists.
     driver: Driver
     metrics = Metrics(
-        lambda: driver.view, lambda: (as_metric(end_of(certificate)), of_gates((http.gate, front.gate)))
+        lambda: driver.view,
+        lambda: (as_metric(keys.now.certificate), of_gates((http.gate, services.gate))),
     )
-    stories = Stories()
+    failovers = LatestFailovers()
 
     def status() -> dict[str, Any]:
         if not driver.view.epoch:
             raise Unavailable(f"candidate {candidate_id} does not lead; /api/v1/cluster says which one does")
         return {
             **snapshot(driver.view, config.name, leader),
-            "finished": stories.latest(),
+            "finished": failovers.latest(),
             "unreadable": dict(candidate.loading.unreadable),
         }
 
     candidate: Candidate
-    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access_of(key)) as zookeeper:
-        own_cell.enter(zookeeper, mine)
+    with _session(config, mine, access, keys) as zookeeper:
         if _has_ended(zookeeper, mine, certificate, key):
             return FINISHED
-        front = Front(
+        services = CandidateServices(
             zookeeper.client,
             config,
             candidate_id,
             host,
             Path(),
+            keys,
             now_ms,
             _wall_ms,
             lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
             lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
+            audit,
         )
         control = ControlServer(
             inbox.post,
-            front.reception(
+            services.api(
                 # Without a lease another may lead: whoever asks is not to take this view for the present one.
                 lambda: driver.view.epoch > 0 and election.is_leader,
-                Answers(lambda: driver.view, status, replies),
+                LeaderApi(lambda: driver.view, status, replies),
             ),
             now_ms,
-            lambda: zookeeper.epoch,
-            certificate,
-            key,
+            lambda: zookeeper.election.epoch,
+            keys,
             lambda seen: candidate.outdated(seen),  # noqa: PLW0108 (bound further down)
+            lambda caller, what: audit(caller, what, {}, "refused: its role may not"),
         )
 
         def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
             where = CellAddress(number, record.application, record.attempt, record.address)
             return SkeinCell(where, certificate, key, inbox.post, now_ms, lost, last_line)
 
-        cells = Cells(zookeeper, connect, inbox.post, now_ms, config.cell)
+        cells = Cells(zookeeper.cells, connect, inbox.post, now_ms, config.cell)
         effects = Effects(
             inbox.post,
             now_ms,
-            zookeeper,
+            _wall_ms,
+            zookeeper.records,
             cells,
             control,
-            config.name,
+            partial(fence_job, config.name),
             resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
             reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
             replies=replies,
@@ -164,7 +178,7 @@ def _run() -> int:
         driver = Driver(
             inbox,
             effects.carry_out,
-            teller(events.append, metrics.count, stories.hear),
+            publisher(metrics.count, events.append, failovers.note),
             turned=metrics.turned,
             may_act=lambda: election.is_leader,
         )
@@ -173,15 +187,17 @@ def _run() -> int:
             host,
             metrics,
             status,
-            lambda: targets(config.name, *zookeeper.registered()),
+            lambda: targets(config.name, zookeeper.registry.candidates(), zookeeper.registry.containers()),
             config.http_port,
-            info=front.desk.info,
-            request=front.request,
+            info=services.changes.info,
+            change=services.change,
             shows_all=config.http_pages == "all",
         )
         leader |= {"port": port, "http_port": http.port}
         me = ControllerRecord(candidate_id, host, port, 0)
-        election = Election(zookeeper, me, front.code.may_lead, boot_ms, config.zookeeper_session_ms)
+        election = Election(
+            zookeeper.election, me, services.code.may_lead, boot_ms, config.zookeeper_session_ms
+        )
         candidate = Candidate(
             zookeeper,
             cells,
@@ -190,13 +206,14 @@ def _run() -> int:
             inbox,
             election,
             _wall_ms,
+            topics_of,
             config.racks,
-            front.withheld,
-            front.waiting,
+            services.quarantined,
+            services.waiting,
         )
-        zookeeper.on_session(lambda: candidate.resign("the ZooKeeper session has expired"))
-        front.start()
-        zookeeper.register_candidate(
+        _heed(zookeeper, candidate.resign)
+        services.start()
+        zookeeper.registry.register(
             CandidateRecord(
                 candidate_id,
                 host,
@@ -207,27 +224,50 @@ def _run() -> int:
                 container,
                 _wall_ms(),
                 version(),
-                peer_port=front.peer_port,
+                peer_port=services.peer_port,
                 life=int(os.environ.get(LIFE, "1")),
                 ended=os.environ.get(ENDED, ""),
             )
         )
-        own_cell.watch(zookeeper, mine, effects.writer.submit, candidate.resign)
-        signal.signal(signal.SIGTERM, lambda *_: candidate.resign("told to end"))
+        own_cell.watch(zookeeper.cells, mine, effects.writer.put, candidate.resign)
         try:
             epoch = election.enter()
             _log.info(
                 "leading under epoch %d; control port %s:%d, http port %d", epoch, host, port, http.port
             )
             events.append(_elected(epoch, me, container, election.deposed))
-            _finish(_led(candidate, front, epoch), effects, events, cells)
+            _finish(_led(candidate, services, epoch), effects, events, cells)
         finally:
             election.give_up()
-            front.close()
+            services.close()
             events.close(1.0)
             http.close()
             control.stop()
     return FINISHED
+
+
+def _identity(config: cluster_file.ClusterConfig) -> tuple[Keys, Access]:
+    """Return by what the cluster's processes know this one, and what its sessions with ZooKeeper prove."""
+    bootstrap = credentials.load(Path())
+    return Keys(bootstrap.credentials), owner_access(bootstrap.secret, tls=config.zookeeper_tls)
+
+
+@contextmanager
+def _session(
+    config: cluster_file.ClusterConfig, mine: Attempt, access: Access, keys: Keys
+) -> Iterator[ZooKeeper]:
+    """Have a session with ZooKeeper in which this attempt is its cell's, and ``keys`` as they were given out last."""
+    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access) as zookeeper:
+        # Before anything is opened with them: those of the submit may have been replaced since.
+        Renewal(zookeeper.client, config.name, PeerRole.MASTER, keys).look()
+        own_cell.enter(zookeeper.cells, zookeeper.registry, mine)
+        yield zookeeper
+
+
+def _heed(zookeeper: ZooKeeper, resign: Callable[[str], None]) -> None:
+    """Resign when the session is gone, or when YARN says so."""
+    zookeeper.on_session(lambda: resign("the ZooKeeper session has expired"))
+    signal.signal(signal.SIGTERM, lambda *_: resign("told to end"))
 
 
 def _begun() -> cluster_file.ClusterConfig:
@@ -239,7 +279,7 @@ def _begun() -> cluster_file.ClusterConfig:
 
 def _has_ended(zookeeper: ZooKeeper, mine: Attempt, certificate: bytes, key: bytes) -> bool:
     """End an attempt that YARN has started for nothing, with what YARN is to show of it; return whether it is one."""
-    why = endings.given_up(zookeeper) if number_of(mine.attempt) > 1 else ""
+    why = endings.given_up(zookeeper.jobs, zookeeper.changes) if number_of(mine.attempt) > 1 else ""
     if not why:
         return False
     _log.info("nothing is left to be led: %s", why)
@@ -251,13 +291,13 @@ def _has_ended(zookeeper: ZooKeeper, mine: Attempt, certificate: bytes, key: byt
     return True
 
 
-def _led(candidate: Candidate, front: Front, epoch: int) -> ClusterView:
+def _led(candidate: Candidate, services: CandidateServices, epoch: int) -> ClusterView:
     """Return the last view of a leadership, once every job has ended; raises `Fenced` when there is more to lead."""
-    front.code.lead(epoch)
-    view = candidate.lead(epoch, lambda: front.desk.lead(epoch))
+    services.code.lead(epoch)
+    view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
     # What is queued may wait for the end of the job that was the last one, which has to be written for that.
-    candidate.effects.writer.settle(_WRITTEN_SECONDS)
-    front.desk.rest()
+    candidate.effects.writer.flush(_WRITTEN_SECONDS)
+    services.changes.rest()
     if candidate.has_more(view):
         raise Fenced("a job was submitted when the last one had just ended")
     return view
@@ -266,7 +306,8 @@ def _led(candidate: Candidate, front: Front, epoch: int) -> ClusterView:
 def _finish(view: ClusterView, effects: Effects, events: EventLog, cells: Cells) -> None:
     """End the cells' applications after every job has ended, with what YARN is to show of it."""
     succeeded, diagnostics = verdict(view)
-    effects.writer.close(_WRITTEN_SECONDS)
+    effects.writer.close()
+    effects.writer.join(_WRITTEN_SECONDS)
     events.close()
     cells.stop()
     cells.finish(succeeded=succeeded, diagnostics=diagnostics)
@@ -274,15 +315,9 @@ def _finish(view: ClusterView, effects: Effects, events: EventLog, cells: Cells)
 
 def _elected(epoch: int, me: ControllerRecord, container: str, deposed: str | None) -> dict[str, Any]:
     """Return the first entry of a leadership in the event log."""
-    return {
-        "at_ms": _wall_ms(),
-        "epoch": epoch,
-        "kind": "leader_elected",
-        **dict.fromkeys(("job", "task", "copy", "task_epoch", "reason", "decision")),
-        "container": container,
-        "host": me.host,
-        "data": {"candidate": me.candidate, "pid": os.getpid(), "deposed": deposed},
-    }
+    details = LeaderElected(me.candidate, os.getpid(), deposed)
+    entry = LogEntry(EntryKind.LEADER_ELECTED, details, container=container, host=me.host)
+    return written(entry, _wall_ms(), epoch)
 
 
 def _environment(name: str) -> str:
@@ -321,9 +356,9 @@ def _end(status: int) -> NoReturn:
 if __name__ == "__main__":
     try:
         _status = main()
-    except BrokenLaw:
-        _log.exception("a law is broken")
-        _status = BrokenLaw.exit_status
+    except BrokenInvariant:
+        _log.exception("an invariant is broken")
+        _status = BrokenInvariant.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
         _log.critical("an error that nobody foresaw", exc_info=True)
         _status = _BROKEN

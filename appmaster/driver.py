@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
-from appmaster.inbox import Inbox
-from appmaster.planning import laws
-from appmaster.planning.actions import Action
-from appmaster.planning.apply import apply
-from appmaster.planning.events import Event, Started, Ticked
+from appmaster.eventlog.derive import derive
+from appmaster.eventlog.entries import LogEntry
+from appmaster.planning import invariants
+from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
-from appmaster.planning.view import ClusterView, JobState, News
-from standby.errors import BrokenLaw
+from appmaster.planning.state.actions import Action
+from appmaster.planning.state.events import Event, Started, Ticked
+from appmaster.planning.state.view import ClusterView, JobState
+from standby.errors import BrokenInvariant
+from standby.threads.inbox import Inbox
 
 #: Time passes for the planner at least this often: how exactly it sees a deadline.
 TICK_SECONDS: Final = 0.05
@@ -26,8 +27,8 @@ STALL_MS: Final = 400
 #: Most turns without new events: a planner that never comes to rest is a bug, not a busy cluster.
 MOST_TURNS: Final = 1_000
 
-#: How much of the story is kept for a law's breaking.
-STORY: Final = 300
+#: How many events are kept, to be shown when an invariant breaks.
+KEPT_EVENTS: Final = 300
 
 
 def now_ms() -> int:
@@ -42,15 +43,15 @@ class Driver:
         self,
         inbox: Inbox[Event],
         carry_out: Callable[[Action, ClusterView], None],
-        tell: Callable[[News, ClusterView], None],
+        tell: Callable[[LogEntry, ClusterView], None],
         clock: Callable[[], int] = now_ms,
         turned: Callable[[float], None] = lambda _: None,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take what carries out actions, what is told the news, what is told each turn's seconds, and the lease.
+        """Take what carries out actions, what hears each entry of the event log and each turn's seconds, and the lease.
 
         While ``may_act`` says no, events are folded in and nothing is planned: what this leader would do may be
-        another's to do by now (design 4.13).
+        another's to do by now (rule `epoch-check`).
         """
         self._inbox = inbox
         self._carry_out = carry_out
@@ -59,12 +60,17 @@ class Driver:
         self._turned = turned
         self._may_act = may_act
         self._ticked_ms = clock()
-        self._story: deque[object] = deque(maxlen=STORY)
+        self._events: deque[object] = deque(maxlen=KEPT_EVENTS)
+        #: What the present turn tells.
+        self._entries: list[LogEntry] = []
         #: The view as the last turn left it; immutable, so any thread may read it.
         self.view = ClusterView()
 
     def run(self, is_over: Callable[[ClusterView], bool]) -> None:
-        """Turn until ``is_over`` says so; raises `BrokenLaw` with the story when a law breaks."""
+        """Turn until ``is_over`` says so.
+
+        Raises `BrokenInvariant` with the last events when an invariant breaks (rule `crash-on-bug`).
+        """
         while not is_over(self.view):
             self.turn(self._inbox.drain(TICK_SECONDS))
 
@@ -75,7 +81,7 @@ class Driver:
         stalled = now - self._ticked_ms - int(TICK_SECONDS * 1000)
         for event in events:
             self._apply(event)
-        # Deadlines are judged after everything that was waiting has been heard (design 4.9).
+        # Deadlines are judged after everything that was waiting has been heard (rule `who-is-lost`).
         self._apply(Ticked(now, stalled if stalled > STALL_MS else 0))
         self._ticked_ms = now
         for _ in range(MOST_TURNS):
@@ -87,26 +93,27 @@ class Driver:
                 self._apply(Started(action, self._clock()))
                 self._carry_out(action, self.view)
         else:
-            raise BrokenLaw(f"the planner does not come to rest; {self._dump()}")
+            raise BrokenInvariant(f"the planner does not come to rest; {self._dump()}")
         self._check(())
-        news, self.view = self.view.news, replace(self.view, news=())
-        for each in news:
+        entries, self._entries = self._entries, []
+        for each in entries:
             self._tell(each, self.view)
         self._turned(time.perf_counter() - begun)
 
     def _apply(self, event: Event) -> None:
         if not isinstance(event, Ticked):
-            self._story.append(event)
-        self.view = apply(self.view, event)
+            self._events.append(event)
+        before, self.view = self.view, apply(self.view, event)
+        self._entries.extend(derive(before, event, self.view))
 
     def _check(self, actions: tuple[Action, ...]) -> None:
         try:
-            laws.check(self.view, actions, everything=False)
-        except BrokenLaw as error:
-            raise BrokenLaw(f"{error}; {self._dump()}") from error
+            invariants.check(self.view, actions, everything=False)
+        except BrokenInvariant as error:
+            raise BrokenInvariant(f"{error}; {self._dump()}") from error
 
     def _dump(self) -> str:
-        return "the story:\n" + "\n".join(f"  {each}" for each in self._story)
+        return "the last events:\n" + "\n".join(f"  {each}" for each in self._events)
 
 
 def is_finished(view: ClusterView) -> bool:

@@ -1,29 +1,27 @@
-"""Carries out the planner's actions through the adapters; every outcome comes back as an event."""
+"""Carries out the planner's actions; every outcome comes back as an event."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - in 3.10 not yet the built-in one
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from appmaster.adapters import kafka
-from appmaster.adapters.grpc import ControlServer
-from appmaster.adapters.kazoo import ZooKeeper, as_recorded
-from appmaster.cells import Cells
-from appmaster.planning import actions as todo
-from appmaster.planning import events as happened
-from appmaster.planning.actions import Action
-from appmaster.planning.events import Event
-from appmaster.planning.view import ClusterView, Command, Recorded
+from appmaster.leadership.cells import Cells
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Action, Change
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView, Command, Recorded
+from appmaster.ports import ControlPort, LeaderRecords
 from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
 from standby.errors import Fenced, StandfastError, Transient, Unavailable
+from standby.threads.worker import Worker
 from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
@@ -32,44 +30,18 @@ _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 0.2
 
 
-class Sequential:
-    """Runs jobs one after the other on a thread of its own: what must keep its order and may block."""
-
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run ``job`` after those before it; returns at once."""
-        self._jobs.put(job)
-
-    def settle(self, timeout_seconds: float) -> None:
-        """Wait for what was submitted until now, at most so long."""
-        done = threading.Event()
-        self._jobs.put(done.set)
-        done.wait(timeout_seconds)
-
-    def close(self, timeout_seconds: float) -> None:
-        """Wait for what was submitted, at most so long, and take no more."""
-        self._jobs.put(None)
-        self._thread.join(timeout_seconds)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-
 @dataclass
 class Effects:
     """The outer side of every action."""
 
     post: Callable[[Event], None]
     now_ms: Callable[[], int]
-    zookeeper: ZooKeeper
+    wall_ms: Callable[[], int]
+    records: LeaderRecords
     cells: Cells
-    control: ControlServer
-    cluster: str
+    control: ControlPort
+    fence: Callable[[JobDefinition], None]
+    """Fences the writers of every task of a job, and may take long; raises `StandfastError`."""
     resign: Callable[[str], None]
     """Called, from any thread, when another leads: nothing may be written any more."""
     reload: Callable[[], None]
@@ -77,22 +49,23 @@ class Effects:
     replies: Replies
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     """Job → each revision of it that is known."""
-    writer: Sequential = field(default_factory=lambda: Sequential("records"))
+    writer: Worker = field(default_factory=lambda: Worker("records").start())
+    """What must keep its order, and may block on ZooKeeper."""
 
     def carry_out(self, action: Action, view: ClusterView) -> None:
         """Begin ``action``; never blocks on a server."""
         if isinstance(action, todo.WriteRecords):
-            self.writer.submit(lambda: self._write_records(action))
+            self.writer.put(lambda: self._write_records(action))
         elif isinstance(action, todo.WriteModel):
-            self.writer.submit(lambda: self._write_model(action, view.jobs[action.job].spec.stage))
+            self.writer.put(lambda: self._write_model(action, view.jobs[action.job].spec.stage))
         elif isinstance(action, todo.Answer):
             self.replies.reply(action)
         elif isinstance(action, todo.WriteStatus):
             job = view.jobs[action.job]
             ended = EndedRecord(job.run, job.revision) if action.is_over else None
-            self.writer.submit(lambda: self._write_status(action, ended))
-        elif isinstance(action, todo.SendAssign):
-            self._assign(action, view)
+            self.writer.put(lambda: self._write_status(action, ended))
+        elif isinstance(action, todo.SendAssignment):
+            self._send_assignment(action, view)
         elif isinstance(action, todo.SendExit):
             self.control.send(
                 action.container, action.incarnation, wire.Exit(view.epoch, action.reason, action.purge)
@@ -106,7 +79,7 @@ class Effects:
         elif isinstance(action, todo.FenceTasks):
             threading.Thread(target=self._fence, args=(action,), name="fence", daemon=True).start()
 
-    def _assign(self, action: todo.SendAssign, view: ClusterView) -> None:
+    def _send_assignment(self, action: todo.SendAssignment, view: ClusterView) -> None:
         known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
         definitions = tuple(each for each in known if each is not None)
         if len(definitions) < len(known):
@@ -114,13 +87,13 @@ class Effects:
             reason = f"its revisions {dict(action.jobs)} are not kept any more"
             self.control.send(action.container, action.incarnation, wire.Exit(view.epoch, reason))
             return
-        message = wire.Assign(view.epoch, action.incarnation, action.number, action.replicas, definitions)
+        message = wire.Assignment(view.epoch, action.incarnation, action.number, action.replicas, definitions)
         self.control.send(action.container, action.incarnation, message)
 
     def _write_model(self, action: todo.WriteModel, stage: str) -> None:
         while True:
             try:
-                written = self.zookeeper.write_model(action.model, stage)
+                written = self.records.write_model(action.model, stage)
             except Fenced as error:
                 self.resign(str(error))
                 return
@@ -139,7 +112,7 @@ class Effects:
     def _write_records(self, action: todo.WriteRecords) -> None:
         while True:
             try:
-                written = self.zookeeper.write_tasks(action.changes)
+                written = self.records.write_tasks(action.changes)
                 break
             except Fenced as error:
                 self.resign(str(error))
@@ -160,7 +133,7 @@ class Effects:
         while True:
             time.sleep(_RETRY_SECONDS)
             try:
-                present = self.zookeeper.read_tasks(action.changes)
+                present = self.records.read_tasks(action.changes)
             except Transient:
                 continue
             done = len(present) == len(action.changes) and all(
@@ -171,7 +144,7 @@ class Effects:
     def _reload(self, action: todo.WriteRecords) -> None:
         while True:
             try:
-                present = self.zookeeper.read_tasks(action.changes)
+                present = self.records.read_tasks(action.changes)
             except Transient:
                 time.sleep(_RETRY_SECONDS)
                 continue
@@ -179,10 +152,17 @@ class Effects:
             return
 
     def _write_status(self, action: todo.WriteStatus, ended: EndedRecord | None) -> None:
-        status = StatusRecord(action.state, action.reasons, kafka.now_ms(), action.traceback, ended)
+        status = StatusRecord(
+            action.state,
+            action.reasons,
+            self.wall_ms(),
+            action.traceback,
+            ended,
+            failure=action.failure.kind.value if action.failure is not None else "",
+        )
         while True:
             try:
-                self.zookeeper.write_status(action.job, status)
+                self.records.write_status(action.job, status)
                 return
             except Fenced as error:
                 self.resign(str(error))
@@ -194,7 +174,7 @@ class Effects:
     def _fence(self, action: todo.FenceTasks) -> None:
         try:
             revisions = self.definitions[action.job]
-            kafka.fence_job(self.cluster, revisions[max(revisions)])
+            self.fence(revisions[max(revisions)])
         except StandfastError as error:
             self.post(happened.FencingFailed(action.job, str(error)))
             return
@@ -229,3 +209,29 @@ class Replies:
         waiting = self._waiting.get(answer.number)
         if waiting is not None:
             waiting.set_result(answer)
+
+
+def as_recorded(changes: Sequence[Change], present: Sequence[Recorded]) -> tuple[Recorded, ...]:
+    """Return what is recorded of the tasks in ``changes``, blank records for those that have none.
+
+    A blank one has version -1: the planner creates it then.
+    """
+    known = {each.record.task: each for each in present}
+    return tuple(
+        known.get(each.record.task)
+        or Recorded(
+            replace(
+                each.record,
+                active=None,
+                epoch=0,
+                placed={},
+                hosts={},
+                in_sync=(),
+                claimed=False,
+                decision="",
+                revision=0,
+            ),
+            -1,
+        )
+        for each in changes
+    )

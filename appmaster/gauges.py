@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from appmaster.planning.model import job_of
-from appmaster.planning.view import CellState, ClusterView, JobState, Presence
-from standby.metrics import REPLICA_LABELS, Kind, Metric
+from appmaster.planning.state.model import job_of
+from appmaster.planning.state.view import CellState, ClusterView, JobState, Presence
 from standby.model import ReplicaId, Role
+from standby.process.metrics import REPLICA_LABELS, Kind, Metric
 
 #: A leader of more tasks leaves lags to the containers, which show them too: 10,000 tasks would be 60,000
 #: lines, and a second of the leader's processor at each scrape.
@@ -116,26 +116,26 @@ def _of_jobs(view: ClusterView) -> Iterator[Metric]:
     )
     yield _gauge(
         "standfast_retry_failures",
-        "Failures of a place for a container within its job's window; absent: none.",
-        ("job", "place"),
+        "Failures of a slot within its job's window; absent: none.",
+        ("job", "slot"),
         _recent_failures(view),
     )
     yield _gauge(
         "standfast_retry_allowed",
-        "Failures of one place that the job's retry budget allows in its window; absent: no bound.",
+        "Failures of one slot that the job's retry budget allows in its window; absent: no bound.",
         ("job",),
         (((job.name,), job.policy.retry_count) for job in jobs if job.policy.retry_count >= 0),
     )
 
 
 def _recent_failures(view: ClusterView) -> _Values:
-    for place, attempts in view.attempts.items():
-        job = view.jobs.get(job_of(place))
+    for slot, attempts in view.attempts.items():
+        job = view.jobs.get(job_of(slot))
         if job is not None:
             since = view.now_ms - job.policy.retry_window_ms
             recent = sum(each > since for each in attempts.failures_ms)
             if recent:
-                yield (job.name, str(place)), recent
+                yield (job.name, str(slot)), recent
 
 
 def _of_cluster(view: ClusterView) -> Iterator[Metric]:
@@ -149,12 +149,12 @@ def _of_cluster(view: ClusterView) -> Iterator[Metric]:
     cells = Counter(each.state for each in view.cells.values())
     yield _gauge(
         "standfast_cells",
-        "Cells, by whether their Skein application master answers: if not, they are doomed.",
+        "Cells, by whether their Skein application master answers: if not, they are lost.",
         ("state",),
         [
             (("up",), cells[CellState.UP]),
             (("awaited",), cells[CellState.AWAITED]),
-            (("doomed",), cells[CellState.LOST]),
+            (("lost",), cells[CellState.LOST]),
         ],
     )
     yield _gauge(
@@ -164,10 +164,10 @@ def _of_cluster(view: ClusterView) -> Iterator[Metric]:
         [((), len(view.requests))],
     )
     yield _gauge(
-        "standfast_excluded_hosts",
-        "Hosts that are to be empty (`standfast drain`).",
+        "standfast_drained_hosts",
+        "Drained hosts (`standfast drain`).",
         (),
-        [((), len(view.excluded))],
+        [((), len(view.drained))],
     )
     yield _gauge(
         "standfast_handovers_under_way",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from appmaster.planning.grouping import GROUPERS, Grouper
+from appmaster.planning.state.grouping import GROUPERS, Grouper
 from standby.errors import BadConfiguration
 from standby.feed import functions
 

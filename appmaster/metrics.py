@@ -1,8 +1,9 @@
 """What the leader counts and times: names, help texts, and the values that each label can have. Pure.
 
 SEP-23's "Additional metrics" (active and standby failures, failovers to a standby, occurrences where there
-was none), and what that proposal lacks. `appmaster.counting` says which news adds what. Every label but the
-job's name has a closed set of values, so that no text with a number in it ever makes a series of its own.
+was none), and what that proposal lacks. `appmaster.eventlog.counting` says which entry of the event log adds what.
+Every label but the job's name has a closed set of values, so that no text with a number in it ever makes a series of
+its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from appmaster.planning.state.actions import Kind, Outcome
+from appmaster.planning.state.reasons import Basis, Loss, Without
+from appmaster.planning.state.view import RequestKind
 
 #: Stands for every value that is not in a label's closed set.
 OTHER: Final = "other"
@@ -51,90 +56,33 @@ class Histogram:
 
 _JOB: Final[tuple[str, ...]] = ()
 
-#: How a loss was noticed (design 4.9), or what made the leader give a container up (4.2).
-LOSS_REASONS: Final = (
-    "process-ended",
-    "port-refused",
-    "silent",
-    "no-stream",
-    "never-came",
-    "unregistered",
-    "yarn-completed",
-    "replica-failed",
-    "replica-fenced",
-    "gone-before-takeover",
-    OTHER,
-)
+#: How a loss was noticed (rule `who-is-lost`), or what made the leader give a container up (rule `fence-no-proof`).
+LOSS_REASONS: Final = (*(each.value for each in Loss if each is not Loss.STUCK), OTHER)
 
 ROLES: Final = ("active", "standby", "mixed", "none")
 
-REQUEST_KINDS: Final = ("preferred", "named", "any", "reservation")
+REQUEST_KINDS: Final = tuple(each.value for each in RequestKind)
 
 #: How a request can end; ``failed``: granted, but its container ended before it spoke.
 REQUEST_OUTCOMES: Final = (
-    "granted",
-    "expired",
-    "refused",
-    "cancelled",
-    "surplus",
-    "same-host",
-    "excluded",
-    "lost",
-    "replaced",
-    "ended",
-    "failed",
+    *("granted", "refused", "cancelled", "failed"),
+    *(each.value for each in Outcome),
     OTHER,
 )
 
-RELEASE_REASONS: Final = (
-    "surplus",
-    "same-host",
-    "excluded",
-    "expired",
-    "lost",
-    "replaced",
-    "ended",
-    OTHER,
-)
+RELEASE_REASONS: Final = (*(each.value for each in Outcome), OTHER)
 
 #: Why no standby could take over: one that lives was still restoring, no copy lived at all, or (policy ``restart``)
 #: the host of one that lives could not be reserved.
-WITHOUT_REASONS: Final = ("restoring", "no-other-copy-lives", "standby-stayed", OTHER)
+WITHOUT_REASONS: Final = (*(each.value for each in Without), OTHER)
 
 #: Milestones of a failover in their order: each phase ends with the milestone of its name.
 PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
 
-DECISIONS: Final = (
-    "bind",
-    "failover",
-    "displace",
-    "restore",
-    "handover",
-    "move",
-    "moved",
-    "stay",
-    "drop",
-    "raise",
-    "claimed",
-    "in_sync",
-    "failures",
-    "park",
-    "undeploy",
-    OTHER,
-)
+DECISIONS: Final = (*(each.value.replace("-", "_") for each in Kind), OTHER)
 
-DECISION_REASONS: Final = (
-    "in-sync",
-    "not-in-sync",
-    "an-empty-place",
-    "the-first-of-its-tasks-copies",
-    "no-other-copy-lives",
-    "there-is-no-need-to-move-any-more",
-    "the-job-is-being-undeployed",
-    "poison",
-    "stuck",
-    OTHER,
-)
+#: Whether the copy that becomes active was in sync, where one does; else what the decision rests on.
+DECISION_REASONS: Final = ("in-sync", "not-in-sync", *(each.value for each in Basis))
 
 CONTAINER_FAILURES: Final = Counter(
     "standfast_container_failures_total",
@@ -208,7 +156,7 @@ PARKED: Final = Counter(
     "standfast_processors_parked_total", "Processors parked for failing too often.", {"job": _JOB}
 )
 UNPARKED: Final = Counter("standfast_processors_unparked_total", "Processors let run again.", {"job": _JOB})
-EXCLUDED: Final = Counter("standfast_hosts_excluded_total", "Hosts drained.", {})
+DRAINED: Final = Counter("standfast_hosts_drained_total", "Hosts drained.", {})
 ADMITTED: Final = Counter("standfast_hosts_admitted_total", "Drained hosts that may be used again.", {})
 MODEL_CHANGES: Final = Counter(
     "standfast_model_changes_total", "Versions of a job's model after the first.", {"job": _JOB}
@@ -247,7 +195,7 @@ COUNTERS: Final = (
     MOVES_GIVEN_UP,
     PARKED,
     UNPARKED,
-    EXCLUDED,
+    DRAINED,
     ADMITTED,
     MODEL_CHANGES,
     TASK_FAILURES,

@@ -6,11 +6,14 @@ See `standby.records` for the rules that hold for every body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from appmaster.planning.model import JobModel, Processor
+from appmaster.planning.state.model import JobModel, Processor
+from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.view import Recorded
 from standby.model import ProcessorId, TaskId
 from standby.records import decoded
 from standby.wire import JobDefinition
@@ -44,6 +47,9 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
     copies: tuple[int, ...]
     parked: str = ""
+    """Why it is parked, in words; empty: it is not."""
+    parked_for: str = ""
+    """The `Failure` that is meant; empty: a release that did not say."""
 
 
 class ModelRecord(msgspec.Struct, frozen=True):
@@ -58,8 +64,8 @@ class ModelRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-class ExcludedRecord(msgspec.Struct, frozen=True):
-    """``/excluded``: the hosts that are to be empty."""
+class DrainedRecord(msgspec.Struct, frozen=True):
+    """``/drained``: the hosts that are drained, and why."""
 
     hosts: Mapping[str, str]
     """Host → why."""
@@ -85,6 +91,8 @@ class StatusRecord(msgspec.Struct, frozen=True):
     ended: EndedRecord | None = None
     """What was given up, once every task of it is fenced; None: nothing was, or a leader is still at it."""
     version: int = VERSION
+    failure: str = ""
+    """Of a job that was given up, the `Failure` that its first reason is about; empty: a release that did not say."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):
@@ -92,13 +100,12 @@ class CellRecord(msgspec.Struct, frozen=True):
 
     application: str
     """YARN application id; empty between the creation of the record and YARN's answer."""
-    submitted_ms: int = 0
     submitter: str = ""
     attempt: str = ""
-    """Of the application, as its candidate has it from YARN (`appmaster.attempts`); empty until that has started."""
+    """Of the application, as its candidate has it from YARN (`appmaster.leadership.yarn_ids`); empty until then."""
     address: str = ""
-    """``host:port`` of that attempt's Skein AM. Whoever has the cluster's Skein credentials can talk to it: every
-    candidate has them in its working directory."""
+    """``host:port`` of that attempt's Skein AM. Whoever has the pair that the application was submitted with can talk
+    to it: every candidate has it in its working directory."""
     settings: Mapping[str, str] = {}
     """Keys that hold for every container of the cell, as the job had them that started it: a job that is submitted
     into the cluster later runs with them."""
@@ -134,18 +141,18 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     """How the life before ended; empty: there was none."""
 
 
-class RequestRecord(msgspec.Struct, frozen=True):
-    """``/requests/<id>``: a change of what is desired, queued until a leader makes it, and its result."""
+class ChangeRecord(msgspec.Struct, frozen=True):
+    """``/changes/<id>``: a change of what is desired, queued until a leader makes it, and its result."""
 
     operation: str
-    """Of `appmaster.requests.OPERATIONS`."""
+    """Of `appmaster.changes.operations.OPERATIONS`."""
     arguments: Mapping[str, Any]
     submitter: str = ""
     at_ms: int = 0
     state: str = "queued"
     """``queued``, ``done`` or ``refused``."""
     said: str = ""
-    """Of a request that is settled: what was done, or why not."""
+    """Of one that is settled: what was done, or why not."""
     epoch: int = 0
     """Of the leader that settled it."""
     revision: int = 0
@@ -154,6 +161,19 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 _Body = TypeVar("_Body")
+
+_FAILURES: Final = frozenset(each.value for each in Failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One job with everything that is recorded of it."""
+
+    job: JobRecord
+    status: StatusRecord | None
+    model: JobModel | None
+    tasks: tuple[Recorded, ...]
+    """Empty when they were not asked for."""
 
 
 def model_record(model: JobModel, stage: str) -> ModelRecord:
@@ -164,7 +184,11 @@ def model_record(model: JobModel, stage: str) -> ModelRecord:
         model.version,
         tuple(
             ProcessorRecord(
-                processor.number, tuple(task.partition for task in each.tasks), each.copies, each.parked
+                processor.number,
+                tuple(task.partition for task in each.tasks),
+                each.copies,
+                str(each.parked or ""),
+                each.parked.kind.value if each.parked is not None else "",
             )
             for processor, each in model.processors.items()
         ),
@@ -181,7 +205,7 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
             ProcessorId(record.job, record.stage, each.number): Processor(
                 tuple(TaskId(record.job, record.stage, partition) for partition in each.partitions),
                 each.copies,
-                each.parked,
+                failure_of(each.parked_for, each.parked) if each.parked else None,
             )
             for each in record.processors
         },
@@ -192,15 +216,20 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
     )
 
 
+def failure_of(kind: str, said: str) -> Reason[Failure]:
+    """Return why a job was given up, or a processor parked, as it is recorded; ``kind`` may be of a later release."""
+    return Reason(Failure(kind) if kind in _FAILURES else Failure.OTHER, said)
+
+
 def encode(
     record: JobRecord
     | ModelRecord
-    | ExcludedRecord
+    | DrainedRecord
     | StatusRecord
     | CellRecord
     | CandidateRecord
     | DeletedRecord
-    | RequestRecord,
+    | ChangeRecord,
 ) -> bytes:
     """Return the znode's data."""
     return msgspec.json.encode(record)

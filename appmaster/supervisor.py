@@ -1,7 +1,7 @@
 """Keeps a candidate running inside its Skein application: ``python -m appmaster.supervisor``.
 
 The application must not end with the candidate's process, for YARN would take all its containers with
-it (design 2), although they need no candidate of their own cell: whoever leads asks its Skein AM. So a
+it, although they need no candidate of their own cell: whoever leads asks its Skein AM. So a
 candidate that crashes is started again for ever, sooner after a long life than after a short one, and its
 record in ZooKeeper tells which life it is and how the last one ended. A candidate that was deposed comes
 back as a follower at once.

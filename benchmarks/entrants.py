@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from appmaster.client import ClusterClient
+from appmaster.adapters.credentials.keyring import keyring_in
+from appmaster.api.client import ClusterClient
 from benchmarks.contest import ROOT, Failed, say
 from benchmarks.dataset import make_topic
 from benchmarks.restarted import Processes, Restarted, WarmSpark
@@ -95,9 +96,9 @@ class Standfast:
         self._log.start()
         pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
         standfast(self._environment, say, "submit", str(_JOB_FILE), *pairs)
-        skein = Path(self._environment["SKEIN_CONFIG"])
+        ring = keyring_in(Path(self._environment["STANDFAST_CREDENTIALS"]) / place.job, place.job)
         self._client = self._open.enter_context(
-            ClusterClient(place.job, self._cluster.zookeeper_connect, skein)
+            ClusterClient(place.job, self._cluster.zookeeper_connect, ring)
         )
 
     def ready(self) -> None:

@@ -37,7 +37,7 @@ from standby.eventtime import (
     WindowAggregation,
 )
 from standby.kernel.ports import Profile
-from standby.replica.overlay import BatchState
+from standby.replica.store.overlay import BatchState
 
 _DELAY_MS: Final = 2_000
 _MINUTE_MS: Final = 60_000

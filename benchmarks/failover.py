@@ -3,9 +3,9 @@
 One embedded cluster, one job, a steady stream; actives' processes are killed (``process``), actives' hosts
 fall silent and come back (``host``), both in turn, or the active role is handed over as planned
 (``handover``: nothing dies). After each, every replica is in sync and warm again before the next; with ``--soon``
-every second one comes when they are in sync, and is told apart. Writes a JSON file with every failover, median
-and maximum of each step and of each phase between two steps, and whether the outputs and the state were exact
-in the end. One command each for what is to be known:
+every second one comes when they are in sync, and is told apart. Writes a JSON file with every failover and what else
+the machine did until it was over (`benchmarks.beside`), median and maximum of each step and of each phase between
+two steps, and whether the outputs and the state were exact in the end. One command each for what is to be known:
 
     python -m benchmarks.failover --policy promote --kind both
     python -m benchmarks.failover --policy restart --kind both
@@ -19,18 +19,19 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.beside import begun_beside, beside, look
 from demo.command import ROOT
 from demo.interrupt import Interrupted, Interrupts
 from demo.own_cluster import cluster_of_our_own
 from demo.report import phase_summary, summary
 from demo.run import assemble
-from demo.scenario import Scenario, Shape
+from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
@@ -95,6 +96,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
     shape = Shape(partitions=arguments.partitions)
     labels: dict[int, str] = {}
     with Scenario(cluster, shape, screen.say, settings, screen.pulse) as scenario:
+        scenario.meanwhile = lambda: _meanwhile(scenario, cluster)
         screen.phase("submitting the job")
         submit_seconds = scenario.submit()
         traffic = Traffic(cluster.kafka_bootstrap, endless(), arguments.rate)
@@ -159,6 +161,25 @@ def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
         cluster.start_host(host)
     if not failover.is_restored:
         raise Unavailable("the replicas were not restored; nothing more can be measured")
+
+
+def _meanwhile(
+    scenario: Scenario, cluster: LocalCluster
+) -> Callable[[int, Sequence[int]], Mapping[str, Any]]:
+    before = look(cluster)
+
+    def told(begun_ms: int, tasks: Sequence[int]) -> Mapping[str, Any]:
+        after, until_ms = look(cluster), now_ms()
+        status = scenario.status()
+        actives = [each.active_replica for each in status.tasks if each.partition in tasks]
+        promoted = [each.container for each in actives if each is not None and each.container is not None]
+        return {
+            **beside(before, after, begun_ms, promoted),
+            "begun": begun_beside(scenario.log.events, begun_ms, until_ms),
+            "load": round(os.getloadavg()[0], 2),
+        }
+
+    return told
 
 
 def flow(seconds: float, traffic: Traffic) -> None:

@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.client import ClusterClient
+from appmaster.adapters.credentials.keyring import keyring_in
+from appmaster.api.client import ClusterClient
 from benchmarks import meter
 from benchmarks.broker import whole_arena
 from benchmarks.contest import ROOT, Failed, Results, say
@@ -90,9 +91,8 @@ def _round(
     with ExitStack() as stack:
         stack.callback(standfast, environment, say, "delete", job)
         standfast(environment, say, "submit", str(_JOB_FILE), *pairs)
-        client = stack.enter_context(
-            ClusterClient(job, cluster.zookeeper_connect, Path(environment["SKEIN_CONFIG"]))
-        )
+        ring = keyring_in(Path(environment["STANDFAST_CREDENTIALS"]) / job, job)
+        client = stack.enter_context(ClusterClient(job, cluster.zookeeper_connect, ring))
         _until_whole(client, cells)
         time.sleep(arguments.settle_seconds)
         found = _idle(cluster, client, arguments.seconds)

@@ -6,6 +6,7 @@ fetch state the peers' port with mutual TLS.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,24 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skein import Security
-
-from standby.adapters.confluent_kafka import connect
-from standby.adapters.grpc import CERTIFICATE_FILE, KEY_FILE
-from standby.adapters.peer_client import open_sources
-from standby.adapters.peer_server import PeerServer
+from appmaster.adapters.credentials.keyring import VARIABLE, make_sure
+from standby.adapters.kafka.broker import connect
+from standby.adapters.peers.client import open_sources
+from standby.adapters.peers.server import PeerServer
 from standby.adapters.rocksdict import open_database
+from standby.adapters.tls import Keys
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
-from standby.kernel.fetch import Peers
+from standby.kernel.environment import Environment
 from standby.kernel.ports import OpenDatabase
 from standby.kernel.replicas import LocalReplicas
-from standby.kernel.snapshots import ROUTE, Snapshots
-from standby.kernel.tally import Tally
+from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.restore.fetch import Peers
+from standby.kernel.restore.snapshots import ROUTE, Snapshots
 from standby.model import ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
 from standby.naming import state_path
 from standby.peers import PeerAddress
 from standby.ports import MakeFeed
+from standby.security.roles import PeerRole
 from standby.wire import JobDefinition
 
 CLUSTER: Final = "benchmark"
@@ -100,12 +102,10 @@ class FixedPeers:
         return self._address if container == self._address.container else None
 
 
-def write_credentials(directory: Path) -> None:
-    """Put a pair of credentials into ``directory``, as Skein makes them for every application."""
-    directory.mkdir(parents=True, exist_ok=True)
-    security = Security.new_credentials()
-    (directory / CERTIFICATE_FILE).write_bytes(security.cert_bytes)
-    (directory / KEY_FILE).write_bytes(security.key_bytes)
+def keys_in(directory: Path) -> Keys:
+    """Return what containers of a cluster show and trust, whose credentials are made in ``directory`` at first."""
+    os.environ[VARIABLE] = str(directory)
+    return Keys(make_sure("bench").credentials(PeerRole.CONTAINER))
 
 
 class Container:
@@ -123,26 +123,26 @@ class Container:
     ) -> None:
         self._job = job
         self._changed = threading.Event()
-        self._tally = Tally()
-        self.replicas: Final = LocalReplicas(
+        self._restores = RestoreCounters()
+        environment = Environment(
             CLUSTER,
             host,
             records,
             make_feed,
-            self._changed.set,
-            connect=connect,
-            open_database=databases,
-            find_step=step_of,
-            tally=self._tally,
+            connect,
+            databases,
+            step_of,
+            restores=self._restores,
             peers=peers,
         )
+        self.replicas: Final = LocalReplicas(environment, self._changed.set)
         self._server: PeerServer | None = None
         self._snapshots: Snapshots | None = None
 
-    def give(self, credentials: Path) -> int:
+    def give(self, keys: Keys) -> int:
         """Lend copies of its states to peers; return the port."""
-        self._snapshots = Snapshots(self.replicas.offer, self._tally)
-        self._server = PeerServer("127.0.0.1", credentials)
+        self._snapshots = Snapshots(self.replicas.offer, self._restores)
+        self._server = PeerServer("127.0.0.1", keys)
         self._server.start({ROUTE: self._snapshots.answer})
         return self._server.port
 
@@ -175,9 +175,9 @@ class Container:
             raise RuntimeError("the container does not close")
 
 
-def fetching_from(credentials: Path, container: str, port: int) -> Peers:
+def fetching_from(keys: Keys, container: str, port: int) -> Peers:
     """Return the means of the container ``taker`` to fetch state from the one called ``container``."""
-    return Peers("taker", FixedPeers(container, port), open_sources(credentials))
+    return Peers("taker", FixedPeers(container, port), open_sources(keys))
 
 
 def _told(statuses: Iterable[ReplicaStatus]) -> str:

@@ -22,7 +22,7 @@ class Written:
 def delays(active: Sequence[Written], standby: Sequence[Written], begin: float, end: float) -> list[float]:
     """Return for each commit of the active in [begin, end) how long the standby took to have it, too.
 
-    An active writes its database as soon as the transaction is committed (design 4.5), so this is the time for
+    An active writes its database as soon as the transaction is committed (rule `commit-first`), so this is the time for
     which a promotion would have had to replay that commit. Commits that the standby never had are left out: the
     caller compares the last positions. Both sequences are in the order of time; a delay may be a little below
     0, when the standby was the first to write.

@@ -159,7 +159,14 @@ def _busy(processes: int) -> Iterator[None]:
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(processes):
-            started.append(subprocess.Popen([sys.executable, "-S", "-E", "-c", "while True: pass"]))  # noqa: PERF401
+            started.append(  # noqa: PERF401
+                subprocess.Popen(
+                    [sys.executable, "-S", "-E", "-c", "while True: pass"],
+                    # Linux shares the processors among sessions before it does among the processes of one: in one
+                    # session all of them together would take as much as a single container.
+                    start_new_session=True,
+                )
+            )
         yield
     finally:
         for each in started:

@@ -1,7 +1,7 @@
 """What the planner takes for clusters of growing size: ``python -m benchmarks.planner``.
 
 A world that obeys at once, with no servers: every action is answered with its event, so that nothing but the
-planner (``apply``, ``plan``, the laws as in production) is timed. For 1,000 tasks on 100 containers, and ten times
+planner (``apply``, ``plan``, the invariants as in production) is timed. For 1,000 tasks on 100 containers, and ten
 as much, with a standby each: the first placement until it is settled; a container lost; a host with
 100 actives lost; a turn with nothing to do; a turn with a heartbeat of every container. For the
 losses the time is that from the news until the decisions are planned, and until all of it is settled
@@ -22,13 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from appmaster.planning import actions as todo
-from appmaster.planning import events as happened
-from appmaster.planning import laws
-from appmaster.planning.apply import apply
-from appmaster.planning.model import JobSpec
+from appmaster.planning import invariants
+from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
-from appmaster.planning.view import ClusterView, JobState, Policy, Recorded
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.model import JobSpec
+from appmaster.planning.state.view import ClusterView, JobState, Policy, Recorded
 from demo.versions import versions
 from locality.hosts import HostInfo
 from standby.model import Phase, ReplicaStatus, Role, Wanted
@@ -78,10 +78,9 @@ class World:
         started = time.perf_counter()
         self.view = apply(self.view, happened.Ticked(self.now_ms))
         actions = plan(self.view)
-        laws.check(self.view, actions, everything=False)
+        invariants.check(self.view, actions, everything=False)
         for each in actions:
             self.view = apply(self.view, happened.Started(each, self.now_ms))
-        self.view = replace(self.view, news=())
         taken = time.perf_counter() - started
         self.spent += taken
         self.longest = max(self.longest, taken)
@@ -124,7 +123,7 @@ class World:
             self.waiting.append(happened.ModelWritten(action.job, written))
         elif isinstance(action, todo.RequestContainer):
             self._grant(action)
-        elif isinstance(action, todo.SendAssign):
+        elif isinstance(action, todo.SendAssignment):
             self.waiting.append(self._report(action))
 
     def _grant(self, action: todo.RequestContainer) -> None:
@@ -150,7 +149,7 @@ class World:
             ),
         ]
 
-    def _report(self, action: todo.SendAssign) -> happened.Event:
+    def _report(self, action: todo.SendAssignment) -> happened.Event:
         replicas = tuple(_status(each) for each in action.replicas)
         return happened.ReportReceived(
             action.container,

@@ -23,7 +23,7 @@ from benchmarks.broker import arena
 from benchmarks.contest import ROOT, Contestant, compete, say
 from benchmarks.dataset import Dataset, fill, make_topic
 from benchmarks.kafkastreams.build import java_command
-from benchmarks.kernel import write_credentials
+from benchmarks.kernel import keys_in
 from benchmarks.quix import venv
 from benchmarks.report import Report
 from standby.errors import Unavailable
@@ -170,7 +170,7 @@ class _Contest:
         if name == OURS:
             return Contestant(name, common, clean)
         credentials = self._scratch / "credentials"
-        write_credentials(credentials)
+        keys_in(credentials)
         giver = self._scratch / topic / "giver"
         return Contestant(
             name, [*common, "--giver-state", str(giver), "--credentials", str(credentials)], clean

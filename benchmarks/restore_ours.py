@@ -18,12 +18,12 @@ import psutil
 from benchmarks import meter
 from benchmarks.contest import ROOT
 from benchmarks.dataset import STORE, checksum
-from benchmarks.kernel import Container, FixedRecords, Job, fetching_from
+from benchmarks.kernel import Container, FixedRecords, Job, fetching_from, keys_in
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
 from standby.model import Phase, Role
-from standby.replica.keys import prefix
-from standby.replica.origin import DATABASE
+from standby.replica.store.keys import prefix
+from standby.replica.store.origin import DATABASE
 
 _PATIENCE_SECONDS = 3_600.0
 
@@ -78,7 +78,7 @@ def give(arguments: argparse.Namespace) -> None:
     container.wait(lambda each: each.phase is Phase.TAILING, _PATIENCE_SECONDS)
     # Where it had to restore itself, the compaction behind that is not what the taker costs.
     meter.settled_cpu_seconds()
-    sys.stdout.write(f"{container.give(arguments.credentials)}\n")
+    sys.stdout.write(f"{container.give(keys_in(arguments.credentials))}\n")
     sys.stdout.flush()
     sys.stdin.read()
     container.close()
@@ -89,7 +89,7 @@ def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict
     job = _job(arguments, "-1" if giver is None else "0")
     # The giver's own restore, if it had to do one, is not this contestant's; what it does from here on is.
     spent = meter.cpu_seconds((giver,)) if giver is not None else 0.0
-    peers = fetching_from(arguments.credentials, "giver", port) if giver is not None else None
+    peers = fetching_from(keys_in(arguments.credentials), "giver", port) if giver is not None else None
     placed = {1: "taker"} if giver is None else {0: "giver", 1: "taker"}
     begun = time.monotonic()
     container = Container(job, "taker", FixedRecords(None, 1, placed), peers=peers)

@@ -4,6 +4,9 @@ A Structured Streaming query from Kafka to Kafka with ``applyInPandasWithState``
 changelog checkpoints, on the local disk): what a user of PySpark has without standfast. Its state is exactly
 once; its Kafka sink is at least once, and nothing stands by.
 
+With ``--realtime`` it is a query without state in Spark's real-time mode, which passes each record on as it is: from
+Python that mode has no state (4.3).
+
 With ``--rehearse`` it is the spare of one that runs: session, Python workers and Kafka's classes are warm, for the
 same query has run over a few records of its own. It writes ``ready`` then, and waits for a line.
 """
@@ -45,12 +48,18 @@ def main() -> None:
     parser.add_argument(
         "--rehearse", nargs=2, metavar=("INPUT", "OUTPUT"), help="empty topics for the rehearsals of a spare"
     )
+    parser.add_argument("--realtime", action="store_true", help="in real-time mode, without state")
     arguments = parser.parse_args()
     session = _session(arguments)
     if arguments.rehearse:
         _stand_by(session, arguments)
     threading.Thread(target=_end, daemon=True).start()
-    query = _query(session, arguments, arguments.input, arguments.output, arguments.state, arguments.batch)
+    if arguments.realtime:
+        query = _passing_on(session, arguments)
+    else:
+        query = _query(
+            session, arguments, arguments.input, arguments.output, arguments.state, arguments.batch
+        )
     query.awaitTermination()
 
 
@@ -58,7 +67,8 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     arguments.local.mkdir(parents=True, exist_ok=True)
     settings = {
-        "spark.master": "local[*]",
+        # In real-time mode each partition has a task that does not end.
+        "spark.master": f"local[{arguments.partitions + 1}]" if arguments.realtime else "local[*]",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, classpath("spark-kafka"))),
         "spark.driver.host": "127.0.0.1",
@@ -114,6 +124,30 @@ def _query(
         .outputMode("update")
         .start()
     )
+
+
+def _passing_on(session: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
+    """Return the query in real-time mode, started."""
+    rows = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("subscribe", arguments.input)
+        .option("startingOffsets", "earliest")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )
+    # Which pyspark's own types do not know yet.
+    in_real_time: Any = rows.select("key", "value").writeStream.trigger
+    query: StreamingQuery = (
+        in_real_time(realTime="5 minutes")
+        .format("kafka")
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("topic", arguments.output)
+        .option("checkpointLocation", arguments.state)
+        .outputMode("update")
+        .start()
+    )
+    return query
 
 
 def _stand_by(session: SparkSession, arguments: argparse.Namespace) -> None:

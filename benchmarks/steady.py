@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def measure() -> None:
         with arena(arguments.scratch) as (bootstrap, scratch):
-            _find_missing(arguments.only, report)
+            find_missing(arguments.only, report)
             _contest(arguments, bootstrap, scratch, report)
 
     return report.carry_out(measure)
@@ -60,6 +60,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--standbys", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", choices=ALL, default=ALL, help="some contestants (default: all)")
+    parser.add_argument("--without-latency", action="store_true", help="measure at saturation only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--backlog", type=int, default=4_000_000, help="records that wait, at saturation")
     parser.add_argument("--keys", type=int, default=100_000)
@@ -71,7 +72,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _find_missing(names: Sequence[str], report: Report) -> None:
+def find_missing(names: Sequence[str], report: Report) -> None:
     """Skip the contestants that cannot be had here, and download the others."""
     case = Case("count", 1, 0)
     for name in names:
@@ -105,11 +106,7 @@ def _contest(arguments: argparse.Namespace, bootstrap: str, scratch: Path, repor
                 with found.attempt(title):
                     answer = _measure(arguments, bootstrap, scratch, numbers, name, case)
                     found.add(name, answer)
-                    say(
-                        f"{title}: {answer['rows_per_second']:,.0f} rows/s, "
-                        f"{answer['cpu_seconds_per_million']:.1f} CPU s a million, "
-                        f"p50 {answer['latency_p50_ms']:.0f} ms, p99 {answer['latency_p99_ms']:.0f} ms"
-                    )
+                    say(f"{title}: {_told(answer)}")
 
 
 def _measure(
@@ -133,6 +130,8 @@ def _measure(
 
     try:
         fast = referee().saturation(arguments.backlog, arguments.warm_seconds, arguments.seconds)
+        if arguments.without_latency:
+            return fast
         rate = min(fast["rows_per_second"] / 2, arguments.most_rate)
         slow = referee().latency(rate, arguments.warm_seconds, arguments.seconds)
     finally:
@@ -141,6 +140,13 @@ def _measure(
     if slow["lost_records"]:
         raise Failed(f"{slow['lost_records']:.0f} records were lost, or came too late to be seen")
     return {**fast, **slow}
+
+
+def _told(answer: Mapping[str, float]) -> str:
+    told = f"{answer['rows_per_second']:,.0f} rows/s, {answer['cpu_seconds_per_million']:.1f} CPU s a million"
+    if "latency_p50_ms" in answer:
+        told += f", p50 {answer['latency_p50_ms']:.0f} ms, p99 {answer['latency_p99_ms']:.0f} ms"
+    return told
 
 
 if __name__ == "__main__":

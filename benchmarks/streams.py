@@ -22,6 +22,9 @@ QUIX: Final = "Quix Streams"
 SPARK: Final = "Spark's own state"
 ALL: Final = (OURS, OURS_SPARK, STREAMS, QUIX, SPARK)
 
+#: Spark's real-time mode, which has no state from Python: each record is passed on as it is.
+SPARK_REALTIME: Final = "Spark's real-time mode, without state"
+
 #: Those that have standbys at all.
 WITH_STANDBYS: Final = (OURS, OURS_SPARK, STREAMS)
 
@@ -88,6 +91,7 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
         return [[str(venv.python()), "-m", "benchmarks.quix.steady", *common, *more]]
     more = ["--partitions", str(case.partitions), "--batch", str(batch_of(case.step))]
     more += ["--state", str(place.state / "checkpoint"), "--local", str(place.state / "local")]
+    more += ["--realtime"] if name == SPARK_REALTIME else []
     return [[sys.executable, "-m", "benchmarks.spark_steady", *common, *more]]
 
 

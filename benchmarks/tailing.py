@@ -31,8 +31,8 @@ from benchmarks.rounds import answer_of, order, quantile
 from benchmarks.running import Running
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
-from standby.replica.keys import prefix
-from standby.replica.origin import DATABASE
+from standby.replica.store.keys import prefix
+from standby.replica.store.origin import DATABASE
 
 #: How long the start of a container may take; a JVM's is part of it.
 _START_SECONDS: Final = 180.0

@@ -2,7 +2,7 @@
 
 Three ZooKeeper servers on this machine hold a deployed job of 100, 1,000 and 10,000 tasks with a standby each (20
 tasks to a container, containers registered), and the record of a leader whose port refuses. A candidate seizes that
-record and takes over with the code of production: election, cells, records, events, the first turn with its laws.
+record and takes over with the code of production: election, cells, records, events, the first turn with its invariants.
 The cells' AMs are stand-ins that answer at once; theirs is the one part that does not grow with the tasks. Timed from
 the look that finds the port closed: until the epoch is raised; until containers' registrations and all records
 are read; until the first turn is done, from when on the leader decides and gives orders. Writes JSON with every
@@ -21,21 +21,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.adapters.kazoo import Loaded, ZooKeeper
-from appmaster.attempts import attempt_of, grant_id
-from appmaster.candidate import Candidate
-from appmaster.cells import Cells
+from appmaster.adapters.kafka import topics_of
+from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
+from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies
-from appmaster.election import Election
-from appmaster.inbox import Inbox
-from appmaster.lease import boot_ms
-from appmaster.planning import events as happened
-from appmaster.planning.actions import Action, Change
-from appmaster.planning.events import Event
-from appmaster.planning.view import ClusterView, News
-from appmaster.records import CellRecord, JobRecord, StatusRecord
-from appmaster.registered import Registration
+from appmaster.eventlog.entries import LogEntry
+from appmaster.leadership.candidate import Candidate
+from appmaster.leadership.cells import Cells
+from appmaster.leadership.election import Election
+from appmaster.leadership.lease import boot_ms
+from appmaster.leadership.ports import Registration
+from appmaster.leadership.yarn_ids import attempt_of, grant_id
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Action, Change
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView
+from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
 from benchmarks.contest import Results, say
 from benchmarks.planner import World
 from benchmarks.report import Measure, Report
@@ -43,6 +46,7 @@ from embedded.ensemble import Ensemble
 from standby import naming, records
 from standby.errors import Fenced
 from standby.records import ContainerRecord, ControllerRecord
+from standby.threads.inbox import Inbox
 from standby.wire import JobDefinition
 
 #: Records in one transaction while the stage is set.
@@ -151,18 +155,18 @@ class Stage:
         """Write all of it; return the session of the leader that wrote it, which is dead for its port refuses."""
         leader = ZooKeeper(self.connect, self.name, _SESSION_MS)
         leader.connect()
-        leader.prepare()
-        leader.put_job(
+        leader.tree.prepare()
+        leader.jobs.put(
             JobRecord(JobDefinition("job", "run", _config(self.tasks), "changelog", "group", self.tasks))
         )
         for number in _CELLS:
-            leader.claim_cell(number, CellRecord(f"a{number}", 1, "me", attempt(number), "127.0.0.1:1"))
-        assert leader.lead(ControllerRecord("dead", "127.0.0.1", 1, 0)) is not None
-        assert leader.write_model(replace(self._job.model, znode=-1), "main") is not None
-        leader.write_status("job", StatusRecord("deployed"))
+            leader.cells.claim(number, CellRecord(f"a{number}", "me", attempt(number), "127.0.0.1:1"))
+        assert leader.election.lead(ControllerRecord("dead", "127.0.0.1", 1, 0)) is not None
+        assert leader.records.write_model(replace(self._job.model, znode=-1), "main") is not None
+        leader.records.write_status("job", StatusRecord("deployed"))
         for first in range(0, len(self._records), _WRITES):
             some = [Change(each, None) for each in self._records[first : first + _WRITES]]
-            assert leader.write_tasks(some) is not None
+            assert leader.records.write_tasks(some) is not None
         pending = []
         for number, (container, host) in enumerate(self._hosts.items()):
             cell = next(each for each in _CELLS if attempt(each) == attempt_of(container))
@@ -183,30 +187,46 @@ def _config(tasks: int) -> Mapping[str, str]:
     return {**_CONFIG, "job.container.count": str(tasks // 20)}
 
 
-class Timed(ZooKeeper):
-    """A session that knows how long its longest readings took, seconds."""
+class Spent:
+    """How long the longest readings of a take-over took, milliseconds."""
 
-    def __init__(self, connect: str, cluster: str) -> None:
-        super().__init__(connect, cluster, _SESSION_MS)
-        self.spent = {"registrations_ms": 0.0, "records_ms": 0.0}
+    def __init__(self) -> None:
+        self.ms = {"registrations_ms": 0.0, "records_ms": 0.0}
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Count what is done meanwhile."""
+        begun = time.perf_counter()
+        yield
+        self.ms[what] += (time.perf_counter() - begun) * 1000
+
+
+class TimedRegistry(ZooKeeperRegistry):
+    """Knows how long it was read."""
+
+    def __init__(self, client: Any, cluster: str, spent: Spent) -> None:
+        super().__init__(client, cluster)
+        self._spent = spent
 
     def registrations(self) -> tuple[Registration, ...]:
         """Return who is registered."""
-        with self._timed("registrations_ms"):
+        with self._spent.timed("registrations_ms"):
             return super().registrations()
+
+
+class TimedJobs(ZooKeeperJobs):
+    """Knows how long it was read."""
+
+    def __init__(self, client: Any, cluster: str, spent: Spent) -> None:
+        super().__init__(client, cluster)
+        self._spent = spent
 
     def load(
         self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
     ) -> Loaded | None:
         """Return everything recorded of a job."""
-        with self._timed("records_ms"):
+        with self._spent.timed("records_ms"):
             return super().load(name, watch, has_tasks=has_tasks)
-
-    @contextmanager
-    def _timed(self, what: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        yield
-        self.spent[what] += (time.perf_counter() - begun) * 1000
 
 
 def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
@@ -218,7 +238,7 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
     def carried_out(action: Action, view: ClusterView) -> None:
         actions.append(action)
 
-    def tell(news: News, view: ClusterView) -> None:
+    def tell(entry: LogEntry, view: ClusterView) -> None:
         pass
 
     def turned(seconds: float) -> None:
@@ -226,44 +246,50 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
         found.setdefault("turn_ms", seconds * 1000)
         election.leave("its first turn is done")
 
-    zookeeper = Timed(stage.connect, stage.name)
+    zookeeper, spent = ZooKeeper(stage.connect, stage.name, _SESSION_MS), Spent()
+    zookeeper.registry = TimedRegistry(zookeeper.client, stage.name, spent)
+    zookeeper.jobs = TimedJobs(zookeeper.client, stage.name, spent)
     with zookeeper:
         me = ControllerRecord("successor", "127.0.0.1", 2, 0)
-        election = Election(zookeeper, me, tuple, boot_ms, _SESSION_MS)
+        election = Election(zookeeper.election, me, tuple, boot_ms, _SESSION_MS)
         driver = Driver(inbox, carried_out, tell, turned=turned, may_act=lambda: election.is_leader)
 
         def connection(number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
             return Connection(number, record.attempt, stage)
 
-        cells = Cells(zookeeper, connection, inbox.post, now_ms, own=1)
+        cells = Cells(zookeeper.cells, connection, inbox.post, now_ms, own=1)
         control: Any = Silent()
         effects = Effects(
             inbox.post,
             now_ms,
-            zookeeper,
+            now_ms,
+            zookeeper.records,
             cells,
             control,
-            stage.name,
+            lambda _: None,
             resign=election.leave,
             reload=lambda: None,
             replies=Replies(inbox.post),
         )
-        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0)
+        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0, topics_of)
         begun = time.perf_counter()
         epoch = election.enter()
         found["seizure_ms"] = (time.perf_counter() - begun) * 1000
         with suppress(Fenced):  # it has left
             candidate.lead(epoch)
-        found |= zookeeper.spent
+        found |= spent.ms
         assert len(driver.view.records) == stage.tasks, driver.view.jobs
         assert len(driver.view.containers) == len(stage.containers)
         cells.stop()
-        effects.writer.close(5.0)
+        effects.writer.close()
+        effects.writer.join(5.0)
         # Whoever takes over next finds a dead leader again, whose session has not ended.
         stale = ZooKeeper(stage.connect, stage.name, _SESSION_MS)
         stale.connect()
         leaders.callback(stale.close)
-        assert stale.lead(ControllerRecord("dead", "127.0.0.1", 1, 0), depose=zookeeper.controller())
+        assert stale.election.lead(
+            ControllerRecord("dead", "127.0.0.1", 1, 0), depose=zookeeper.election.controller()
+        )
     return found
 
 

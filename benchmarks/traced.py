@@ -10,9 +10,9 @@ from pathlib import Path
 from benchmarks.lags import Written
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Change, Database, Profile
-from standby.replica.keys import POSITION
-from standby.replica.origin import decode_position
-from standby.replica.scan import Page
+from standby.replica.store.keys import POSITION
+from standby.replica.store.origin import decode_position
+from standby.replica.store.scan import Page
 
 
 class Trace:
@@ -45,7 +45,7 @@ class _Traced:
         batch = list(changes)
         self._database.write(batch)
         now = time.monotonic()
-        # The position is the last of a batch (`standby.kernel.store.TaskStore.apply`).
+        # The position is the last of a batch (`standby.kernel.store.store.TaskStore.apply`).
         if batch and batch[-1][0] == POSITION and batch[-1][1] is not None:
             self._notes.append((now, decode_position(batch[-1][1]).offset))
 

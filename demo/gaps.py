@@ -22,13 +22,15 @@ class Disturbance:
     begun_ms: int
     """Just before the first signal was sent."""
     done_ms: int
-    """Just after the last signal was sent: output after this comes from a successor."""
+    """When the failure was whole: output after this comes from a successor.
+
+    A host's ports are silenced after its processes, which may take longer than it takes the successor to come."""
     restored_ms: int
     """When every replica was in sync again."""
     settled_ms: int
     """When the new standbys were warm too, and took no more than their everyday share of the machine."""
     fenced_ms: Mapping[int, int] = field(default_factory=dict)
-    """Hand-overs: partition → when the former active was fenced, in place of ``done_ms``: it works until then."""
+    """Partition → when the former active was fenced, in place of ``done_ms`` where it is known."""
 
 
 @dataclass(frozen=True, slots=True)

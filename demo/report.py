@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from demo.events import Event
@@ -26,6 +26,8 @@ class Failover:
     steps: Mapping[int, Mapping[str, int]]
     """Partition → step → Unix milliseconds, from the event log."""
     is_restored: bool
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """What else happened until the tasks were processed again, if somebody looked; see `benchmarks.beside`."""
 
 
 def step_times(
@@ -82,6 +84,7 @@ def describe(failover: Failover, gaps: Sequence[Gap], before_ms: Mapping[int, in
         "restored_ms": failover.disturbance.restored_ms - begun if failover.is_restored else None,
         "warm_ms": failover.disturbance.settled_ms - begun if failover.is_restored else None,
         "per_task": {str(partition): of_task(partition) for partition in tasks},
+        **({"beside": dict(failover.beside)} if failover.beside else {}),
     }
 
 

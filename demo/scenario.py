@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from appmaster.client import ClusterClient
+from appmaster.adapters.credentials.keyring import keyring_in
+from appmaster.api.client import ClusterClient
 from demo.command import ROOT, standfast
 from demo.events import EventLog
 from demo.gaps import Disturbance
@@ -30,6 +31,10 @@ from standby.errors import Unavailable
 JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
 JOB: Final = "flights"
 STAGE: Final = "main"
+
+#: Called before a failure; returns what is called with its time (Unix milliseconds) and the tasks that it hit, once
+#: those are processed again, and tells what else happened meanwhile.
+Meanwhile = Callable[[], Callable[[int, Sequence[int]], Mapping[str, Any]]]
 
 #: How long a promotion may take before the run counts as failed.
 FAILOVER_SECONDS: Final = 90.0
@@ -105,6 +110,7 @@ class Scenario:
         self.failovers: list[Failover] = []
         self.waits_until_warm = True
         """Whether a failure is over once every standby is warm again, rather than in sync."""
+        self.meanwhile: Meanwhile = lambda: lambda begun_ms, tasks: {}
 
     def __enter__(self) -> Scenario:
         return self
@@ -145,11 +151,10 @@ class Scenario:
         pairs = (part for name, value in self._settings.items() for part in ("--set", f"{name}={value}"))
         self._standfast("submit", str(JOB_FILE), *pairs)
         took = time.monotonic() - begin
+        ring = keyring_in(Path(self._environment["STANDFAST_CREDENTIALS"]) / JOB, JOB)
         # One for the watch, on its thread, and one for whoever asks for something.
         self._client, watching = (
-            self._open.enter_context(
-                ClusterClient(JOB, self.cluster.zookeeper_connect, Path(self._environment["SKEIN_CONFIG"]))
-            )
+            self._open.enter_context(ClusterClient(JOB, self.cluster.zookeeper_connect, ring))
             for _ in range(2)
         )
         self._watch = Watch(watching, self.cluster.kafka_bootstrap, self._on_look)
@@ -220,10 +225,11 @@ class Scenario:
             key=lambda each: each.pid != victim.pid,
         )
         self._show(f"kill -9 {victim.pid}: the active of task {_list(tasks)} in {container} on {host}")
+        meanwhile = self.meanwhile()
         begun = now_ms()
         for each in tree:
             each.send(signal.SIGKILL)
-        return self._follow("process", container, (container,), tasks, begun, now_ms())
+        return self._follow("process", container, (container,), tasks, begun, now_ms(), meanwhile)
 
     def lose_host(self, avoid: Iterable[int] = ()) -> tuple[Failover, str]:
         """Lose a host silently, kill what it held after the failover; return what came of it, and the host.
@@ -239,9 +245,10 @@ class Scenario:
         tasks = active_on(status, host=host)
         containers = tuple(each.container for each in status.containers if each.host == host)
         self._show(f"the host {host} falls silent: the active of task {_list(tasks)} was there")
+        meanwhile = self.meanwhile()
         begun = now_ms()
         self.cluster.kill_host(host, silent=True)
-        failover = self._follow("host", host, containers, tasks, begun, now_ms(), host)
+        failover = self._follow("host", host, containers, tasks, begun, now_ms(), meanwhile, host)
         return failover, host
 
     def spare_master(self) -> None:
@@ -264,9 +271,10 @@ class Scenario:
             raise Unavailable("there is no active that could be handed over")
         tasks = active_on(status, container=active.container)
         self._show(f"handing over task {_list(tasks)} of {active.container} on {active.host}")
+        meanwhile = self.meanwhile()
         asked = now_ms()
-        self.client.call("failover", container=active.container)
-        return self._follow("handover", active.container, (), tasks, asked, asked)
+        self.client.call("handover", container=active.container)
+        return self._follow("handover", active.container, (), tasks, asked, asked, meanwhile)
 
     def drain(self) -> int | None:
         """Wait until every input record is committed as processed; return how many are not, None when nobody knows.
@@ -319,6 +327,7 @@ class Scenario:
         tasks: tuple[int, ...],
         begun: int,
         done: int,
+        meanwhile: Callable[[int, Sequence[int]], Mapping[str, Any]],
         silent_host: str | None = None,
     ) -> Failover:
         wanted = set(tasks)
@@ -326,10 +335,10 @@ class Scenario:
         told = "handover_finished" if is_planned else "failover_finished"
         self.log.wait_for(lambda events: wanted <= set(step_times(events, begun, told)), FAILOVER_SECONDS)
         steps = step_times(self.log.events, begun, told)
-        fenced: dict[int, int] = {}
+        beside = meanwhile(begun, tasks)
         if is_planned:
             begun = min((each["detected"] for each in steps.values()), default=begun)
-            fenced = {task: each["fenced"] for task, each in steps.items() if "fenced" in each}
+        fenced = {task: each["fenced"] for task, each in steps.items() if "fenced" in each}
         since = "the decision" if is_planned else "the loss"
         for partition in sorted(wanted & set(steps)):
             first = steps[partition].get("first_commit")
@@ -351,7 +360,7 @@ class Scenario:
             self._show(f"the replicas were NOT restored within {RESTORE_SECONDS:.0f} s: {missing}")
         disturbance = Disturbance(tasks, self._calm_from_ms, begun, done, restored, now_ms(), fenced)
         self.calm()
-        failover = Failover(kind, victim, disturbance, steps, whole is not None)
+        failover = Failover(kind, victim, disturbance, steps, whole is not None, beside)
         self.failovers.append(failover)
         return failover
 

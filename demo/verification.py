@@ -11,7 +11,7 @@ from demo.compare import Comparison, Record, StateComparison, compare, compare_s
 from demo.topics import Stamped, read_committed
 from examples.flights.model import Expected, expected
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
-from standby.replica.keys import is_own, split
+from standby.replica.store.keys import is_own, split
 
 #: How long the reading of one topic may take.
 READ_SECONDS: Final = 180.0

@@ -21,7 +21,7 @@ INTERVAL_SECONDS: Final = 0.5
 
 
 class StatusSource(Protocol):
-    """Where a status comes from: `appmaster.client.ClusterClient`."""
+    """Where a status comes from: `appmaster.api.client.ClusterClient`."""
 
     def status(self) -> Mapping[str, Any]:
         """Return the cluster's status as the candidates' API gives it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,18 +11,22 @@ from embedded.own import OwnServer, own_blueprint
 from embedded.ports import free_ports
 from embedded.servers import KAFKA, LOOPBACK
 
-_START_SECONDS: Final = 90.0
+_START_SECONDS: Final = 180.0
 
 
 class OwnBroker(OwnServer):
     """One broker; beside the port without TLS, ``plain``, it listens where ``listeners`` say."""
 
     def __init__(
-        self, directory: Path, listeners: dict[str, tuple[str, str, str]], further: str = ""
+        self,
+        directory: Path,
+        listeners: dict[str, tuple[str, str, str]],
+        further: str = "",
+        java_options: str = "",
     ) -> None:
         """``listeners``: name → protocol, address, and the address that clients are told to come to.
 
-        ``further`` are lines of the broker's configuration.
+        ``further`` are lines of the broker's configuration, ``java_options`` more of its JVM's.
         """
         plain, controller = free_ports(2)
         self.plain = f"{LOOPBACK}:{plain}"
@@ -39,6 +44,7 @@ advertised.listeners={",".join(tells)}
 listener.security.protocol.map={",".join(protocols)},CONTROLLER:PLAINTEXT
 {further}"""
         )
+        launch = replace(launch, environment={**launch.environment, "JDK_JAVA_OPTIONS": java_options})
         super().__init__("the broker", launch, directory / "kafka.log", _START_SECONDS)
 
     def await_service(self, patience: probes.Patience) -> None:

@@ -282,8 +282,8 @@ class LocalCluster:
         return {
             "HADOOP_CONF_DIR": str(client / "conf"),
             "JAVA_HOME": str(find_java(self._environment).home),
-            # Skein keeps its driver's and its applications' credentials there, by default in the home directory.
-            "SKEIN_CONFIG": str(client / "skein"),
+            # By default in the home directory; the clusters of this one end with it.
+            "STANDFAST_CREDENTIALS": str(client / "credentials"),
             "STANDFAST_KAFKA": self.kafka_bootstrap,
             # Below the cluster's own directory, so that it ends with the cluster; the hosts' names are in its paths.
             "STANDFAST_STATE_DIR": str(self.state_directory),
@@ -338,7 +338,7 @@ class LocalCluster:
     def kill_host(self, host: str, *, silent: bool = False) -> int:
         """Let a host die: its NodeManager and every process that it started; return how many there were.
 
-        Silent: all of them are held by SIGSTOP, so that no connection closes, as when a cable is pulled.
+        Silent: all of them are held by SIGSTOP and their ports answer nobody, as when a cable is pulled.
         A second call, :meth:`finish_silent`, :meth:`start_host` or :meth:`down` then kills them.
         """
         self._known(host)

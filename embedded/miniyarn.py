@@ -136,7 +136,7 @@ class MiniYarn:
             **base,
             "HADOOP_CONF_DIR": str(self._blueprint.client_conf),
             "JAVA_HOME": str(self._blueprint.java.home),
-            "SKEIN_CONFIG": str(self.directory / "client" / "skein"),
+            "STANDFAST_CREDENTIALS": str(self.directory / "client" / "credentials"),
             "PATH": path,
         }
 

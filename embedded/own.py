@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 _TAIL_CHARACTERS = 2_000
 
 
-def own_blueprint(directory: Path, jars: str, ports: Mapping[str, int]) -> Blueprint:
-    """Return what servers in ``directory`` are made of, who have one set of jars and no part in a cluster."""
+def own_blueprint(directory: Path, jars: str | Sequence[str], ports: Mapping[str, int]) -> Blueprint:
+    """Return what servers in ``directory`` are made of, who have some sets of jars and no part in a cluster."""
     cache = open_cache()
-    cache.require(jars)
+    sets = (jars,) if isinstance(jars, str) else tuple(jars)
+    for each in sets:
+        cache.require(each)
     return Blueprint(
         directory=directory,
         cluster_id=str(uuid.uuid4()),
         java=find_java(os.environ),
-        jars={jars: cache.path(jars)},
+        jars={each: cache.path(each) for each in sets},
         ports=ports,
         host_memory_mb=1,
         host_vcores=1,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from embedded.silence import silence
 from standby.errors import Unavailable
 
 CLUSTER_MARK: Final = "STANDFAST_LOCAL_CLUSTER"
@@ -214,10 +215,11 @@ class Owned:
         return len(killed)
 
     def stop(self, host: str, *, first: Iterable[Identity] = (), timeout_seconds: float = 20) -> int:
-        """Hold every process of a host with SIGSTOP until none runs; return how many there were."""
+        """Hold every process of a host with SIGSTOP until none runs, and its ports; return how many there were."""
         held = self._until_none(
             host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
         )
+        silence((each.pid for each in held), host)
         return len(held)
 
     def _until_none(

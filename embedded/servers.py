@@ -109,8 +109,11 @@ class Blueprint:
         """Where everything of a host lies: all hosts share one disk."""
         return self.directory / "hosts" / host
 
-    def zookeeper(self, number: int = 1, members: Sequence[Member] = ()) -> Launch:
-        """Write ZooKeeper's configuration; return how to start it: alone, or as ``number`` of an ensemble."""
+    def zookeeper(self, number: int = 1, members: Sequence[Member] = (), further: str = "") -> Launch:
+        """Write ZooKeeper's configuration; return how to start it: alone, or as ``number`` of an ensemble.
+
+        ``further`` are more lines of the configuration.
+        """
         directory = self._server_directory(ZOOKEEPER)
         config = directory / "zoo.cfg"
         values = {
@@ -120,7 +123,7 @@ class Blueprint:
         }
         if members:
             _write(directory / "data" / "myid", f"{number}\n")
-        _write(config, render(yarn_conf() / "zookeeper" / "zoo.cfg", values))
+        _write(config, render(yarn_conf() / "zookeeper" / "zoo.cfg", values) + further)
         options = (
             "-Xmx128m",
             *LEAN,
@@ -132,7 +135,9 @@ class Blueprint:
             "-Dzookeeper.forceSync=no",
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return self._launch(options, [self.jars["zookeeper"]], main, [str(config)], directory)
+        # Netty, by which it speaks TLS, comes with Hadoop.
+        jars = [self.jars[each] for each in ("zookeeper", "hadoop") if each == "zookeeper" or further]
+        return self._launch(options, jars, main, [str(config)], directory)
 
     def kafka(self, number: int = 1, further: str = "") -> Launch:
         """Write a broker's configuration and format its disk if that is new; return how to start it.

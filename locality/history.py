@@ -1,15 +1,17 @@
 """Which hosts held a task, until when, and up to which changelog offset. Pure.
 
 The history is part of the task's record (`standby.model.TaskRecord.history`), so that a new leader
-knows as much as the old one. It ranks hosts and never decides about data: whether state found on a disk
-may be used is judged there, by the rules of design 4.8.
+knows as much as the old one; what containers find on their hosts' disks adds to it. Both rank hosts and
+never decide about data: whether state found on a disk may be used is judged there, by the rule `old-state`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from standby.model import Held, Leftover, TaskId
+from standby.model import Held, TaskId
 
 History = tuple[Held, ...]
 
@@ -49,32 +51,70 @@ def forget(history: History, host: str) -> History:
     return tuple(each for each in history if each.host != host)
 
 
-def by_freshness(history: History) -> History:
-    """Return the entries by how little of the changelog is left to replay there, the least first.
+class Found(NamedTuple):
+    """State of a task that a container saw on a disk of its host, and that no process had open."""
 
-    A position that was never reported counts as nothing replayed; between equals the later one leads.
+    host: str
+    position: int
+    """Changelog offset it was applied up to."""
+    at_ms: int
+    """When it was seen; Unix ms."""
+
+
+def merge(history: History, found: Iterable[Found]) -> History:
+    """Return ``history`` with what was ``found`` on disks, at most once for each host; in no order.
+
+    Of a host that both know the later word counts. What was seen after the copy had left is how its state is: a
+    process that was killed left less than it had reported. What a later copy reached is newer than what was seen.
     """
-    return tuple(
-        sorted(
-            history,
-            key=lambda each: (each.position is None, -(each.position or 0), -each.until_ms, each.host),
+    hosts = {each.host: each for each in history}
+    for each in found:
+        held = hosts.get(each.host)
+        if held is None:
+            # Nobody knows when it was used last: between equals, the host that is remembered comes first.
+            hosts[each.host] = Held(each.host, 0, each.position)
+        elif held.position is None or held.until_ms <= each.at_ms:
+            hosts[each.host] = replace(held, position=each.position)
+    return tuple(hosts.values())
+
+
+class Freshness(NamedTuple):
+    """How much of the state of some tasks lies on a host; sorts the hosts, the best lowest."""
+
+    nothing: bool
+    behind: int
+    """Changelog records to replay there, more than where the most of each task is known to be."""
+    missing: int
+    """Tasks of which nothing is there."""
+    age: int
+    """Minus the time until when a copy was there; Unix ms."""
+
+
+#: Of a host that holds nothing.
+NOTHING: Final = Freshness(nothing=True, behind=0, missing=0, age=0)
+
+
+def freshness(
+    histories: Mapping[TaskId, History], leftovers: Mapping[TaskId, Iterable[Found]]
+) -> dict[str, Freshness]:
+    """Return each host with some state of the tasks in ``histories`` → how much.
+
+    ``leftovers`` is what was found on disks; it may name more tasks.
+    """
+    totals: dict[str, list[int]] = {}
+    all_of_it = 0
+    for task, history in histories.items():
+        held = merge(history, leftovers.get(task, ()))
+        # What is not there, or was never reported, has to be replayed as far as anybody knows.
+        all_of_it += max((each.position or 0 for each in held), default=0)
+        for each in held:
+            total = totals.setdefault(each.host, [0, 0, 0])
+            total[0] += each.position or 0
+            total[1] += 1
+            total[2] = max(total[2], each.until_ms)
+    return {
+        host: Freshness(
+            nothing=False, behind=all_of_it - applied, missing=len(histories) - count, age=-until_ms
         )
-    )
-
-
-def freshest(history: History) -> Held | None:
-    """Return the entry with the freshest state (`by_freshness`); None when nothing is remembered."""
-    return next(iter(by_freshness(history)), None)
-
-
-def found(leftovers: Mapping[str, Iterable[Leftover]]) -> dict[TaskId, dict[str, int]]:
-    """Return task → host → changelog offset that usable state on its disks was applied up to.
-
-    ``leftovers`` maps hosts to what their containers reported; the freshest state of a task counts.
-    """
-    index: dict[TaskId, dict[str, int]] = {}
-    for host, reported in leftovers.items():
-        for each in reported:
-            hosts = index.setdefault(each.task, {})
-            hosts[host] = max(each.position, hosts.get(host, 0))
-    return index
+        for host, (applied, count, until_ms) in totals.items()
+    }

@@ -1,4 +1,4 @@
-"""Judging hosts by the rules: all of them, one, only the best, or to explain it to people. Pure."""
+"""Judging hosts by the rules: the best one is found, or all are explained to people. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,9 @@ from locality.question import Question, Verdict
 from locality.rules import FILTERS, RANKINGS, Ranking, Survey, Weight
 
 
-def judge(question: Question, hosts: Sequence[HostInfo]) -> tuple[Verdict, ...]:
-    """Return a verdict on every host, best first, refused ones last.
-
-    The order of ``hosts`` makes no difference.
-    """
-    judgement = _Judgement(question, hosts)
-    return tuple(sorted(map(judgement.verdict, hosts), key=lambda each: each.rank))
-
-
-def judge_one(question: Question, host: HostInfo, hosts: Sequence[HostInfo]) -> Verdict:
-    """Return the verdict on ``host`` among ``hosts``, of which it need not be one.
-
-    A container may register from a host that nobody knew by name.
-    """
-    return _Judgement(question, _with(hosts, host)).verdict(host)
-
-
 def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
-    """Return the first verdict of `judge`, without making the others; None when no host is allowed."""
-    judgement = _Judgement(question, hosts)
+    """Return the first verdict of `Judgement.verdicts`, without making the others; None when no host is allowed."""
+    judgement = Judgement(question, hosts)
     field: Sequence[HostInfo] = judgement.allowed
     for weight in judgement.weights:
         if len(field) <= 1:
@@ -50,8 +33,8 @@ def explain(question: Question, hosts: Sequence[HostInfo], present: HostInfo | N
     """
     if present is not None:
         hosts = _with(hosts, present)
-    judgement = _Judgement(question, hosts)
-    verdicts = sorted(map(judgement.verdict, hosts), key=lambda each: each.rank)
+    judgement = Judgement(question, hosts)
+    verdicts = list(judgement.verdicts())
     if present is not None:
         verdicts.sort(key=lambda each: (each.host, each.cell) != (present.name, present.cell))
     standard = next((each for each in verdicts if each.is_allowed or present is not None), None)
@@ -83,8 +66,8 @@ def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
     )
 
 
-class _Judgement:
-    """The rules made ready for one question about some hosts."""
+class Judgement:
+    """The rules made ready for one question about some hosts, whose order makes no difference."""
 
     def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
         self._hosts = {(each.name, each.cell): each for each in hosts}
@@ -98,8 +81,12 @@ class _Judgement:
         ]
         self.weights = [weight for _, weight in self._ready]
 
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return a verdict on every host, best first, refused ones last."""
+        return tuple(sorted(map(self.verdict, self._hosts.values()), key=lambda each: each.rank))
+
     def verdict(self, host: HostInfo) -> Verdict:
-        """Return the host's verdict with all its reasons."""
+        """Return one host's verdict with all its reasons."""
         if host.name in self._refused:
             refusals = [(at, each[host.name]) for at, each in enumerate(self._refusals) if host.name in each]
             reasons = tuple(dict.fromkeys(reason for _, reason in refusals))

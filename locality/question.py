@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from locality.history import Found
 from locality.hosts import HostInfo
 from standby.model import Held, TaskId
 
@@ -27,17 +28,14 @@ class Question:
     """The other copies of its tasks: bound, kept for a suspect, being moved, or asked for by host."""
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
     """Each task in question → hosts that held it; empty where nothing is remembered."""
-    leftovers: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
-    """Task → host → up to which changelog offset its state lies there, as containers found it
-    (`locality.history.found`). It knows better than the history, and may name more tasks than are asked about."""
+    leftovers: Mapping[TaskId, tuple[Found, ...]] = field(default_factory=dict)
+    """Task → its state as containers saw it on their hosts' disks, one entry for each host at most."""
     preferred: str | None = None
-    """The last host of this copy; None when it never had one, as a first deployment's standbys (A4)."""
-    excluded: Mapping[str, str] = field(default_factory=dict)
-    """Hosts ruled out by people (drained, excluded) → the reason to show."""
+    """The last host of this copy; None when it never had one, as the standbys of a first deployment."""
+    drained: Mapping[str, str] = field(default_factory=dict)
+    """Hosts that people drain → the reason to show."""
     avoided: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that are down, or avoided for a while → the reason to show."""
-    full: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that let the last request expire → the reason to show."""
+    """Hosts that are down, or avoided for a while, such as one that let a request expire → the reason to show."""
     loads: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Host → copies there of all tasks, and those of the same role; without the copy in question."""
     cells: Mapping[int, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The rules of placement as one ordered table: first what may not be, then what is better. Pure.
 
-The order is the design's (section 3, Placement), in Nomad's manner: filters, then rankings of which
-each decides only what those before it left open. The first filter is the law, Invariant 1.
+In Nomad's manner: filters, then rankings, of which each decides only what those before it left open. The first filter
+is the same-host check: no two copies of a task on one host (SEP-23).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
+from locality.history import NOTHING, Freshness, freshness
 from locality.hosts import HostInfo
 from locality.question import Question
 from locality.samehost import closed_by
@@ -164,25 +165,30 @@ class State:
 
     otherwise: ClassVar[str] = "holds none of its state"
     better: ClassVar[str] = otherwise
-    _NOTHING: ClassVar[tuple[int, int, int, int]] = (1, 0, 0, 0)
 
     def __init__(self, survey: Survey) -> None:
-        self._tasks = len(survey.question.histories)
-        self.ranks = _freshness(survey.question)
+        question = survey.question
+        self._tasks = len(question.histories)
+        self._ranks = freshness(question.histories, question.leftovers)
+        self._seen = {each.host for task in question.histories for each in question.leftovers.get(task, ())}
 
-    def rank(self, host: HostInfo) -> tuple[int, int, int, int]:
-        """Return (holds nothing, records behind the freshest state known, tasks not held, − until when)."""
-        return self.ranks.get(host.name, self._NOTHING)
+    def rank(self, host: HostInfo) -> Freshness:
+        """Return how much of the state the host holds."""
+        return self._ranks.get(host.name, NOTHING)
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return how much of the state lies there, and how far behind it is."""
-        nothing, behind, missing, _ = self.rank(host)
-        if nothing:
+        """Return how much of the state lies there, how it is known, and how far behind it is."""
+        found = self.rank(host)
+        if found.nothing:
             return ()
         text = (
-            "holds its state" if not missing else f"holds the state of {self._tasks - missing} of its tasks"
+            "holds its state"
+            if not found.missing
+            else f"holds the state of {self._tasks - found.missing} of its tasks"
         )
-        return (f"{text}, {behind} records behind the freshest" if behind else text,)
+        seen = " (seen on its disk)" if host.name in self._seen else ""
+        behind = f", {found.behind} records behind the freshest" if found.behind else ""
+        return (f"{text}{seen}{behind}",)
 
 
 class Preferred:
@@ -265,11 +271,10 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
         lambda question: closed_by(question.siblings),
         "which copy of the same tasks is there, or is about to be",
     ),
-    Filter("excluded", lambda question: question.excluded, "who ruled the host out: a drain, an exclusion"),
+    Filter("drained", lambda question: question.drained, "who drains the host, and why"),
     Filter(
         "avoided", lambda question: question.avoided, "why the host is not asked for now: down, or failing"
     ),
-    Filter("full", lambda question: question.full, "that the host let the last request expire"),
     Ranking(
         "spread",
         lambda survey: Spread(survey) if survey.question.siblings and survey.question.spread else None,
@@ -287,7 +292,7 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
     Ranking(
         "state",
         lambda survey: State(survey) if survey.question.histories else None,
-        "how much of the state lies there, and how many records behind the freshest it is",
+        "how much of the state lies there, whether it was seen on the disk, and how far behind the freshest it is",
     ),
     Ranking(
         "preferred",
@@ -305,28 +310,6 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
 
 FILTERS: Final = tuple(each for each in RULES if isinstance(each, Filter))
 RANKINGS: Final = tuple(each for each in RULES if isinstance(each, Ranking))
-
-
-def _freshness(question: Question) -> dict[str, tuple[int, int, int, int]]:
-    """Return each host that holds some state → its rank under `State`."""
-    totals: dict[str, list[int]] = {}
-    all_of_it = 0
-    for task, history in question.histories.items():
-        held = {each.host: (each.position or 0, each.until_ms) for each in history}
-        for host, position in question.leftovers.get(task, {}).items():
-            held[host] = (position, held.get(host, (0, 0))[1])
-        # What is not there, or was never reported, has to be replayed as far as anybody knows.
-        all_of_it += max((position for position, _ in held.values()), default=0)
-        for host, (position, until_ms) in held.items():
-            total = totals.setdefault(host, [0, 0, 0])
-            total[0] += position
-            total[1] += 1
-            total[2] = max(total[2], until_ms)
-    tasks = len(question.histories)
-    return {
-        host: (0, all_of_it - applied, tasks - count, -until_ms)
-        for host, (applied, count, until_ms) in totals.items()
-    }
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -7,11 +7,14 @@ of it has to travel through environment variables.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from standby.config.cluster import ClusterKeys
+from standby.ensemble import Tls
 from standby.errors import BadConfiguration
 
 #: Its name in the working directory of every container and master.
@@ -24,8 +27,9 @@ CODE_DIRECTORY: Final = "code"
 JARS_DIRECTORY: Final = "jars"
 
 
-class ClusterConfig(msgspec.Struct, frozen=True):
-    """The settings of a cluster that hold for every process of it."""
+@dataclass(frozen=True)
+class ClusterConfig(ClusterKeys):
+    """The settings of a cluster that hold for every process of it: `ClusterKeys`, and where all is."""
 
     name: str
     zookeeper: str
@@ -33,34 +37,14 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     cell: int = 1
     attempts: int = 1
     """How many attempts of the cell's application YARN makes, as the submit knows it."""
-    zookeeper_session_ms: int = 6_000
-    zookeeper_acl: str = "digest"
-    """``digest``: nodes are for holders of the cluster's credentials only."""
+    zookeeper_tls: Tls | None = None
+    """None: its servers are talked to in clear."""
     kafka_bootstrap: str = ""
     """Brokers that hold the event log."""
-    kafka: Mapping[str, str] = {}
+    kafka: Mapping[str, str] = field(default_factory=dict)
     """Further Kafka client settings."""
-    heartbeat_interval_ms: int = 150
-    heartbeat_timeout_ms: int = 2_000
-    suspect_grace_ms: int = 3_000
-    orphan_timeout_ms: int = 60_000
-    racks: Mapping[str, str] = {}
+    racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it at submit."""
-    state_dirs: tuple[str, ...] = ()
-    """Directories on every host in which task state may lie: a container tells what it finds before it knows
-    of any job."""
-    stray_delay_ms: int = 3_600_000
-    """For how long state that nobody can use any more stays on a host's disks."""
-    http_port: int = 0
-    """Where candidates serve HTTP; 0: on any free port."""
-    http_pages: str = "all"
-    """``metrics``: what is answered without credentials is no more than monitoring needs."""
-    log_max_bytes: int = 67_108_864
-    """Most bytes of what a process and its children have printed that are kept on its host."""
-    code_sync_seconds: int = 30
-    code_distributor: str = "local"
-    code_directory: str = ""
-    code_hdfs_directory: str = "standfast"
 
     def __repr__(self) -> str:
         # Without Kafka's settings: passwords are among them.

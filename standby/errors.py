@@ -8,7 +8,7 @@
     │   └── Transient      worth retrying with back-off, as it is
     ├── Fenced             a newer owner or epoch exists: stop writing, never retry
     ├── CorruptState       local state cannot be trusted: wipe it and restore from the changelog
-    └── BrokenLaw          an invariant of our own does not hold: dump the story and crash
+    └── BrokenInvariant    an invariant of our own does not hold: show the last events and crash
 
 Adapters translate the errors of the library they wrap into one of these with ``raise … from``.
 """
@@ -51,7 +51,7 @@ class CorruptState(StandfastError):
     exit_status = 5
 
 
-class BrokenLaw(StandfastError):
-    """An invariant of standfast itself is broken. Always a bug: the process dumps its story and ends."""
+class BrokenInvariant(StandfastError):
+    """An invariant of standfast itself is broken. Always a bug: the process shows its last events and ends."""
 
     exit_status = 70

@@ -156,6 +156,24 @@ class InputFailures:
         return self.count > 0 or self.is_apart
 
 
+class Fault(str, enum.Enum):
+    """What a replica FAILED of, as far as the leader decides by it."""
+
+    OTHER = "other"
+    """Another container may do better."""
+    POISON = "poison"
+    """A record on which every other replica would fail as well."""
+    POISON_LIMIT = "poison-limit"
+    """More records would have to be left out than the job allows, wherever it ran."""
+    CHANGED_TOPIC = "changed-topic"
+    """A topic that was deleted and created again: every other replica would find the same."""
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether it failed of its input."""
+        return self in (Fault.POISON, Fault.POISON_LIMIT)
+
+
 class LeftOut(str, enum.Enum):
     """How input was left out."""
 
@@ -227,7 +245,7 @@ class TaskRecord:
     """Copy number → YARN container that is being filled to take the copy's place; the old one serves until
     the new one is in sync (Kafka's reassignment)."""
     displaced: int | None = None
-    """Policy ``restart``: the copy whose standby makes way, on its host, for the active (SEP-23 steps 2 to 6)."""
+    """Policy ``restart``: the copy whose standby is displaced; the active starts on its host (SEP-23, steps 2 to 6)."""
     history: tuple[Held, ...] = ()
     """Hosts that held the task before, latest first; bounded, and forgotten after a while."""
     failures: InputFailures | None = None
@@ -329,6 +347,8 @@ class ReplicaStatus:
     """Active only: changelog position of its state when its fence held."""
     drained_to: int | None = None
     """Active only: the changelog's end after its fence, up to which it replayed before it claimed the task."""
+    fault: Fault = Fault.OTHER
+    """FAILED only: what `detail` is about."""
 
     @property
     def restored_records(self) -> int | None:
@@ -371,3 +391,5 @@ class Leftover:
     run: str
     position: int
     """Changelog offset it was applied up to."""
+    found_ms: int = 0
+    """When it was seen on the disk; Unix ms by the host's clock. 0: a container of an older version did not say."""

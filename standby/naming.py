@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from standby.model import TaskId
+from standby.security.roles import PeerRole
 
 #: What a job, a cluster or a bundle may be called; nothing that is a path's own directory or the one above.
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,120}\Z")
@@ -78,6 +79,11 @@ def container_path(cluster: str, container: str) -> str:
     return f"{ROOT}/{cluster}/containers/{container}"
 
 
+def credentials_path(cluster: str, role: PeerRole) -> str:
+    """Return the znode with what processes of a role show and trust since credentials were last given out."""
+    return f"{ROOT}/{cluster}/credentials/{role.value}"
+
+
 def controller_path(cluster: str) -> str:
     """Return the ephemeral znode of the leader: candidate id, address, epoch."""
     return f"{ROOT}/{cluster}/controller"
@@ -86,6 +92,11 @@ def controller_path(cluster: str) -> str:
 def controller_epoch_path(cluster: str) -> str:
     """Return the znode whose data is the highest controller epoch, and whose version every write checks."""
     return f"{ROOT}/{cluster}/controller_epoch"
+
+
+def controller_beat_path(cluster: str) -> str:
+    """Return the znode that the leader writes its epoch to again and again, as a sign of life."""
+    return f"{ROOT}/{cluster}/controller_beat"
 
 
 def jobs_path(cluster: str) -> str:
@@ -103,9 +114,9 @@ def model_path(cluster: str, job: str) -> str:
     return f"{job_path(cluster, job)}/model"
 
 
-def excluded_path(cluster: str) -> str:
-    """Return the znode with the hosts that are to be empty."""
-    return f"{ROOT}/{cluster}/excluded"
+def drained_path(cluster: str) -> str:
+    """Return the znode with the drained hosts."""
+    return f"{ROOT}/{cluster}/drained"
 
 
 def cells_path(cluster: str) -> str:
@@ -127,12 +138,12 @@ def code_path(cluster: str, digest: str) -> str:
     """Return the znode of a bundle of code.
 
     Its data is empty, or the tombstone of a deleted bundle. Its children are the candidates that hold the bundle
-    (`code_holder_path`), and `code_parts_path`.
+    (`code_source_path`), and `code_parts_path`.
     """
     return f"{code_root_path(cluster)}/{digest}"
 
 
-def code_holder_path(cluster: str, digest: str, candidate: str) -> str:
+def code_source_path(cluster: str, digest: str, candidate: str) -> str:
     """Return the ephemeral znode of a candidate that holds a bundle."""
     return f"{code_path(cluster, digest)}/{candidate}"
 
@@ -152,11 +163,11 @@ def code_complete_path(cluster: str, digest: str) -> str:
     return f"{code_parts_path(cluster, digest)}/complete"
 
 
-def requests_path(cluster: str) -> str:
+def changes_path(cluster: str) -> str:
     """Return the znode below which queued changes and their results lie."""
-    return f"{ROOT}/{cluster}/requests"
+    return f"{ROOT}/{cluster}/changes"
 
 
-def request_path(cluster: str, request: str) -> str:
+def change_path(cluster: str, change: str) -> str:
     """Return the znode of a queued change."""
-    return f"{requests_path(cluster)}/{request}"
+    return f"{changes_path(cluster)}/{change}"

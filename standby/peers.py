@@ -1,19 +1,22 @@
 """What containers of a cluster ask of each other over HTTP: requests, answers, routes. Pure.
 
-They talk on a port of its own, with mutual TLS from the credentials that Skein puts into every container
-(design 3), so a state is readable by nobody else on the network. The plain port shows metrics only.
+They talk on a port of its own, with mutual TLS (`standby.security.credentials`), so a state is readable by nobody else
+on the network. The plain port shows metrics only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final
 
-#: First part of the path under which state is looked up (`standby.lookup`).
+from standby.security.roles import Caller, PeerRole
+
+#: First part of the path under which state is looked up (`standby.process.lookup`).
 STATE_ROUTE: Final = "state"
 
-#: First part of the path under which candidates give code (`standby.adapters.peer_code`).
+#: First part of the path under which candidates give code (`standby.adapters.peers.code`).
 CODE_ROUTE: Final = "code"
 
 
@@ -28,7 +31,7 @@ class PeerAddress:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Holder:
+class BundleSource:
     """A candidate that holds a bundle of code, and where it gives it."""
 
     candidate: str
@@ -38,8 +41,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """A request of somebody who has the cluster's credentials."""
+    """A request of somebody who has credentials of the cluster."""
 
+    caller: Caller
     method: str
     path: tuple[str, ...]
     """The path's parts, decoded; the first one has chosen the route."""
@@ -64,6 +68,19 @@ class PeerAnswer:
 
 #: Answers the requests whose path begins with its name; called on a thread per connection.
 Route = Callable[[PeerRequest], PeerAnswer]
+
+
+def only(roles: Collection[PeerRole], route: Route) -> Route:
+    """Return the route for callers of these roles; others are refused."""
+
+    def answer(request: PeerRequest) -> PeerAnswer:
+        if request.caller.role not in roles:
+            said = f"not for {request.caller}: {', '.join(sorted(each.value for each in roles))} only\n"
+            return PeerAnswer(HTTPStatus.FORBIDDEN, said.encode(), "text/plain")
+        return route(request)
+
+    return answer
+
 
 #: First part of the path → its route.
 Routes = Mapping[str, Route]

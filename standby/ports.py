@@ -37,7 +37,7 @@ class TaskBatch:
 
 
 #: Called on the feed's own thread with all tasks of a micro-batch that have new input. It returns
-#: only when each of them has committed exactly [start, end); any exception ends the feed (batch law).
+#: only when each of them has committed exactly [start, end); any exception ends the feed (rule `whole-batch`).
 Deliver = Callable[[tuple[TaskBatch, ...]], None]
 
 
@@ -128,6 +128,14 @@ class Feed(Protocol):
         """
         ...
 
+    @property
+    def may_go_deaf(self) -> bool:
+        """Whether it may bring nothing of a partition for ever although there is input, and say nothing of it.
+
+        Where that lasts it is stopped and started again.
+        """
+        ...
+
     def stop(self) -> None:
         """End the feed; a batch in ``deliver`` is waited for. Harmless when it is not running."""
         ...
@@ -143,7 +151,7 @@ class Feed(Protocol):
 
 
 class RecordReader(Protocol):
-    """Reads task records for the way to active (design 4.1)."""
+    """Reads task records for the way to active (rule `one-way`)."""
 
     def read(self, task: TaskId) -> TaskRecord | None:
         """Return the task's record as the ZooKeeper ensemble has it now (synced); None when there is none.
@@ -165,14 +173,14 @@ class PeerDirectory(Protocol):
 
 
 class Replicas(Protocol):
-    """The kernel as the container's control loop sees it: nothing here blocks (design 4.14).
+    """The kernel as the container's control loop sees it: nothing here blocks (rule `never-block`).
 
     Work happens on the kernel's own threads; what comes of it shows in `statuses`, and `on_change`
     (given at construction) is called, from any thread, whenever a phase changed.
     """
 
-    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Make ``wanted`` the whole wanted state: open, promote, demote and close replicas as needed.
+    def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        """Make ``assignment`` all that is held: open, promote, demote and close replicas as needed.
 
         Idempotent; epochs below a replica's own are ignored. Replicas not named are closed. Definitions of the
         same run and revision are the same; one of another revision than the one loaded is ignored.

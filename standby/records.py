@@ -14,7 +14,7 @@ import msgspec
 
 from standby.errors import BadConfiguration
 from standby.model import TaskRecord
-from standby.peers import Holder
+from standby.peers import BundleSource
 
 #: Version of the bodies below.
 VERSION = 1
@@ -59,10 +59,10 @@ class _Task(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-class _Holder(msgspec.Struct, frozen=True):
+class _BundleSource(msgspec.Struct, frozen=True):
     """``/code/<bundle>/<candidate>``: a candidate holds a bundle (ephemeral)."""
 
-    holder: Holder
+    source: BundleSource
     version: int = VERSION
 
 
@@ -82,14 +82,14 @@ def encode_task(record: TaskRecord) -> bytes:
     return msgspec.json.encode(_Task(record))
 
 
-def encode_holder(holder: Holder) -> bytes:
-    """Return the data of a holder's znode."""
-    return msgspec.json.encode(_Holder(holder))
+def encode_source(source: BundleSource) -> bytes:
+    """Return the data of a source's znode."""
+    return msgspec.json.encode(_BundleSource(source))
 
 
-def decode_holder(data: bytes, path: str) -> Holder:
+def decode_source(data: bytes, path: str) -> BundleSource:
     """Return a candidate that holds a bundle; raises `BadConfiguration` as `decode_controller`."""
-    return decoded(data, path, _Holder).holder
+    return decoded(data, path, _BundleSource).source
 
 
 def decode_controller(data: bytes, path: str) -> ControllerRecord:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from standby.kernel.leftovers import purge_run
+from standby.kernel.store.leftovers import purge_run
 
 FILE: Final = "sweep.json"
 

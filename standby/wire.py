@@ -2,8 +2,8 @@
 
 A container sends :class:`Hello` first, then :class:`Heartbeat` every
 ``job.hotstandby.heartbeat.interval.ms`` and a :class:`Report` at once whenever a replica changes
-its phase. The leader answers with :class:`Assign`, always the *whole* wanted state of that
-container, repeated until the reports match it, so a lost or doubled message does no harm.
+its phase. The leader answers with :class:`Assignment`, always all that the
+container is to hold, repeated until the reports match it, so a lost or doubled message does no harm.
 
 The encoding is msgspec's JSON: readable in a capture, checked on decoding, and open for later
 fields (unknown fields are ignored, new ones need a default).
@@ -11,22 +11,21 @@ fields (unknown fields are ignored, new ones need a default).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from standby.ended import ProcessEnd, Ran
 from standby.errors import BadConfiguration
-from standby.model import Leftover, ReplicaStatus, TopicIdentity, Wanted
+from standby.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
+from standby.process.ended import ProcessEnd, Ran
 
 #: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
 PROTOCOL = 1
 
 #: Full gRPC method name of the one stream.
 METHOD = "/standfast.Control/Stream"
-
-#: Host name in the certificate that Skein makes for an application: both sides check for it.
-CERTIFICATE_NAME = "skein-internal"
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -70,7 +69,7 @@ class Report(msgspec.Struct, tag="report", frozen=True):
     """
 
     number: int
-    """The last :attr:`Assign.number` it has begun to carry out; 0 before the first."""
+    """The last :attr:`Assignment.number` it has begun to carry out; 0 before the first."""
     replicas: tuple[ReplicaStatus, ...]
     warm: bool = False
     """Whether its pipeline is warm: a promotion would not wait for class loading."""
@@ -107,8 +106,8 @@ class JobDefinition(msgspec.Struct, frozen=True):
         return f"JobDefinition({self.name!r}, {self.run!r}, revision={self.revision}, code={self.code!r})"
 
 
-class Assign(msgspec.Struct, tag="assign", frozen=True):
-    """The whole wanted state of one container."""
+class Assignment(msgspec.Struct, tag="assignment", frozen=True):
+    """All that one container is to hold."""
 
     controller_epoch: int
     """Refused when lower than one the container obeyed before."""
@@ -131,7 +130,7 @@ class Exit(msgspec.Struct, tag="exit", frozen=True):
 
 
 Up = Hello | Heartbeat | Report
-Down = Assign | Exit
+Down = Assignment | Exit
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -140,6 +139,13 @@ class Entry(msgspec.Struct, frozen=True):
     ran: tuple[Ran, ...]
     child: int | None
 
+
+#: What details begin with → what a replica failed of, as containers of releases without `ReplicaStatus.fault` say it.
+_FAULTS: Final = {
+    "poison": Fault.POISON,
+    "poison-limit": Fault.POISON_LIMIT,
+    "topic made again": Fault.CHANGED_TOPIC,
+}
 
 _encoder = msgspec.json.Encoder()
 _end: msgspec.json.Decoder[ProcessEnd] = msgspec.json.Decoder(ProcessEnd)
@@ -158,9 +164,20 @@ def decode_up(data: bytes) -> Up:
     Raises `BadConfiguration` when it is none: the peer speaks another protocol.
     """
     try:
-        return _up.decode(data)
+        message = _up.decode(data)
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"not a message of protocol {PROTOCOL} from a container: {error}") from error
+    if isinstance(message, Heartbeat) or all(each.phase is not Phase.FAILED for each in message.replicas):
+        return message
+    return msgspec.structs.replace(message, replicas=tuple(_with_fault(each) for each in message.replicas))
+
+
+def _with_fault(status: ReplicaStatus) -> ReplicaStatus:
+    """Return a status with the fault that a container of an earlier release has in its detail alone."""
+    if status.phase is not Phase.FAILED or status.fault is not Fault.OTHER:
+        return status
+    said = _FAULTS.get(status.detail.partition(": ")[0])
+    return status if said is None else dataclasses.replace(status, fault=said)
 
 
 def decode_down(data: bytes) -> Down:

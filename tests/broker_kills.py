@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from embedded.cluster import LocalCluster
 from standby.config import CHANGELOG_RECORD_BYTES
+from standby.errors import Unavailable
 from standby.model import Phase, ReplicaStatus, Role
 from tests.fakes.ledger_job import END, Model
 from tests.kernel_lab import Child, Lab
@@ -35,6 +37,9 @@ _AGAIN_SECONDS: Final = 180.0
 _LEFT_OUT: Final = "can be skipped"
 
 _LOOK_SECONDS: Final = 0.02
+
+#: How often a broker is started that does not come.
+_STARTS: Final = 3
 _READ_SECONDS: Final = 120.0
 
 #: Nothing more can be read if for so long nothing was.
@@ -86,16 +91,20 @@ class Fire(Lab):
     def input_ends(self) -> dict[int, int]:
         """Return where each partition of the input ends."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "judge"})
+        found = self._partition_ends(consumer, self.inputs[0])
+        consumer.close()
+        return found
+
+    def _partition_ends(self, consumer: Consumer, topic: str) -> dict[int, int]:
+        """Return where each partition of a topic ends for a consumer. A broker may still be on its way, or a leader."""
         found: dict[int, int] = {}
         deadline = time.monotonic() + _READ_SECONDS
         while len(found) < self.tasks:
-            place = TopicPartition(self.inputs[0], len(found))
-            # A leader may still be on its way.
+            place = TopicPartition(topic, len(found))
             try:
                 found[place.partition] = consumer.get_watermark_offsets(place, 10)[1]
             except KafkaException:
-                assert time.monotonic() < deadline, "the end of the input cannot be read"
-        consumer.close()
+                assert time.monotonic() < deadline, f"the end of {place} cannot be read"
         return found
 
     def read(self, topic: str) -> dict[int, _Records]:
@@ -105,7 +114,7 @@ class Fire(Lab):
         partitions = [TopicPartition(topic, each, 0) for each in found]
         consumer.assign(partitions)
         # Of a consumer that reads committed: the last stable offsets.
-        ends = {each.partition: consumer.get_watermark_offsets(each, 30)[1] for each in partitions}
+        ends = self._partition_ends(consumer, topic)
         quiet_at = time.monotonic() + _READ_SECONDS
         while any(
             each.offset < ends[each.partition]
@@ -347,7 +356,7 @@ class Course:
             time.sleep(by_chance.uniform(0, 0.3))
         # Side by side: of three, one alone is no quorum.
         with ThreadPoolExecutor(len(numbers)) as pool:
-            starts = [pool.submit(self._cluster.start_kafka, each) for each in numbers]
+            starts = [pool.submit(self._restart, each) for each in numbers]
             if victim != "nobody" and lead >= 0:
                 time.sleep(lead)
                 self._kill_container(victim)
@@ -363,6 +372,18 @@ class Course:
         goes_on = self._await_progress(before)
         self.tally.again_seconds.append(time.monotonic() - began)
         return goes_on
+
+    def _restart(self, number: int) -> None:
+        """Start a broker again, as what supervises it would: on a busy machine one may end for want of a quorum."""
+        for _ in range(_STARTS):
+            try:
+                self._cluster.start_kafka(number)
+            except Unavailable as error:
+                print(f"kafka-{number} again: {error}".partition("\n")[0], file=sys.stderr)
+                self._cluster.stop_kafka(number)
+            else:
+                return
+        raise Unavailable(f"kafka-{number} did not start in {_STARTS} tries")
 
     def _kill_container(self, victim: str) -> None:
         copy = self._active if victim == "active" else 1 - self._active

@@ -101,11 +101,15 @@ def _logs(cluster: LocalCluster) -> str:
         for path in (cluster.host_directory(host) / "logs").rglob("*")
         if path.is_file() and path.stat().st_size
     ]
-    newest = sorted(logs, key=lambda path: path.stat().st_mtime)[-_TAIL_FILES:]
-    tails = [(path, path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in newest]
-    # A report that is cut short still shows why a process crashed or stood still.
-    tails.sort(key=lambda each: _dump_begins(each[1]) is None)
-    return "\n".join(_tail(path, lines) for path, lines in tails) or "no container has written anything"
+    logs.sort(key=lambda path: path.stat().st_mtime)
+    tails = [(path, path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in logs]
+    # Why a process crashed or stood still is shown first, however long ago that was and short the report is cut.
+    dumps = [each for each in tails if _dump_begins(each[1]) is not None]
+    others = [each for each in tails if _dump_begins(each[1]) is None]
+    return (
+        "\n".join(_tail(*each) for each in (*dumps, *others[-_TAIL_FILES:]))
+        or "no container has written anything"
+    )
 
 
 def _tail(path: Path, lines: Sequence[str]) -> str:

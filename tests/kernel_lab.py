@@ -26,23 +26,24 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.adapters.rocksdict import open_database
 from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
-from standby.kernel.batch import Step
-from standby.kernel.fetch import Peers
+from standby.kernel.environment import Environment
+from standby.kernel.pipeline.batch import Step
 from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
-from standby.kernel.tally import Tally
+from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.restore.fetch import Peers
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.failing import Headers
-from standby.replica.keys import is_own, prefix, split
-from standby.replica.origin import DATABASE
+from standby.replica.store.keys import is_own, prefix, split
+from standby.replica.store.origin import DATABASE
 from standby.wire import JobDefinition
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
@@ -52,7 +53,7 @@ from tests.patience import PATIENCE_SECONDS
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
 
-#: Whether the cases run in their full length and number, as the acceptance list has them: ``STANDFAST_LONG=1``.
+#: Whether the cases run in their full length and number: ``STANDFAST_LONG=1``.
 IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
 
 
@@ -348,23 +349,23 @@ class Lab:
         peers: Peers | None = None,
     ) -> Container:
         """Return a container in this process; ``step`` in place of the job's own."""
-        tally = Tally()
+        restores = RestoreCounters()
         more: dict[str, Any] = {} if clock is None else {"clock": clock}
-        replicas = LocalReplicas(
+        environment = Environment(
             CLUSTER,
             host,
             records or self.records,
             make_feed,
-            lambda: None,
-            connect=connect,
-            open_database=databases,
-            find_step=step_of if step is None else lambda _: step,
+            connect,
+            databases,
+            step_of if step is None else lambda _: step,
             probe=probe,
             peers=peers,
-            tally=tally,
+            restores=restores,
             **more,
         )
-        return Container(self, replicas, host, tally)
+        replicas = LocalReplicas(environment, lambda: None)
+        return Container(self, replicas, host, restores)
 
 
 class LabOfTwo(Lab):
@@ -380,7 +381,7 @@ class Container:
     lab: Lab
     replicas: LocalReplicas
     host: str
-    tally: Tally
+    restores: RestoreCounters
 
     def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
         self.replicas.obey(self.lab.wanted(copy, role, epoch, tasks), self.lab.jobs)

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from standby.config import parse
-from standby.kernel.batch import Step
 from standby.kernel.codes import LoadCode, load_nothing
-from standby.kernel.fetch import Peers
+from standby.kernel.environment import Environment
+from standby.kernel.pipeline.batch import Step
 from standby.kernel.ports import OpenDatabase
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
-from standby.kernel.tally import Tally
+from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.restore.fetch import Peers
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.failing import Headers
-from standby.replica.keys import is_own, split
+from standby.replica.store.keys import is_own, split
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.database import MemoryDisk
@@ -161,24 +162,24 @@ class MemoryContainer:
         databases: OpenDatabase | None,
     ) -> None:
         self.lab = lab
-        self.tally = Tally()
+        self.restores = RestoreCounters()
         self.feeds = MemoryFeeds(lab.kafka, script)
         self.changed = threading.Event()
-        self.replicas = LocalReplicas(
+        environment = Environment(
             "cluster",
             host,
             lab.placed,
             self.feeds,
-            self.changed.set,
-            connect=lab.kafka.connect,
-            open_database=databases or lab.disk.open,
-            find_step=lambda _: find_step(),
+            lab.kafka.connect,
+            databases or lab.disk.open,
+            lambda _: find_step(),
             clock=lab.clock,
             probe=probe,
             load_code=load_code,
-            tally=self.tally,
+            restores=self.restores,
             peers=peers,
         )
+        self.replicas = LocalReplicas(environment, self.changed.set)
 
     def want(
         self, copy: int, role: Role, epoch: int, *, is_next: bool = False, is_paused: bool = False

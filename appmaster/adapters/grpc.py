@@ -19,13 +19,14 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from appmaster.attempts import attempt_of, grant_id
-from appmaster.planning import events as happened
-from appmaster.planning.events import Event
+from appmaster.adapters.look import NOT_ASKED, look_at
+from appmaster.leadership.yarn_ids import attempt_of, grant_id
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
 from standby import wire
-from standby.ended import ProcessEnd
+from standby.adapters.tls import Keys
 from standby.errors import StandfastError, Unavailable
-from standby.witness import READ
+from standby.security.roles import Caller, PeerRole, caller_of
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +34,6 @@ SERVICE: Final = "standfast.Control"
 
 #: Full method name of the command line's calls: JSON object in, JSON object out.
 CALL: Final = f"/{SERVICE}/Call"
-
-#: How long a host is waited for that does not answer at all, seconds: less than Linux waits before it sends a lost
-#: packet again, for the next attempt comes sooner.
-_CONNECT_SECONDS: Final = 0.25
-
-#: How long a port is waited for that accepts, and says nothing.
-_PROBE_SECONDS: Final = 0.5
 
 #: So many calls are answered at once. Most take no time; those that need ZooKeeper wait for it while it is away, and
 #: must not keep the others, which do not.
@@ -56,7 +50,7 @@ _HANDSHAKE_MS: Final = 3_000
 _MOST_STREAMS: Final = 64
 _MOST_HEADER_BYTES: Final = 16 << 10
 
-Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Answer = Callable[[Caller, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def _options() -> list[tuple[str, int]]:
@@ -89,19 +83,21 @@ class ControlServer:
         answer: Answer,
         now_ms: Callable[[], int],
         epoch: Callable[[], int],
-        certificate: bytes,
-        key: bytes,
+        keys: Keys,
         outdated: Callable[[int], None] = lambda seen: None,
+        refused: Callable[[Caller, str], None] = lambda caller, what: None,
     ) -> None:
-        """Take what is told when a container has obeyed a higher epoch than this leader's; it must not block."""
+        """Take what is told of a container that has obeyed a higher epoch than this leader's, and of who was refused.
+
+        Neither may block.
+        """
+        self._refused = refused
         self._post = post
         self._outdated = outdated
         self._answer = answer
         self._now_ms = now_ms
         self._epoch = epoch
-        self._credentials = grpc.ssl_server_credentials(
-            [(key, certificate)], root_certificates=certificate, require_client_auth=True
-        )
+        self._credentials = keys.server_credentials()
         self._streams: dict[str, _Stream] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._loop = asyncio.new_event_loop()
@@ -126,7 +122,7 @@ class ControlServer:
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
         """Hand a message to a container's stream; dropped when that stream is gone.
 
-        Orders are level-triggered: the next one says all of it again.
+        Assignments are level-triggered: the next one says all of it again.
         """
         data = wire.encode(message)
 
@@ -173,25 +169,25 @@ class ControlServer:
 
     async def _probe(self, container: str, incarnation: int) -> None:
         address = self._addresses.get(container)
-        # Who cannot be asked is not held to be silent.
-        accepts, is_answered, end = True, address is None, None
-        if address is not None:
-            try:
-                connection = await asyncio.wait_for(asyncio.open_connection(*address), _CONNECT_SECONDS)
-                is_answered = True
-                end = await asyncio.wait_for(_ask_end(*connection), _PROBE_SECONDS)
-                accepts = end is None
-            except ConnectionRefusedError:
-                accepts, is_answered = False, True
-            except (OSError, ValueError, asyncio.TimeoutError):
-                pass  # unreachable is not refused: the grace decides
-        self._post(happened.PortProbed(container, incarnation, accepts, self._now_ms(), end, is_answered))
+        seen = NOT_ASKED if address is None else await look_at(*address)
+        self._post(
+            happened.PortProbed(
+                container,
+                incarnation,
+                seen.accepts,
+                self._now_ms(),
+                seen.end,
+                seen.is_answered,
+                seen.is_running,
+            )
+        )
 
     # ---- a container's stream ----
 
     async def _stream(
         self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> AsyncIterator[bytes]:
+        await self._checked(context, PeerRole.CONTAINER, "stream")
         try:
             hello = wire.decode_up(await requests.__anext__())
         except (StopAsyncIteration, StandfastError) as error:
@@ -278,12 +274,26 @@ class ControlServer:
             # The end of what it says is the end of the stream, however that came about.
             stream.out.put_nowait(None)
 
+    async def _checked(
+        self, context: grpc.aio.ServicerContext[bytes, bytes], role: PeerRole, what: str
+    ) -> Caller:
+        """Return who calls; ends the call of one who has another role."""
+        caller = _caller(context)
+        if caller is not None and caller.role is role:
+            return caller
+        if caller is not None:
+            self._refused(caller, what)
+        said = f"a {what} is for {role.value}s only, and the certificate is of {caller or 'no role'}"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, said)
+        raise AssertionError("aborted")
+
     # ---- calls of the command line ----
 
     async def _call(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        caller = await self._checked(context, PeerRole.OPERATOR, "call")
         try:
             question = json.loads(request)
-            answer = await asyncio.get_running_loop().run_in_executor(None, self._answer, question)
+            answer = await asyncio.get_running_loop().run_in_executor(None, self._answer, caller, question)
             return json.dumps(answer).encode()
         except StandfastError as error:
             return json.dumps({"error": str(error), "status": error.exit_status}).encode()
@@ -291,13 +301,9 @@ class ControlServer:
             return json.dumps({"error": f"not a call: {error}", "status": 2}).encode()
 
 
-async def _ask_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ProcessEnd | None:
-    """Return what the witness of a container's process says; None from a process that lives: it says nothing."""
-    try:
-        said = await reader.readline()
-        if said:
-            writer.write(READ)
-            await writer.drain()
-        return wire.decode_end(said)
-    finally:
-        writer.close()
+def _caller(context: grpc.aio.ServicerContext[bytes, bytes]) -> Caller | None:
+    """Return who is at the other end, by the certificate that was verified; None: no role's."""
+    shown = context.auth_context()
+    names = [each.decode(errors="replace") for each in shown.get("x509_subject_alternative_name", ())]
+    common = b"".join(shown.get("x509_common_name", ())).decode(errors="replace")
+    return caller_of(names, common)

@@ -1,6 +1,6 @@
 """The candidate's HTTP port: reading only, without credentials.
 
-`/metrics`, `/healthz`, `/sd`, `/api/v1/cluster`, `/api/v1/requests/<id>` of any candidate, `/api/v1/status` of the
+`/metrics`, `/healthz`, `/sd`, `/api/v1/cluster`, `/api/v1/changes/<id>` of any candidate, `/api/v1/status` of the
 leader.
 """
 
@@ -20,7 +20,7 @@ from standby.errors import BadConfiguration, StandfastError, Unavailable
 Status = Callable[[], Mapping[str, Any]]
 
 #: A queued change by its id; raises `StandfastError` when there is none.
-Request = Callable[[str], Mapping[str, Any]]
+Change = Callable[[str], Mapping[str, Any]]
 
 #: What is to be scraped; raises `StandfastError` when that is not known at the moment.
 Targets = Callable[[], Sequence[Mapping[str, Any]]]
@@ -31,7 +31,7 @@ _Page = Callable[[str], tuple[str, bytes]]
 _JSON: Final = "application/json"
 
 _API: Final = "/api/"
-_REQUESTS: Final = f"{_API}v1/requests/"
+_CHANGES: Final = f"{_API}v1/changes/"
 
 
 class HttpPort:
@@ -46,7 +46,7 @@ class HttpPort:
         wanted_port: int = 0,
         *,
         info: Status = dict,
-        request: Request = lambda _: {},
+        change: Change = lambda _: {},
         shows_all: bool = True,
     ) -> None:
         """Begin to serve on ``wanted_port``, or on a free one when it is 0 or taken.
@@ -63,7 +63,7 @@ class HttpPort:
             "/api/v1/cluster": lambda _: (_JSON, json.dumps(info()).encode()),
             "/sd": lambda _: (_JSON, json.dumps(targets()).encode()),
         }
-        below: dict[str, _Page] = {_REQUESTS: lambda name: (_JSON, json.dumps(request(name)).encode())}
+        below: dict[str, _Page] = {_CHANGES: lambda name: (_JSON, json.dumps(change(name)).encode())}
         self._pages = {path: each for path, each in pages.items() if shows_all or _API not in path}
         self._below = below if shows_all else {}
         self.gate: Gate = self._http.gate

@@ -30,11 +30,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from appmaster.changelog import TopicShape
+from appmaster.topics.ports import TopicShape
 from standby import naming
-from standby.adapters.kafka_input import offset_in
-from standby.adapters.lasting import LEADERS_RENEWED_MS
-from standby.config import kafka_settings, parse
+from standby.adapters.kafka.input import offset_in
+from standby.adapters.kafka.lasting import LEADERS_RENEWED_MS
+from standby.adapters.kafka.refusals import Refusals
+from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.model import TaskId
 from standby.wire import JobDefinition
@@ -53,9 +54,10 @@ _LOOK_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 
 
-def _quiet(settings: Settings) -> dict[str, Any]:
-    """Return the settings with librdkafka's own log handed to ours."""
-    return {"logger": logging.getLogger("librdkafka"), **settings}
+def _quiet(settings: Settings, refusals: Refusals | None = None) -> dict[str, Any]:
+    """Return the settings with librdkafka's own log handed to ours, and to ``refusals`` why nobody lets it in."""
+    told = {} if refusals is None else {"error_cb": refusals.note}
+    return {"logger": logging.getLogger("librdkafka"), **told, **settings}
 
 
 def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
@@ -100,6 +102,7 @@ def read_events(
 
     Raises `Unavailable` when the broker or the topic cannot be read.
     """
+    refusals = Refusals()
     consumer = Consumer(
         _quiet(
             {
@@ -109,7 +112,8 @@ def read_events(
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,
                 "allow.auto.create.topics": False,
-            }
+            },
+            refusals,
         )
     )
     try:
@@ -117,6 +121,7 @@ def read_events(
         try:
             low, high = consumer.get_watermark_offsets(partition, timeout=10)
         except KafkaException as error:
+            refusals.explain(error, consumer)
             raise Unavailable(f"the event log {topic} cannot be read: {error.args[0].str()}") from error
         consumer.assign([TopicPartition(topic, 0, low)])
         position = low
@@ -140,10 +145,17 @@ class Topics:
     def __init__(self, settings: Settings) -> None:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
+        self._refusals = Refusals()
+        quiet = _quiet(settings, self._refusals)
         try:
-            self._admin = AdminClient({**_quiet(settings), "metadata.max.age.ms": LEADERS_RENEWED_MS})
+            self._admin = AdminClient({**quiet, "metadata.max.age.ms": LEADERS_RENEWED_MS})
         except KafkaException as error:
             raise BadConfiguration(f"kafka.*: {error.args[0].str()}") from error
+
+    def _said(self, error: KafkaException) -> str:
+        """Return what Kafka says, with the reason where it does not let this client in."""
+        self._refusals.explain(error, self._admin)
+        return str(error.args[0].str())
 
     def partitions(self, timeout_seconds: float = 10.0) -> dict[str, int]:
         """Return every topic with its number of partitions; raises `Unavailable` when no broker answers."""
@@ -152,7 +164,7 @@ class Topics:
         except KafkaException as error:
             servers = self._settings.get("bootstrap.servers")
             raise Unavailable(
-                f"no Kafka broker answers at {servers}: {error.args[0].str()}; "
+                f"no Kafka broker answers at {servers}: {self._said(error)}; "
                 "check kafka.bootstrap.servers and that the brokers run"
             ) from error
         return {name: len(each.partitions) for name, each in metadata.topics.items()}
@@ -165,7 +177,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == _ALREADY_EXISTS:
                 return False
-            raise Unavailable(f"topic {name} cannot be created: {error.args[0].str()}") from error
+            raise Unavailable(f"topic {name} cannot be created: {self._said(error)}") from error
         return True
 
     def count(self, name: str, timeout_seconds: float = 10.0) -> int:
@@ -179,7 +191,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
-            raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+            raise Unavailable(f"topic {name} cannot be described: {self._said(error)}") from error
 
     def ids(self, names: Collection[str], timeout_seconds: float = 10.0) -> dict[str, str]:
         """Return Kafka's id of each topic; one that does not exist is left out. Raises `Unavailable`."""
@@ -190,7 +202,7 @@ class Topics:
                 found[name] = str(_answer(described, timeout_seconds + 5).topic_id)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise Unavailable(f"topic {name} cannot be described: {error.args[0].str()}") from error
+                    raise Unavailable(f"topic {name} cannot be described: {self._said(error)}") from error
         return found
 
     def grow(self, name: str, partitions: int) -> None:
@@ -203,7 +215,7 @@ class Topics:
         except KafkaException as error:
             # Somebody else may have been at it.
             if self.count(name) < partitions:
-                raise Unavailable(f"topic {name} cannot be enlarged: {error.args[0].str()}") from error
+                raise Unavailable(f"topic {name} cannot be enlarged: {self._said(error)}") from error
 
     def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         """Commit the first offset of partitions for which the group has committed none; raises `Unavailable`."""
@@ -221,11 +233,11 @@ class Topics:
                 _answer(self._admin.alter_consumer_group_offsets([request])[group])
         except KafkaException as error:
             raise Unavailable(
-                f"offsets of {topic} cannot be committed for {group}: {error.args[0].str()}"
+                f"offsets of {topic} cannot be committed for {group}: {self._said(error)}"
             ) from error
 
     def _committed(self, group: str, asked: list[TopicPartition]) -> list[TopicPartition]:
-        # A consumer, as in `standby.adapters.confluent_kafka`: the admin client's own question can end the process.
+        # A consumer, as in `standby.adapters.kafka.broker`: the admin client's own question can end the process.
         member = Consumer(_quiet({**self._settings, "group.id": group, "enable.auto.commit": False}))
         try:
             found = member.committed(asked, timeout=30)
@@ -248,7 +260,7 @@ class Topics:
             except KafkaException as error:
                 reason = error.args[0]
                 if reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > give_up:
-                    raise Unavailable(f"topic {name} cannot be described: {reason.str()}") from error
+                    raise Unavailable(f"topic {name} cannot be described: {self._said(error)}") from error
             time.sleep(_LOOK_SECONDS)
 
     def _described(self, name: str, timeout_seconds: float) -> TopicShape:
@@ -270,7 +282,7 @@ class Topics:
             _answer(self._admin.incremental_alter_configs([resource])[resource])
         except KafkaException as error:
             raise Unavailable(
-                f"the settings of topic {name} cannot be changed: {error.args[0].str()}"
+                f"the settings of topic {name} cannot be changed: {self._said(error)}"
             ) from error
         give_up = time.monotonic() + _NEW_TOPIC_SECONDS
         while not config.items() <= self.shape(name).settings.items():
@@ -285,7 +297,7 @@ class Topics:
                 _answer(done)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise Unavailable(f"topic {name} cannot be deleted: {error.args[0].str()}") from error
+                    raise Unavailable(f"topic {name} cannot be deleted: {self._said(error)}") from error
 
     def delete_group(self, group: str) -> None:
         """Delete a consumer group with its committed offsets; one that does not exist is passed over."""
@@ -295,20 +307,27 @@ class Topics:
                 _answer(done)
             except KafkaException as error:
                 if error.args[0].code() not in gone:
-                    raise Unavailable(f"group {group} cannot be deleted: {error.args[0].str()}") from error
+                    raise Unavailable(f"group {group} cannot be deleted: {self._said(error)}") from error
+
+
+def topics_of(config: JobConfig) -> Topics:
+    """Return a connection to a job's brokers."""
+    return Topics(kafka_settings(config))
 
 
 def fence(settings: Settings, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
-    """Fence every present writer under the ids, and end its open transaction (design 4.6).
+    """Fence every present writer under the ids, and end its open transaction (rule `writer-id`).
 
     Raises `Transient` naming the first id that could not be fenced.
     """
 
     def one(transactional_id: str) -> None:
-        producer = Producer(_quiet({**settings, "transactional.id": transactional_id}))
+        refusals = Refusals()
+        producer = Producer(_quiet({**settings, "transactional.id": transactional_id}, refusals))
         try:
             producer.init_transactions(timeout_seconds)
         except KafkaException as error:
+            refusals.explain(error, producer)
             raise Transient(f"{transactional_id} could not be fenced: {error.args[0].str()}") from error
 
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -318,11 +337,6 @@ def fence(settings: Settings, transactional_ids: tuple[str, ...], timeout_second
 
 def fence_job(cluster: str, definition: JobDefinition) -> None:
     """Fence the writers of every task of a job; raises as `fence`."""
-    config = parse(definition.config)
+    config = parse_recorded(definition.config)
     tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
     fence(kafka_settings(config), tuple(naming.transactional_id(cluster, task) for task in tasks))
-
-
-def now_ms() -> int:
-    """Return Unix milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from appmaster.brokers import Brokers
-from appmaster.changelog import TopicShape
+from appmaster.topics.brokers import Brokers
+from appmaster.topics.ports import TopicShape
 
 #: Kafka's own topics that every transaction is written to.
 OWN_TOPICS: Final = ("__transaction_state", "__consumer_offsets")

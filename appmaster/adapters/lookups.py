@@ -7,13 +7,12 @@ import json
 import socket
 import urllib.parse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from standby.adapters.tls import client_context
+from standby.adapters.tls import Keys
 from standby.errors import BadConfiguration, Transient
 from standby.peers import STATE_ROUTE, PeerAddress
-from standby.wire import CERTIFICATE_NAME
+from standby.security.roles import PeerRole
 
 _SECONDS: Final = 3.0
 
@@ -21,9 +20,8 @@ _SECONDS: Final = 3.0
 class StateClient:
     """Asks any number of containers, from any thread."""
 
-    def __init__(self, skein_directory: Path) -> None:
-        """Raises `BadConfiguration` when there are no credentials in ``skein_directory``."""
-        self._context = client_context(skein_directory, "skein.crt", "skein.pem")
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def look_up(self, address: PeerAddress, job: str, store: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return a container's answer (docs/state.md).
@@ -37,8 +35,10 @@ class StateClient:
         connection = http.client.HTTPConnection(address.host, address.port)
         try:
             plain = socket.create_connection((address.host, address.port), timeout=_SECONDS)
-            # The certificate is the cluster's, not a host's.
-            connection.sock = self._context.wrap_socket(plain, server_hostname=CERTIFICATE_NAME)
+            # The certificate is for containers, not for a host.
+            connection.sock = self._keys.client_context().wrap_socket(
+                plain, server_hostname=PeerRole.CONTAINER.server_name
+            )
             connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}")
             response = connection.getresponse()
             body = response.read()

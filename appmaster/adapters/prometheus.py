@@ -1,25 +1,26 @@
-"""The leader's metrics as Prometheus reads them: counters of the news, gauges of the view."""
+"""The leader's metrics as Prometheus reads them: counters of the event log, gauges of the view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import prometheus_client as client
 from prometheus_client.exposition import choose_encoder
 
 from appmaster import gauges, metrics
-from appmaster.counting import Count, counts
-from appmaster.planning.view import ClusterView
+from appmaster.eventlog.counting import Count, counts
+from appmaster.eventlog.entries import LogEntry
+from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import Present
-from standby.metrics import Metric
+from standby.process.metrics import Metric
 
 #: The time at which each series began is a series of its own by the library's default: nobody reads it.
 client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counts on the leader's thread what the news tell, and renders on the threads of the HTTP port."""
+    """Counts on the leader's thread what the event log tells, and renders on the threads of the HTTP port."""
 
     def __init__(
         self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Metric]] = tuple
@@ -44,7 +45,7 @@ class Metrics:
                 if labels:
                     self._histograms[each.name].labels(*labels)
 
-    def count(self, entry: Mapping[str, Any]) -> None:
+    def count(self, entry: LogEntry) -> None:
         """Count one entry of the event log."""
         for each in counts(entry):
             if isinstance(each, Count):

@@ -8,7 +8,6 @@ RUNNING only means that YARN granted the container, KILLED only that it was aske
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -19,12 +18,13 @@ import skein
 from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
-from appmaster.attempts import grant_id
-from appmaster.cells import SILENT_SECONDS
-from appmaster.planning import events as happened
-from appmaster.planning.events import Event
-from appmaster.reach import host_of, port_of, refuses
+from appmaster.leadership.cells import SILENT_SECONDS
+from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.yarn_ids import grant_id
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
 from standby.errors import Unavailable
+from standby.threads.worker import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class _Client(skein.ApplicationClient):  # type: ignore[misc] # skein has no typ
 class SkeinCell:
     """The connection to one cell's Skein AM, from wherever the leader is.
 
-    ``certificate`` and ``key`` are Skein's of this cluster; every application submitted with it has them.
+    ``certificate`` and ``key`` are the pair that the AMs of this cluster's applications were submitted with.
     """
 
     cell: CellAddress
@@ -89,14 +89,18 @@ class SkeinCell:
     owed: set[str] = field(default_factory=set)
     _client: Any = None
     _services: dict[str | None, str] = field(default_factory=dict)
-    _commands: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
     _known: dict[str, str] = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
     """`grant_id` → Skein's own."""
     _pending: set[str] = field(default_factory=set)
     _running_since: dict[str, float] = field(default_factory=dict)
     """Skein's id → monotonic seconds, of containers that were seen to be granted."""
-    _thread: threading.Thread | None = None
+    _answered: float = 0.0
+    """Monotonic seconds."""
+    _looked: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(f"skein-{self.cell.number}", self._turn)
 
     def connect(self) -> None:
         """Connect; raises `Unavailable` when the AM does not answer."""
@@ -141,14 +145,13 @@ class SkeinCell:
 
     def start(self) -> None:
         """Start the thread that talks to the AM."""
-        self._thread = threading.Thread(target=self._run, name=f"skein-{self.cell.number}", daemon=True)
-        self._thread.start()
+        self._answered = self._looked = time.monotonic()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop the thread after the commands that were given."""
-        self._commands.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        self._worker.close()
+        self._worker.join(5)
 
     def close(self) -> None:
         """Release the connection; after `stop`."""
@@ -174,7 +177,7 @@ class SkeinCell:
             self._pending.add(container.id)
             self.post(happened.RequestPlaced(number, self._granted(container.id)))
 
-        self._commands.put(run)
+        self._worker.put(run)
 
     def release(self, granted: str) -> bool:
         """Give a container, or a request, back; ``granted`` is its `grant_id`. Return False when it is another cell's.
@@ -198,7 +201,7 @@ class SkeinCell:
 
         # From now on: the connection may be lost before the command has its turn.
         self.owed.add(granted)
-        self._commands.put(run)
+        self._worker.put(run)
         return True
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
@@ -219,32 +222,28 @@ class SkeinCell:
 
     # ---- the thread ----
 
-    def _run(self) -> None:
-        answered = looked = time.monotonic()
-        while True:
-            try:
-                command = self._commands.get(timeout=_BUSY_SECONDS if self._pending else _IDLE_SECONDS)
-                if command is None:
-                    return
-                command()
-                if time.monotonic() - looked < _IDLE_SECONDS:
-                    continue  # the rest of the commands first, then one look
-            except queue.Empty:
-                pass
-            # Between commands, too: each waits for an AM that stands still, is refused, and is given anew. There would
-            # never be an end to them, and the AM would never be judged.
-            looked = time.monotonic()
-            try:
-                self._look()
-                answered = time.monotonic()
-            except SkeinError as error:
-                _log.warning("the Skein AM of cell %d: %s", self.cell.number, error)
-                if refuses(host_of(self.cell.address), port_of(self.cell.address)):
-                    self.is_lost("its AM is dead: nobody listens at its port")
-                    return
-                if time.monotonic() - answered > SILENT_SECONDS:
-                    self.is_lost(f"its AM answers nothing: {error}")
-                    return
+    def _turn(self) -> None:
+        has_run = self._worker.wait(_BUSY_SECONDS if self._pending else _IDLE_SECONDS)
+        if self._worker.is_closed:
+            return
+        if has_run and time.monotonic() - self._looked < _IDLE_SECONDS:
+            return  # the rest of the commands first, then one look
+        # Between commands, too: each waits for an AM that stands still, is refused, and is given anew. There would
+        # never be an end to them, and the AM would never be judged.
+        self._looked = time.monotonic()
+        try:
+            self._look()
+            self._answered = time.monotonic()
+        except SkeinError as error:
+            _log.warning("the Skein AM of cell %d: %s", self.cell.number, error)
+            if refuses(host_of(self.cell.address), port_of(self.cell.address)):
+                self._lose("its AM is dead: nobody listens at its port")
+            elif time.monotonic() - self._answered > SILENT_SECONDS:
+                self._lose(f"its AM answers nothing: {error}")
+
+    def _lose(self, reason: str) -> None:
+        self._worker.end()
+        self.is_lost(reason)
 
     def _look(self) -> None:
         containers = self._client.get_containers(states=list(ContainerState))

@@ -12,15 +12,16 @@ from typing import Any
 
 import yaml
 
-from standby import naming
+from standby import ensemble, naming
 from standby.config import JobConfig, flatten, parse
-from standby.disclosure import is_secret
 from standby.errors import BadConfiguration
+from standby.security.disclosure import is_secret
 
 #: Keys that the environment fills in where neither file nor command line gives them.
 FROM_ENVIRONMENT = {
     "kafka.bootstrap.servers": "STANDFAST_KAFKA",
     "zookeeper.connect": "STANDFAST_ZOOKEEPER",
+    **ensemble.KEYS,
 }
 
 

@@ -17,21 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import embedded.cli
-from appmaster.cli import (
-    candidates,
-    cells,
-    change,
-    command,
-    drain,
-    get,
-    observe,
-    placement,
-    protect,
-    rekey,
-    stop,
-    submit,
-    topics,
-)
+from appmaster.cli.clusters import candidates, cells, credentials, drain, protect, rekey
+from appmaster.cli.jobs import change, command, stop, submit, topics
+from appmaster.cli.reading import get, observe, placement
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -50,6 +38,7 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     cells.add_commands,
     candidates.add_commands,
     stop.add_commands,
+    credentials.add_commands,
     protect.add_commands,
     rekey.add_commands,
     embedded.cli.add_commands,

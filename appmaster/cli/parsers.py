@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from standby import naming
 
@@ -17,10 +17,15 @@ def add_command(
     run: Callable[[argparse.Namespace], int],
     text: str,
     doc: str | None,
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Return the parser of a new command; all of its module's ``doc`` but the first paragraph ends its help."""
+    """Return the parser of a new command; all of its module's ``doc`` but the first paragraph ends its help.
+
+    ``aliases`` are other names under which it is known.
+    """
     parser = subparsers.add_parser(
         name,
+        aliases=aliases,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=(doc or "").partition("\n\n")[2],

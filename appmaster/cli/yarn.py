@@ -8,14 +8,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.adapters.credentials import told_of_end
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.credentials.authority import Pair, skein_pair
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.deadline import Deadline
-from appmaster.client import skein_directory
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -26,6 +25,10 @@ _MASTER_SECONDS: Final = 20.0
 _END_SECONDS: Final = 30.0
 
 _POLL_SECONDS: Final = 0.2
+
+#: Skein's Java part, built from its source with libraries of today (third_party/skein); the driver runs from it, and
+#: ships it to YARN as the application master.
+SKEIN_JAR: Final = Path(__file__).resolve().parents[1] / "jar" / "skein.jar"
 
 
 def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
@@ -40,6 +43,20 @@ def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
     if not (directory / "yarn-site.xml").is_file():
         raise BadConfiguration(f"HADOOP_CONF_DIR={value}: there is no yarn-site.xml")
     return directory
+
+
+def load_skein() -> Any:
+    """Return the module `skein`, which from then on uses `SKEIN_JAR` in place of its own jar.
+
+    Raises `Unavailable` when that is not there.
+    """
+    import skein.core
+
+    if not SKEIN_JAR.is_file():
+        raise Unavailable(f"{SKEIN_JAR} is missing: install standfast again")
+    # There is no public way to name a jar; the release is pinned, and tests see which one a master runs.
+    skein.core._SKEIN_JAR = str(SKEIN_JAR)  # noqa: SLF001
+    return skein
 
 
 @contextmanager
@@ -59,14 +76,15 @@ def skein_client() -> Iterator[Any]:
             f"uid {os.geteuid()} has no entry in the user database (/etc/passwd), from which YARN's clients take the "
             "user's name: add one, or run as another user"
         ) from None
-    import skein
+    skein = load_skein()
     from skein.exceptions import SkeinError
 
     # The driver logs a page of Hadoop's own before anything happens; it is shown when it matters.
     with tempfile.NamedTemporaryFile(prefix="standfast-skein-", suffix=".log") as log:
         try:
             client = skein.Client(
-                security=credentials(),
+                # Between this command and its own driver.
+                security=as_security(skein_pair(days=1)),
                 java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
                 log=log.name,
             )
@@ -80,35 +98,12 @@ def skein_client() -> Iterator[Any]:
             client.close()
 
 
-def credentials_end() -> str:
-    """Return what is to be said of the end of this user's Skein credentials, made at the first use.
-
-    Raises `BadConfiguration` when they have ended.
-    """
-    credentials()
-    directory = skein_directory()
-    return told_of_end((directory / "skein.crt").read_bytes(), directory)
-
-
-def credentials() -> Any:
-    """Return this user's Skein credentials, made at the first use: everything of a cluster trusts them."""
+def as_security(pair: Pair) -> Any:
+    """Return a pair as Skein takes it."""
     import skein
 
-    directory = skein_directory()
-    try:
-        # The key is written last. Who comes second finds both: Skein holds a lock while it writes.
-        if not (directory / "skein.pem").exists():
-            with suppress(FileExistsError):
-                skein.Security.new_credentials().to_directory(str(directory))
-        # Not by their paths, in which Skein takes some characters for parts of a URL.
-        return skein.Security(
-            cert_bytes=(directory / "skein.crt").read_bytes(),
-            key_bytes=(directory / "skein.pem").read_bytes(),
-        )
-    except OSError as error:
-        raise BadConfiguration(
-            f"{directory} cannot be used ({error.strerror}): let SKEIN_CONFIG name a directory that can be written"
-        ) from error
+    # Not by paths, in which Skein takes some characters for parts of a URL.
+    return skein.Security(cert_bytes=pair.certificate.encode(), key_bytes=pair.key.encode())
 
 
 def _tail(path: str) -> str:
@@ -118,7 +113,7 @@ def _tail(path: str) -> str:
 
 def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
     """Return the applications of a cluster's cells that have not ended."""
-    applications = (each.application for each in zookeeper.cells().values())
+    applications = (each.application for each in zookeeper.cells.read_all().values())
     return tuple(each for each in applications if is_running(client, each))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from appmaster.changes.revisions import asked_of, is_active
 from appmaster.code.rules import JobNeeds
 from appmaster.records import JobRecord
-from appmaster.revising import asked_of, is_active
-from standby.config import parse
+from standby.config import parse_recorded
 from standby.errors import BadConfiguration
 
 
@@ -17,7 +17,7 @@ def needs(record: JobRecord) -> JobNeeds:
     former = {each.revision: each.code for each in record.former}
     found = JobNeeds(definition.name, definition.revision, definition.code, record.activated, former)
     try:
-        config = parse(asked_of(record))
+        config = parse_recorded(asked_of(record))
     except BadConfiguration:
         # Of another version of standfast: its code is wanted all the same.
         return found

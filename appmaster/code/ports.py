@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from appmaster.code.rules import Directory
-from standby.peers import Holder
+from standby.peers import BundleSource
 
 
 class CodeDistributor(Protocol):
@@ -20,8 +20,8 @@ class CodeDistributor(Protocol):
         """
         ...
 
-    def fetch(self, bundle: str, holders: Sequence[Holder], part: Path) -> None:
-        """Complete the file ``part`` with what it lacks of the bundle; ``holders`` are tried in turn.
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        """Complete the file ``part`` with what it lacks of the bundle; ``sources`` are tried in turn.
 
         What is there already is the bundle's beginning. The caller checks the content. Raises `Unavailable`
         when nobody gives it now; what came so far stays.
@@ -56,11 +56,11 @@ class CodeDirectory(Protocol):
         """Return what holds now, whoever wrote it before this call; raises `Transient`."""
         ...
 
-    def announce(self, bundle: str, holder: Holder) -> None:
-        """Register a holder as long as this session lasts; raises `Transient`."""
+    def announce(self, bundle: str, source: BundleSource) -> None:
+        """Register a source as long as this session lasts; raises `Transient`."""
         ...
 
-    def withdraw(self, bundle: str, holder: Holder) -> None:
+    def withdraw(self, bundle: str, source: BundleSource) -> None:
         """End such a registration; raises `Transient`."""
         ...
 
@@ -73,7 +73,7 @@ class CodeDirectory(Protocol):
         ...
 
     def bury(self, bundle: str, version: int) -> bool:
-        """Remove a deleted bundle's node, unless it changed or has a holder; raises `Transient`."""
+        """Remove a deleted bundle's node, unless it changed or has a source; raises `Transient`."""
         ...
 
     def activate(self, job: str, revision: int, epoch: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from standby.peers import Holder
+from standby.peers import BundleSource
 
 #: Who waits for the code of an active job waits so many sync times while no live candidate holds it,
 GONE_SYNCS: Final = 2
@@ -72,15 +72,15 @@ class Directory:
     """What ZooKeeper says: who is there, who holds what, which jobs there are, what was deleted."""
 
     candidates: frozenset[str] = frozenset()
-    holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
-    """Bundle → who says that it holds it. The registration of a dead holder may not have ended yet."""
+    sources: Mapping[str, tuple[BundleSource, ...]] = field(default_factory=dict)
+    """Bundle → who says that it holds it. The registration of a dead source may not have ended yet."""
     jobs: tuple[JobNeeds, ...] = ()
     deleted: Mapping[str, int] = field(default_factory=dict)
     """Bundle with a tombstone → version of the node that says so."""
 
-    def live(self, bundle: str) -> tuple[Holder, ...]:
+    def live(self, bundle: str) -> tuple[BundleSource, ...]:
         """Return the live candidates that hold a bundle."""
-        return tuple(each for each in self.holders.get(bundle, ()) if each.candidate in self.candidates)
+        return tuple(each for each in self.sources.get(bundle, ()) if each.candidate in self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class CodeView:
 
     me: str
     sync_ms: int
-    """``code.sync.seconds``"""
+    """How often a bundle that is lacked is asked for anew; what cannot be had in a few of these is quarantined."""
     delete_delay_ms: int
     now_ms: int = 0
     directory: Directory | None = None
@@ -119,8 +119,8 @@ class CodeView:
     fetching: frozenset[str] = frozenset()
     publishing: frozenset[str] = frozenset()
     failures: Mapping[str, Failure] = field(default_factory=dict)
-    departed: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
-    """Bundle → holders that ZooKeeper has no longer: the process may still be there and give it."""
+    departed: Mapping[str, tuple[BundleSource, ...]] = field(default_factory=dict)
+    """Bundle → sources that ZooKeeper has no longer: the process may still be there and give it."""
     lacked_since: Mapping[str, int] = field(default_factory=dict)
     """Bundle that is lacked here → since when."""
     gone_since: Mapping[str, int] = field(default_factory=dict)
@@ -141,10 +141,10 @@ class CodeView:
 def learned(view: CodeView, directory: Directory, now_ms: int) -> CodeView:
     """Return the view after ZooKeeper was read."""
     before = view.directory or Directory()
-    departed: dict[str, tuple[Holder, ...]] = {}
-    for bundle in {*view.departed, *before.holders}:
-        present = directory.holders.get(bundle, ())
-        was = (*before.holders.get(bundle, ()), *view.departed.get(bundle, ()))
+    departed: dict[str, tuple[BundleSource, ...]] = {}
+    for bundle in {*view.departed, *before.sources}:
+        present = directory.sources.get(bundle, ())
+        was = (*before.sources.get(bundle, ()), *view.departed.get(bundle, ()))
         gone = tuple(dict.fromkeys(each for each in was if each not in present and each.candidate != view.me))
         if gone:
             departed[bundle] = gone[:_DEPARTED]
@@ -218,7 +218,7 @@ def _timed(view: CodeView, now_ms: int) -> CodeView:
     wanted = wanted_bundles(view)
     gone = frozenset(each for each in wanted if not directory.live(each))
     waiting = [(each.job, each.revision) for each in directory.jobs if each.is_waiting]
-    unnamed = frozenset(directory.holders) - named_bundles(directory) - directory.deleted.keys()
+    unnamed = frozenset(directory.sources) - named_bundles(directory) - directory.deleted.keys()
     return replace(
         view,
         now_ms=now_ms,
@@ -246,7 +246,7 @@ def wanted_bundles(view: CodeView) -> frozenset[str]:
     if view.directory is None:
         return frozenset()
     named = named_bundles(view.directory)
-    return frozenset({*named, *view.directory.holders} - (view.directory.deleted.keys() - named))
+    return frozenset({*named, *view.directory.sources} - (view.directory.deleted.keys() - named))
 
 
 def required(view: CodeView) -> Mapping[str, str]:
@@ -296,14 +296,14 @@ def missing(view: CodeView) -> tuple[str, ...]:
     return tuple(sorted(lacked))
 
 
-def sources(view: CodeView, bundle: str) -> tuple[Holder, ...]:
-    """Return who may give a bundle, best first: live holders, those no longer registered, those that departed.
+def sources(view: CodeView, bundle: str) -> tuple[BundleSource, ...]:
+    """Return who may give a bundle, best first: live sources, those no longer registered, those that departed.
 
-    The order turns with each failure, so that one bad holder does not always come first.
+    The order turns with each failure, so that one bad source does not always come first.
     """
     if view.directory is None:
         return ()
-    known = [each for each in view.directory.holders.get(bundle, ()) if each.candidate != view.me]
+    known = [each for each in view.directory.sources.get(bundle, ()) if each.candidate != view.me]
     live = sorted(each for each in known if each.candidate in view.directory.candidates)
     others = sorted(each for each in known if each.candidate not in view.directory.candidates)
     turn = view.failures[bundle].count % len(live) if live and bundle in view.failures else 0
@@ -313,7 +313,7 @@ def sources(view: CodeView, bundle: str) -> tuple[Holder, ...]:
 def readiness(view: CodeView, needs: JobNeeds) -> tuple[bool, str]:
     """Return whether a job's present revision may be activated, and how many hold its code, for people.
 
-    Without any holder it is not, however long it waited: containers would find nothing to load.
+    Without any source it is not, however long it waited: containers would find nothing to load.
     """
     assert view.directory is not None
     count = len(view.directory.live(needs.code))

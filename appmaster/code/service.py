@@ -13,14 +13,17 @@ from appmaster.code import rules, steps
 from appmaster.code.ports import CodeDirectory, CodeDistributor
 from appmaster.code.rules import CodeView, Trouble
 from appmaster.code.store import BundleStore
-from appmaster.inbox import Inbox
 from standby.errors import Fenced, StandfastError, Transient
-from standby.peers import Holder
+from standby.peers import BundleSource
+from standby.threads.inbox import Inbox
 
 _log: Final = logging.getLogger(__name__)
 
 #: How long the election waits for a look at ZooKeeper that is certainly of now, seconds.
 _FRESH_SECONDS: Final = 2.0
+
+#: How often at least a candidate tries again to fetch code that it lacks; it also tries at each change.
+SYNC_SECONDS: Final = 30.0
 
 #: Deadlines shorter than the sync time are looked at so often, seconds.
 _TICK_SECONDS: Final = 0.25
@@ -75,7 +78,7 @@ class CodeService:
 
     def __init__(
         self,
-        me: Holder,
+        me: BundleSource,
         store: BundleStore,
         directory: CodeDirectory,
         distributor: CodeDistributor,

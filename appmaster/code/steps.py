@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster.code.rules import CodeView, named_bundles, readiness, sources, wanted_bundles
-from standby.peers import Holder
+from standby.peers import BundleSource
 
 #: What failed with a bundle is tried again after so long, doubled each time up to the sync time.
 RETRY_MS: Final = 250
@@ -28,7 +28,7 @@ class Fetch:
     """Have the distributor fetch a bundle."""
 
     bundle: str
-    sources: tuple[Holder, ...]
+    sources: tuple[BundleSource, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _announced(view: CodeView) -> Iterator[Step]:
     for bundle in sorted(view.reviving):
         yield Revive(bundle)
     for bundle in sorted(view.held - _expired(view)):
-        mine = (each.candidate == view.me for each in view.directory.holders.get(bundle, ()))
+        mine = (each.candidate == view.me for each in view.directory.sources.get(bundle, ()))
         if not any(mine):
             yield Announce(bundle)
 
@@ -147,7 +147,7 @@ def _deleted(view: CodeView) -> Iterator[Step]:
             continue
         if bundle in view.held:
             yield Remove(bundle)
-        elif view.leads and not view.directory.holders.get(bundle):
+        elif view.leads and not view.directory.sources.get(bundle):
             yield Bury(bundle, view.directory.deleted[bundle])
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from standby.bundles import MOST_BYTES
+from standby.code.bundles import MOST_BYTES
 from standby.errors import BadConfiguration, CorruptState, Unavailable
-from standby.kernel.directories import make_private, tighten
+from standby.kernel.store.directories import make_private, tighten
 
 _PIECE_BYTES: Final = 256 << 10
 

@@ -1,8 +1,8 @@
 """``plan(view, policy-in-view)``: every difference between what is and what should be. Pure.
 
-The passes run in a fixed order and each returns actions; what one pass decides shows in the view
-only in the next turn, so no pass needs to know what another has just asked for. A turn is cut at
-`MOST_ACTIONS`; the rest comes in the next one.
+The passes run in a fixed order and each returns actions; what one pass decides shows in the view only in the next
+turn. Within a turn they share a `Turn`, by which a later pass leaves alone what an earlier one has given away. A turn
+is cut at `MOST_ACTIONS`; the rest comes in the next one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from appmaster.planning import commands, deploy, detect, models, needs, orders, releases, requests, status
-from appmaster.planning.actions import (
+from appmaster.planning.containers import assignments, detect
+from appmaster.planning.jobs import commands, models, status
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.requests import needs, releases, requests
+from appmaster.planning.rules import deploy
+from appmaster.planning.state.actions import (
     Action,
     Answer,
     DeclareLost,
@@ -24,8 +28,7 @@ from appmaster.planning.actions import (
     WriteRecords,
     WriteStatus,
 )
-from appmaster.planning.turn import Turn
-from appmaster.planning.view import ClusterView
+from appmaster.planning.state.view import ClusterView
 
 #: A turn starts at most so many actions.
 MOST_ACTIONS: Final = 5_000
@@ -59,7 +62,7 @@ def _all(view: ClusterView) -> Iterator[Action]:
     yield from models.writes(turn)
     yield from commands.answers(turn)
     yield from deploy.writes(turn)
-    yield from orders.orders(view)
+    yield from assignments.assignments(view)
     yield from detect.probes(view)
     needed = needs.needs(turn)
     yield from releases.releases(turn, needed)

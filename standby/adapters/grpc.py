@@ -10,21 +10,17 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
+from standby.adapters.tls import Keys, channel_options
 from standby.control.effects import OpenStream
-from standby.control.events import AssignReceived, ExitReceived, StreamBroken, StreamConnected
+from standby.control.events import AssignmentReceived, ExitReceived, StreamBroken, StreamConnected
 from standby.control.ports import Post
 from standby.errors import BadConfiguration
-from standby.wire import CERTIFICATE_NAME, METHOD, Assign, Heartbeat, Report, decode_down, encode
-
-#: Where Skein puts an application's credentials in every working directory.
-CERTIFICATE_FILE: Final = ".skein.crt"
-KEY_FILE: Final = ".skein.pem"
+from standby.security.roles import PeerRole
+from standby.wire import METHOD, Assignment, Heartbeat, Report, decode_down, encode
 
 #: A leader that has not taken so many reports does not read: it is no leader to wait for.
 _MOST_WAITING: Final = 256
@@ -33,7 +29,7 @@ _MOST_WAITING: Final = 256
 _MOST_BYTES: Final = 64 << 20
 
 _OPTIONS: Final = (
-    ("grpc.ssl_target_name_override", CERTIFICATE_NAME),
+    *channel_options(PeerRole.MASTER),
     # Leaders are inside the cluster.
     ("grpc.enable_http_proxy", 0),
     # Each stream tries by itself: the library would share the back-off of an earlier one with it, and a
@@ -46,46 +42,18 @@ _OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The one pair of an application, used on both sides of every stream."""
-
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "Credentials(…)"
-
-
-def load_credentials(directory: Path) -> Credentials:
-    """Return the pair in ``directory``; raises `BadConfiguration` naming the file that is not there.
-
-    A stream without credentials is never opened: whoever can talk to a container can make it write.
-    """
-    try:
-        return Credentials((directory / CERTIFICATE_FILE).read_bytes(), (directory / KEY_FILE).read_bytes())
-    except OSError as error:
-        raise BadConfiguration(
-            f"{error.filename}: {error.strerror}; Skein puts the application's credentials into the working "
-            "directory of every container, and without them no leader can be talked to"
-        ) from error
-
-
 class ControlStreams:
     """Opens streams to leaders."""
 
-    def __init__(self, credentials: Credentials, heartbeat_interval_ms: int) -> None:
-        self._credentials = grpc.ssl_channel_credentials(
-            root_certificates=credentials.certificate,
-            private_key=credentials.key,
-            certificate_chain=credentials.certificate,
-        )
+    def __init__(self, keys: Keys, heartbeat_interval_ms: int) -> None:
+        self._keys = keys
         self._interval_seconds = heartbeat_interval_ms / 1000
 
     def open(self, order: OpenStream, post: Post) -> ControlStream:
         """Return a stream that is connecting; see `standby.control.ports.Connect` for what it posts."""
         leader = order.leader
-        channel = grpc.secure_channel(f"{leader.host}:{leader.port}", self._credentials, options=_OPTIONS)
+        address = f"{leader.host}:{leader.port}"
+        channel = grpc.secure_channel(address, self._keys.channel_credentials(), options=_OPTIONS)
         return ControlStream(channel, order, self._interval_seconds, post)
 
 
@@ -163,8 +131,8 @@ class ControlStream:
         try:
             for data in self._call:
                 message = decode_down(data)
-                if isinstance(message, Assign):
-                    self._post(AssignReceived(self._number, message))
+                if isinstance(message, Assignment):
+                    self._post(AssignmentReceived(self._number, message))
                 else:
                     self._post(ExitReceived(self._number, message))
         except grpc.RpcError:

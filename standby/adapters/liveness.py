@@ -1,6 +1,6 @@
 """The port by which the leader sees that a container's process lives: it accepts, and says nothing.
 
-The witness of the process (`standby.witness`) has the same port open, and says at it how the process ended.
+The witness of the process (`standby.process.witness`) has the same port open, and says at it how the process ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LivenessPort:
     """Accepts on a free port of the host for as long as the process lives.
 
     The kernel closes it with the process and its witness: from then on a connection is refused, which is proof of
-    death where a broken stream is only a suspicion (design 4.9).
+    death where a broken stream is only a suspicion (rule `who-is-lost`).
     """
 
     def __init__(self, host: str, listening: socket.socket | None = None) -> None:

@@ -26,7 +26,7 @@ from rocksdict import (
 
 from standby.errors import CorruptState, StandfastError, Unavailable
 from standby.kernel.ports import Change, InUse, Profile
-from standby.replica.scan import Page
+from standby.replica.store.scan import Page
 
 #: Shared by all databases of the process, so that many small tasks cost no more than one large.
 _CACHE: Final = Cache(64 << 20)

@@ -1,45 +1,120 @@
-"""TLS between the processes of a cluster, over HTTP: one pair of credentials, checked on both sides."""
+"""TLS between the processes of a cluster: what they show and trust, which may change while they run.
+
+A connection that is open stays so; the next one is made with what holds then.
+"""
 
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Final
 
-from standby.adapters.grpc import CERTIFICATE_FILE, KEY_FILE
+import grpc
+
 from standby.errors import BadConfiguration
+from standby.security.credentials import Credentials
+from standby.security.roles import PeerRole
+
+_TOO_OLD: Final = ssl.TLSVersion.TLSv1_2
 
 
-def server_context(directory: Path) -> ssl.SSLContext:
-    """Return what a server needs that talks to nobody without the pair in ``directory``.
+class Keys:
+    """The credentials of one process as they are now. Thread-safe.
 
-    Raises `BadConfiguration` when there is no such pair.
+    Raises `BadConfiguration` when the first ones cannot be used.
     """
-    context = _with_pair(
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), directory / CERTIFICATE_FILE, directory / KEY_FILE
+
+    def __init__(self, first: Credentials) -> None:
+        self._lock = threading.Lock()
+        self._now = first
+        self._server, self._client = _server_context(first), _client_context(first)
+
+    @property
+    def now(self) -> Credentials:
+        """What is shown and trusted at this moment."""
+        return self._now
+
+    def renew(self, credentials: Credentials) -> bool:
+        """Use other credentials from now on, if they are later ones; return whether they are.
+
+        Raises `BadConfiguration` when they cannot be used; those of before stay then.
+        """
+        with self._lock:
+            if credentials.number <= self._now.number:
+                return False
+            server, client = _server_context(credentials), _client_context(credentials)
+            self._now, self._server, self._client = credentials, server, client
+            return True
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return what a server needs that talks to nobody without a certificate of the cluster's authority."""
+        return self._server
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return what a client needs; it asks for a name that is its server's role's (`Role.server_name`)."""
+        return self._client
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Return the same for a gRPC client."""
+        now = self._now
+        return grpc.ssl_channel_credentials(now.trust.encode(), now.key.encode(), now.certificate.encode())
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Return the same for a gRPC server, which asks for it anew with each connection."""
+        given = [self._now]
+
+        def later() -> grpc.ServerCertificateConfiguration | None:
+            now = self._now
+            if now is given[0]:
+                return None
+            given[0] = now
+            return _configuration(now)
+
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(given[0]),
+            later,  # type: ignore[arg-type] # None: as before, says its documentation
+            require_client_authentication=True,
+        )
+
+
+def channel_options(role: PeerRole) -> list[tuple[str, str]]:
+    """Return the options of a gRPC channel to a server that is to have ``role``."""
+    return [("grpc.ssl_target_name_override", role.server_name), ("grpc.default_authority", role.server_name)]
+
+
+#: Asked for with each new connection.
+Context = Callable[[], ssl.SSLContext]
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(credentials.key.encode(), credentials.certificate.encode())], credentials.trust.encode()
     )
+
+
+def _server_context(credentials: Credentials) -> ssl.SSLContext:
+    context = _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), credentials)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def client_context(
-    directory: Path, certificate: str = CERTIFICATE_FILE, key: str = KEY_FILE
-) -> ssl.SSLContext:
-    """Return what a client needs that talks only to a server with the pair in ``directory``.
-
-    To be used with `standby.wire.CERTIFICATE_NAME` as the server's name: the certificate is the
-    cluster's, not a host's. Raises `BadConfiguration` when there is no such pair.
-    """
-    return _with_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), directory / certificate, directory / key)
+def _client_context(credentials: Credentials) -> ssl.SSLContext:
+    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), credentials)
 
 
-def _with_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> ssl.SSLContext:
+def _filled(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext:
     try:
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(certificate, key)
-        # Self-signed: it is its own authority.
-        context.load_verify_locations(certificate)
-    except OSError as error:
+        context.minimum_version = _TOO_OLD
+        # The library takes a certificate with its key from files only; this one is its owner's, and gone at once.
+        with tempfile.NamedTemporaryFile("w", prefix="standfast-", suffix=".pem") as pair:
+            pair.write(credentials.certificate + credentials.key)
+            pair.flush()
+            context.load_cert_chain(pair.name)
+        context.load_verify_locations(cadata=credentials.trust)
+    except (OSError, ValueError) as error:
         raise BadConfiguration(
-            f"{certificate}, {key.name}: no usable pair of credentials: {error.strerror or error}"
+            f"credentials {credentials.number} of this cluster cannot be used: {error}"
         ) from error
     return context

@@ -3,11 +3,12 @@
 No clock, no thread, no library: the loop in `standby.control.loop` carries events in and effects out. The
 rules it keeps:
 
-- an order counts only on the present stream, of no older controller epoch than one obeyed before, and for
-  the container's own incarnation (design 3, 4.15; acceptance D4);
+- an assignment counts only on the present stream, of no older controller epoch than one obeyed before, and for the
+  container's own incarnation (rule `late-order`);
 - the replicas go on without ZooKeeper and without a leader; a container that stays without a leader for the
-  orphan time-out closes in order and ends (4.10);
-- time is looked at only in `Turned`, which ends each turn, after all news (4.9).
+  orphan time-out closes in order and ends (rule `orphan-exit`);
+- time is looked at only in `Turned`, which ends each turn, after all other events: a deadline is not over while
+  what would meet it waits in the inbox.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from standby.config import parse
+from standby.config import parse_recorded
 from standby.control import exits
 from standby.control.effects import (
+    Assign,
     CloseReplicas,
     CloseStream,
     Effect,
     LookUpLeader,
     Note,
-    Obey,
     Register,
 )
 from standby.control.events import (
-    AssignReceived,
+    AssignmentReceived,
     Event,
     ExitReceived,
     LeaderChanged,
@@ -141,43 +142,45 @@ def _stream_broken(state: ControlState, event: StreamBroken) -> Step:
     )
 
 
-def _assigned(state: ControlState, event: AssignReceived) -> Step:
-    assign, link = event.assign, state.link
+def _assigned(state: ControlState, event: AssignmentReceived) -> Step:
+    assignment, link = event.assignment, state.link
+    named = f"assignment {assignment.number}"
     if not isinstance(link, Stream) or link.number != event.stream:
-        return _refused(state, f"assignment {assign.number} of stream {event.stream}, which was left")
+        return _refused(state, f"{named} of stream {event.stream}, which was left")
     heard = replace(link, is_connected=True, attempt=0)
-    if assign.controller_epoch < state.epoch:
+    if assignment.controller_epoch < state.epoch:
         return _refused(
             replace(state, link=heard),
-            f"assignment {assign.number} of controller epoch {assign.controller_epoch}, {state.epoch} was obeyed",
+            f"{named} of controller epoch {assignment.controller_epoch}, {state.epoch} was obeyed",
         )
-    if assign.incarnation != state.incarnation:
+    if assignment.incarnation != state.incarnation:
         return _refused(
             replace(state, link=heard),
-            f"assignment {assign.number} for incarnation {assign.incarnation}, this is {state.incarnation}",
+            f"{named} for incarnation {assignment.incarnation}, this is {state.incarnation}",
         )
-    if assign.controller_epoch == state.epoch and assign.number < link.obeyed:
+    if assignment.controller_epoch == state.epoch and assignment.number < link.applied:
         return _refused(
-            replace(state, link=heard), f"assignment {assign.number} after {link.obeyed} on the same stream"
+            replace(state, link=heard),
+            f"{named} after {link.applied} on the same stream",
         )
     if state.closing is not None:
-        return _refused(replace(state, link=heard), f"assignment {assign.number}: the container is closing")
-    jobs = {each.name: each for each in assign.jobs}
-    obeyed = replace(
+        return _refused(replace(state, link=heard), f"{named}: the container is closing")
+    jobs = {each.name: each for each in assignment.jobs}
+    applied = replace(
         state,
-        link=replace(heard, obeyed=assign.number),
-        epoch=assign.controller_epoch,
+        link=replace(heard, applied=assignment.number),
+        epoch=assignment.controller_epoch,
         jobs=jobs,
         lag_bounds_ms=_lag_bounds(jobs),
     )
     effects: list[Effect] = []
-    if assign.number != link.obeyed or assign.controller_epoch != state.epoch:
-        listed = ", ".join(f"{each.replica} {each.role.value} at {each.epoch}" for each in assign.replicas)
-        text = (
-            f"assignment {assign.number} of controller epoch {assign.controller_epoch}: {listed or 'nothing'}"
+    if assignment.number != link.applied or assignment.controller_epoch != state.epoch:
+        listed = ", ".join(
+            f"{each.replica} {each.role.value} at {each.epoch}" for each in assignment.replicas
         )
+        text = f"{named} of controller epoch {assignment.controller_epoch}: {listed or 'nothing'}"
         effects.append(Note(text))
-    return obeyed, (*effects, Obey(assign.replicas, jobs))
+    return applied, (*effects, Assign(assignment.replicas, jobs))
 
 
 def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
@@ -203,7 +206,7 @@ def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
     bounds: dict[str, int] = {}
     for name, job in jobs.items():
         try:
-            bounds[name] = parse(job.config).lag_time_ms
+            bounds[name] = parse_recorded(job.config).lag_time_ms
         except BadConfiguration:
             continue  # the kernel says what is wrong with it
     return bounds
@@ -267,7 +270,7 @@ RULES: Final[Mapping[type, Callable[[ControlState, Any], Step]]] = {
     LeftoversFound: _leftovers_found,
     StreamConnected: _stream_connected,
     StreamBroken: _stream_broken,
-    AssignReceived: _assigned,
+    AssignmentReceived: _assigned,
     ExitReceived: _told_to_exit,
     ReplicasChanged: _replicas_changed,
     ReplicasClosed: _replicas_closed,

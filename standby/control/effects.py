@@ -37,10 +37,10 @@ class CloseStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Obey:
-    """Hand the wanted state to the kernel."""
+class Assign:
+    """Hand the assignment to the kernel."""
 
-    wanted: tuple[Wanted, ...]
+    assignment: tuple[Wanted, ...]
     jobs: Mapping[str, JobDefinition]
 
 
@@ -80,4 +80,6 @@ class Note:
     is_warning: bool = False
 
 
-Effect = Register | LookUpLeader | OpenStream | CloseStream | Obey | SendReport | CloseReplicas | Quit | Note
+Effect = (
+    Register | LookUpLeader | OpenStream | CloseStream | Assign | SendReport | CloseReplicas | Quit | Note
+)

@@ -2,7 +2,7 @@
 
 None of them carries a time. The loop ends each of its turns with one :class:`Turned`, which does: so every
 deadline is judged after the inbox is drained, and a process that was stopped for a minute hears all its news
-before it draws conclusions from the clock (design 4.9).
+before it draws conclusions from the clock (rule `who-is-lost`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from standby.model import Leftover, ReplicaId, ReplicaStatus
-from standby.wire import Assign, Exit
+from standby.wire import Assignment, Exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class StreamBroken:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignReceived:
+class AssignmentReceived:
     """The leader says what the container is to hold."""
 
     stream: int
-    assign: Assign
+    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ Event = (
     | LeftoversFound
     | StreamConnected
     | StreamBroken
-    | AssignReceived
+    | AssignmentReceived
     | ExitReceived
     | ReplicasChanged
     | ReplicasClosed

@@ -1,7 +1,7 @@
 """How a container process ends: its exit codes, which docs/operations.md explains. Pure.
 
 A code below 10 is `standby.errors`' own: 2 for bad configuration, 3 for something unavailable at the start,
-70 for a broken law.
+70 for a broken invariant.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 #: The leader no longer wants the container, or SIGTERM asked for the end; everything was closed in order.
 ORDERLY: Final = 0
 
-#: No leader was found for `job.hotstandby.orphan.timeout.ms` (design 4.10); everything was closed in order.
+#: No leader was found for `job.hotstandby.orphan.timeout.ms` (rule `orphan-exit`); everything was closed in order.
 ORPHANED: Final = 10
 
-#: The kernel gave the whole container up: a dead JVM, a revoke that hangs (design 4.14).
+#: The kernel gave the whole container up: a dead JVM, a revoke that hangs (rule `never-block`).
 BROKEN: Final = 11
 
 #: Something did not close within its deadline; the process ended all the same.

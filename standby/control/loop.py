@@ -1,4 +1,4 @@
-"""The control loop: carries events in and effects out. Nothing it calls blocks (design 4.14)."""
+"""The control loop: carries events in and effects out. Nothing it calls blocks (rule `never-block`)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from standby.control.core import step
 from standby.control.effects import (
+    Assign,
     CloseReplicas,
     CloseStream,
     Effect,
     LookUpLeader,
     Note,
-    Obey,
     OpenStream,
     Quit,
     Register,
     SendReport,
 )
 from standby.control.events import Event, LeftoversFound, ReplicasClosed, Turned
-from standby.control.inbox import Inbox
-from standby.control.ports import Connect, FindLeftoverState, Membership, OpenedStream
+from standby.control.ports import OpenedStream, Ports
 from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
-from standby.errors import BrokenLaw
-from standby.ports import Replicas
+from standby.errors import BrokenInvariant
+from standby.threads.inbox import Inbox
 from standby.wire import Report
 
 _LOG: Final = logging.getLogger("standby.control")
@@ -44,24 +42,10 @@ _LEAVE_SECONDS: Final = 1.0
 class ControlLoop:
     """Turns until the container is to end. Nothing else holds the state, so nothing needs a lock."""
 
-    def __init__(
-        self,
-        state: ControlState,
-        inbox: Inbox,
-        *,
-        membership: Membership,
-        connect: Connect,
-        replicas: Replicas,
-        find_leftovers: FindLeftoverState,
-        rss_bytes: Callable[[], int],
-    ) -> None:
+    def __init__(self, state: ControlState, inbox: Inbox[Event], ports: Ports) -> None:
         self._state = state
         self._inbox = inbox
-        self._membership = membership
-        self._connect = connect
-        self._replicas = replicas
-        self._find_leftovers = find_leftovers
-        self._rss_bytes = rss_bytes
+        self._ports = ports
         self._stream: OpenedStream | None = None
         self._turns = 0
         self._quit: Quit | None = None
@@ -91,7 +75,7 @@ class ControlLoop:
         """Fold the waiting events into the state, then look at the clock and the replicas, once."""
         for event in self._inbox.drain(timeout_seconds):
             self._apply(event)
-        replicas = self._replicas
+        replicas = self._ports.replicas
         self._apply(
             Turned(
                 now_ms=_now_ms(),
@@ -108,7 +92,7 @@ class ControlLoop:
         """Say the last words of an orderly end: the queued reports, then the end of the registration."""
         if self._stream is not None:
             self._stream.finish(_FINISH_SECONDS)
-        self._membership.leave(_LEAVE_SECONDS)
+        self._ports.membership.leave(_LEAVE_SECONDS)
 
     def _pause_seconds(self) -> float:
         due = due_in_ms(self._state, _now_ms())
@@ -125,29 +109,29 @@ class ControlLoop:
             case Note(text, is_warning):
                 _LOG.log(logging.WARNING if is_warning else logging.INFO, "%s", text)
             case Register():
-                self._membership.register()
+                self._ports.membership.register()
             case LookUpLeader():
-                self._membership.look_up_leader()
+                self._ports.membership.look_up_leader()
             case OpenStream():
-                self._stream = self._connect(effect, self._inbox.post)
+                self._stream = self._ports.connect(effect, self._inbox.post)
             case CloseStream():
                 if self._stream is not None:
                     self._stream.drop()
                     self._stream = None
             case SendReport():
                 if self._stream is None:
-                    raise BrokenLaw(f"a report for stream {effect.stream}, and there is none")
+                    raise BrokenInvariant(f"a report for stream {effect.stream}, and there is none")
                 self._stream.send(
                     Report(
                         effect.number,
                         effect.replicas,
                         effect.is_warm,
-                        rss_bytes=self._rss_bytes(),
+                        rss_bytes=self._ports.rss_bytes(),
                         revisions=effect.revisions,
                     )
                 )
-            case Obey(wanted, jobs):
-                self._replicas.obey(wanted, jobs)
+            case Assign(assignment, jobs):
+                self._ports.replicas.obey(assignment, jobs)
             case CloseReplicas(deadline_ms):
                 threading.Thread(target=self._close, args=(deadline_ms,), name="closing", daemon=True).start()
             case Quit():
@@ -155,7 +139,7 @@ class ControlLoop:
 
     def _look(self) -> None:
         try:
-            found = self._find_leftovers()
+            found = self._ports.find_leftovers()
         except Exception:  # noqa: BLE001 - a thread's outermost level; without them there is only more to replay
             _LOG.exception("the host's disks could not be looked through")
             found = ()
@@ -163,7 +147,7 @@ class ControlLoop:
 
     def _close(self, deadline_ms: int) -> None:
         try:
-            in_time = self._replicas.close(deadline_ms / 1000)
+            in_time = self._ports.replicas.close(deadline_ms / 1000)
         except Exception:  # noqa: BLE001 - a thread's outermost level; the process ends either way
             _LOG.exception("the replicas could not be closed")
             in_time = False

@@ -6,11 +6,13 @@ Everything here returns at once; what comes of it is put into the loop's inbox a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from standby.control.effects import OpenStream
 from standby.control.events import Event
 from standby.model import Leftover
+from standby.ports import Replicas
 from standby.wire import Report
 
 #: Takes an event from any thread, and returns at once.
@@ -60,5 +62,17 @@ class OpenedStream(Protocol):
         ...
 
 
-#: Connects to the leader; gives `StreamConnected`, `AssignReceived`, `ExitReceived` and one `StreamBroken`.
+#: Connects to the leader; gives `StreamConnected`, `AssignmentReceived`, `ExitReceived` and one `StreamBroken`.
 Connect = Callable[[OpenStream, Post], OpenedStream]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All that the control loop works on."""
+
+    membership: Membership
+    connect: Connect
+    replicas: Replicas
+    find_leftovers: FindLeftoverState
+    rss_bytes: Callable[[], int]
+    """Memory in use by the process and its children."""

@@ -30,7 +30,7 @@ class Policy:
     """The loop's times, milliseconds."""
 
     orphan_timeout_ms: int
-    """Without a leader for so long, the container ends (design 4.10)."""
+    """Without a leader for so long, the container ends (rule `orphan-exit`)."""
     report_interval_ms: int = 2_000
     """A report is at most so old even when nothing changes."""
     connect_timeout_ms: int = 3_000
@@ -64,10 +64,10 @@ class Registration(enum.Enum):
 
 
 #: The part of a replica's status that must be told at once.
-News = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
+Reported = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
 
 #: What a report tells that must be told at once; compared with the last one told on the same stream.
-Signature = tuple[bool, Mapping[str, int], tuple[News, ...]]
+Signature = tuple[bool, Mapping[str, int], tuple[Reported, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Stream:
     attempt: int
     opened_at_ms: int
     is_connected: bool = False
-    obeyed: int = 0
+    applied: int = 0
     """Number of the last assignment obeyed on this stream: an older one cannot rightly come after it."""
     told: Signature | None = None
     told_number: int = 0
@@ -123,7 +123,7 @@ class ControlState:
 
     incarnation: int | None = None
     """The last known one; it stays after a lost session until the next registration, because the leader
-    goes on to serve it on a live stream (design 4.9)."""
+    goes on to serve it on a live stream (rule `who-is-lost`)."""
     is_session_up: bool = False
     registration: Registration = Registration.ABSENT
     register_at_ms: int | None = None
@@ -205,7 +205,7 @@ def signature(state: ControlState) -> Signature:
     Offsets and lags change all the time and wait for the next regular report; whether a lag is within
     its job's bound does not.
     """
-    news = tuple(
+    reported = tuple(
         (
             each.replica,
             each.role,
@@ -220,13 +220,13 @@ def signature(state: ControlState) -> Signature:
         )
         for each in sorted(state.statuses.values(), key=lambda each: each.replica)
     )
-    return state.is_warm, state.revisions, news
+    return state.is_warm, state.revisions, reported
 
 
 def is_in_sync(status: ReplicaStatus, bound_ms: int | None) -> bool | None:
     """Return whether the replica is within its job's lag; None while that cannot be known.
 
-    An unknown lag is not a bad one: while the changelog's end is unknown, membership is frozen (design 4.15).
+    An unknown lag is not a bad one: while the changelog's end is unknown, membership is frozen (rule `in-sync-rank`).
     """
     if bound_ms is None or status.lag_ms is None:
         return None

@@ -35,7 +35,7 @@ def turned(state: ControlState, event: Turned) -> Step:
     """Return the state after a turn that ends at ``event``, and what is due by now."""
     effects: list[Effect] = []
     if event.broken is not None:
-        # Nothing can be closed in order any more; waiting would only delay the failover (design 4.14).
+        # Nothing can be closed in order any more; waiting would only delay the failover (rule `never-block`).
         return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
     state = _stalled(state, event.now_ms)
     state = replace(
@@ -57,7 +57,7 @@ def due_in_ms(state: ControlState, now_ms: int) -> int | None:
 def _stalled(state: ControlState, now_ms: int) -> ControlState:
     """Return the state with every deadline moved by the time for which the process itself stood still.
 
-    Nobody else is to blame for that time, and its news is only just being heard (design 4.9).
+    Nobody else is to blame for that time, and its news is only just being heard (rule `who-is-lost`).
     """
     if state.now_ms is None or now_ms - state.now_ms <= state.policy.stall_ms:
         return state
@@ -155,11 +155,11 @@ def _report(state: ControlState, event: Turned) -> Step:
     if not isinstance(link, Stream):
         return state, ()
     present = signature(state)
-    is_news = link.told != present or link.told_number != link.obeyed
+    is_news = link.told != present or link.told_number != link.applied
     if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
         return state, ()
-    told = replace(link, told=present, told_number=link.obeyed, told_at_ms=event.now_ms)
-    report = SendReport(link.number, link.obeyed, statuses_told(state), state.is_warm, state.revisions)
+    told = replace(link, told=present, told_number=link.applied, told_at_ms=event.now_ms)
+    report = SendReport(link.number, link.applied, statuses_told(state), state.is_warm, state.revisions)
     return replace(state, link=told), (report,)
 
 

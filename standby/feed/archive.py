@@ -3,7 +3,8 @@
 With it a JVM maps Spark's classes from one file instead of reading, checking and linking thousands of
 them from 280 jars, which halves the processor time of its start; it shares the mapping with the other
 JVMs of the host. The archive lies beside pyspark's own files and holds for that installation and that Java
-only. The JVM compares both, and starts without it when something differs, so it can never do harm.
+only. The JVM compares both, and starts without it when something differs, so it can never do harm; but the start
+takes twice as long then, so an archive that no JVM takes any more is made anew.
 
 It holds Spark, not the Kafka connector: the connector's jars lie elsewhere in each container, and an
 archive is only used by a class path that begins with the one it was made with.
@@ -19,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from standby.adapters.pyspark import FAILURES, Spark
-from standby.adapters.pyspark_query import begin
-from standby.adapters.spark_process import class_archive
+from standby.adapters.spark.jvm import class_archive, is_archive_usable
+from standby.adapters.spark.query import Sink, begin
+from standby.adapters.spark.session import FAILURES, Spark
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
 from standby.errortext import first_line
@@ -97,7 +98,7 @@ def _exercise(spark: Spark) -> None:
         if received == _BATCHES:
             done.set()
 
-    query = begin(spark, frame, new_checkpoint(), receive, lambda _: done.set())
+    query = begin(spark, frame, new_checkpoint(), Sink(receive, lambda _: done.set()))
     try:
         done.wait(_BATCH_SECONDS)
     finally:
@@ -107,14 +108,14 @@ def _exercise(spark: Spark) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the archive unless it is there; return the exit status."""
+    """Make the archive unless it is there and of use; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m standby.feed.archive", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--again", action="store_true", help="make it anew, for another Java, say")
+    parser.add_argument("--again", action="store_true", help="make it anew, whether it is of use or not")
     arguments = parser.parse_args(argv)
     try:
-        if class_archive().exists() and not arguments.again:
+        if not arguments.again and is_archive_usable():
             sys.stdout.write(f"{class_archive()} is there\n")
             return 0
         archive = make_archive()

@@ -98,11 +98,13 @@ def split(
     """
     check_schema(rows.schema, inputs, transform)
     moved = {task: span for task, span in sorted(spans.items()) if span[1] != span[0]}
-    column = rows.column("_task")
+    parts = _by_partition(rows)
     batches = []
     assigned = 0
     for task, (start, end) in moved.items():
-        own = rows if _holds_only(column, task.partition) else rows.filter(pc.equal(column, task.partition))
+        own = parts.get(task.partition)
+        if own is None:
+            own = rows.slice(0, 0)
         if len(inputs) == 1:
             own = _in_order(own, task, "", (start.each[0], end.each[0]), transform)
         else:
@@ -136,11 +138,37 @@ def from_offsets(
     return rows
 
 
-def _holds_only(column: pa.ChunkedArray, value: int) -> bool:
+#: A part of more pieces than this, for each of the parts, is copied into one.
+_MOST_PIECES: Final = 4
+
+
+def _by_partition(rows: pa.Table) -> dict[int | None, pa.Table]:
+    """Return the rows of each value in ``_task``, in the order in which they came.
+
+    They come in a few long pieces, each of one partition, as a rule: those are put together without being copied. To
+    look through all rows once for each of many tasks would cost more than all the rest of `split`.
+    """
+    pieces = _pieces(rows.column("_task"))
+    values = {value for value, _, _ in pieces}
+    if len(pieces) > _MOST_PIECES * len(values):
+        rows = rows.take(pc.sort_indices(rows.column("_task")))  # which is stable
+        pieces = _pieces(rows.column("_task"))
+    found: dict[int | None, list[pa.Table]] = {}
+    for value, start, length in pieces:
+        found.setdefault(value, []).append(rows.slice(start, length))
+    return {value: each[0] if len(each) == 1 else pa.concat_tables(each) for value, each in found.items()}
+
+
+def _pieces(column: pa.ChunkedArray) -> list[tuple[int | None, int, int]]:
+    """Return value, start and length of each run of equal values."""
     if len(column) == 0:
-        return True
-    extremes = pc.min_max(column).as_py()
-    return bool(column.null_count == 0 and extremes["min"] == extremes["max"] == value)
+        return []
+    ends = pc.run_end_encode(column.combine_chunks())
+    found, start = [], 0
+    for value, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
+        found.append((value, start, end - start))
+        start = end
+    return found
 
 
 def _merged(

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
-from standby.adapters.kafka_input import InputBounds, InputReader
+from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
-from standby.errors import BadConfiguration, BrokenLaw
+from standby.errors import BadConfiguration, BrokenInvariant
 from standby.errortext import first_line, kind_of
 from standby.feed.batches import ROWS, check_schema, rows_of, split
 from standby.feed.functions import is_interrupt, transform_of
@@ -72,7 +72,7 @@ class PlainFeed:
     def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
         """Connect; see `standby.ports.Feed.prepare`. More would gain nothing: a start is an assignment."""
         if not self._ended.is_set():
-            raise BrokenLaw("the feed was prepared while it runs")
+            raise BrokenInvariant("the feed was prepared while it runs")
         self._input_bounds().check(by_partition(positions, self._inputs))
         self.warm()
         del is_near
@@ -97,7 +97,7 @@ class PlainFeed:
     ) -> None:
         """Begin to read; see `standby.ports.Feed.start`."""
         if not self._ended.is_set():
-            raise BrokenLaw("the feed was started while it runs")
+            raise BrokenInvariant("the feed was started while it runs")
         starts = by_partition(positions, self._inputs)
         self._input_bounds().check(starts)
         ends = None if until is None else by_partition(until, self._inputs)
@@ -127,6 +127,11 @@ class PlainFeed:
     def shrink(self) -> None:
         """Have the next batches be smaller; see `standby.ports.Feed.shrink`."""
         self._size.shrink()
+
+    @property
+    def may_go_deaf(self) -> bool:
+        """True: after a broker was away librdkafka may never fetch from a partition again (its issue 4492)."""
+        return True
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""

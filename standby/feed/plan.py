@@ -1,8 +1,8 @@
 """Which streaming plans a transform may have: those that treat each row by itself. Pure.
 
-A stateful operator would keep its state in the query's checkpoint, which is thrown away at each start
-(design 3), and an operator over all rows of a micro-batch would depend on where the batch happens to end,
-which differs when records are read again.
+A stateful operator would keep its state in the query's checkpoint, which is thrown away at each start (offsets are
+those that were committed, rule `committed-offsets`). The result of an operator over all rows of a micro-batch would
+depend on where the batch happens to end, which differs when records are read again.
 """
 
 from __future__ import annotations

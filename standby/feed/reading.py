@@ -3,7 +3,7 @@
 A promotion spends most of its time on the start of a streaming query. So the query of a standby is started ahead, at
 offsets that the present active is still moving on from; a batch waits at the gate until that one has committed all of
 it and more, or the task is claimed here. Then the gate opens, and what lies below the claimed offsets is dropped: so
-what is delivered begins exactly at them, as the batch law asks (design 4.4).
+what is delivered begins exactly at them, as the rule `whole-batch` asks.
 
 "And more" keeps a batch at the gate while the input stands still: a query without one asks Kafka for input a hundred
 times a second.

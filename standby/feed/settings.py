@@ -11,7 +11,7 @@ from typing import Final
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
-from standby.secret_files import resolved
+from standby.security.secret_files import resolved
 
 #: The session's settings; a job may change them.
 _SESSION: Final = {
@@ -208,6 +208,15 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(quoted)};"
 
 
+#: Most records of one poll of the source's consumer. After each poll Spark asks the broker for the partition's first
+#: and last offset, and by that drops what the consumer has fetched beyond the poll: with the client's default of 500 a
+#: megabyte of small records is fetched fifteen times. No more than this: the records of one poll are in memory at once.
+_POLL_RECORDS: Final = "5000"
+
+#: How long the broker holds a fetch that finds no records, milliseconds. Spark polls only for records that are there,
+#: but with the last of them the consumer sends a fetch ahead, and Spark's next request waits behind that one.
+_FETCH_WAIT_MS: Final = "1"
+
 #: How long a query waits for a partition that does not answer, milliseconds. Spark's own patience is two to three
 #: minutes, during which the tasks beside it get nothing either.
 _PATIENCE_MS: Final = "8000"
@@ -222,7 +231,8 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
     client = java_client(
         {"bootstrap.servers": config.kafka_bootstrap, **resolved(config.kafka, "kafka.")}, read
     )
-    client.setdefault("fetch.max.wait.ms", "10")
+    client.setdefault("fetch.max.wait.ms", _FETCH_WAIT_MS)
+    client.setdefault("max.poll.records", _POLL_RECORDS)
     client.setdefault("reconnect.backoff.max.ms", "500")
     # The whole call may not end before a single request of it.
     patience = client.setdefault("request.timeout.ms", _PATIENCE_MS)

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from standby.adapters.kafka_ahead import Ahead
-from standby.adapters.kafka_input import InputBounds
-from standby.adapters.pyspark import (
+from standby.adapters.kafka.ahead import Ahead
+from standby.adapters.kafka.input import InputBounds
+from standby.adapters.spark.bounded import BoundedRead, Piece, pieces_of
+from standby.adapters.spark.query import Ended, Gate, Query, Receive, Sink, begin
+from standby.adapters.spark.session import (
     FAILURES,
     Spark,
     is_users,
@@ -24,12 +26,10 @@ from standby.adapters.pyspark import (
     operators,
     types,
 )
-from standby.adapters.pyspark_bounded import BoundedRead, Piece, pieces_of
-from standby.adapters.pyspark_query import Ended, Gate, Query, Receive, begin
 from standby.config import JobConfig, kafka_settings
 from standby.errors import (
     BadConfiguration,
-    BrokenLaw,
+    BrokenInvariant,
     CorruptState,
     StandfastError,
     Transient,
@@ -121,7 +121,7 @@ class SparkFeed:
         Without any record it is left to the start.
         """
         if not self._running.has_ended:
-            raise BrokenLaw("the feed was prepared while it runs")
+            raise BrokenInvariant("the feed was prepared while it runs")
         if self._prepared is not None and self._is_of_use(self._prepared, positions):
             self._prepared.pass_below(positions, is_near=is_near)
             return False
@@ -186,7 +186,7 @@ class SparkFeed:
         Raises `BadConfiguration` for a transform or a setting that Spark refuses.
         """
         if not self._running.has_ended:
-            raise BrokenLaw("the feed was started while it runs")
+            raise BrokenInvariant("the feed was started while it runs")
         starts = by_partition(positions, self._inputs)
         bounds = self.bounds().check(starts)
         reading, self._prepared = self._prepared, None
@@ -227,6 +227,11 @@ class SparkFeed:
     def shrink(self) -> None:
         """Have the next batches be smaller; see `standby.ports.Feed.shrink`."""
         self._size.shrink()
+
+    @property
+    def may_go_deaf(self) -> bool:
+        """False: Spark's consumer has a time-out for each look, past which the query ends."""
+        return False
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
@@ -270,7 +275,7 @@ class SparkFeed:
     ) -> Query:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
-        ``receive``, ``ended``, ``size`` and ``gate`` are as in `standby.adapters.pyspark_query`. Raises as `start`.
+        ``receive``, ``ended``, ``size`` and ``gate`` are as in `standby.adapters.spark.query.Sink`. Raises as `start`.
         """
         spark = self._acquired()
         with spark.asking("a query was begun", "the query", _BEGIN_SECONDS):
@@ -282,7 +287,7 @@ class SparkFeed:
             frame = apply_transform(self._transform, rows, self._config, check=not self._is_checked)
             self._is_checked = True
             ahead = None if size is None else self._ahead
-            return begin(spark, frame, new_checkpoint(), receive, ended, size, ahead, gate)
+            return begin(spark, frame, new_checkpoint(), Sink(receive, ended, size, ahead, gate))
 
     def _reading(self, positions: Mapping[TaskId, Offsets]) -> Reading:
         return Reading(positions, self._inputs, self._config.transform, self._judged)
@@ -319,7 +324,7 @@ class SparkFeed:
             return apply_transform(self._transform, rows, self._config, check=False)
 
         pieces = pieces_of(positions, until, lambda: self._size.records)
-        return BoundedRead(spark, frame_of, pieces, receive, ended, self._size)
+        return BoundedRead(spark, frame_of, pieces, Sink(receive, ended), self._size)
 
     def _acquired(self) -> Spark:
         if self._spark is None:

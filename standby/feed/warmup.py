@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from standby.adapters.kafka_input import InputBounds
-    from standby.adapters.pyspark_query import Ended, Query, Receive
+    from standby.adapters.kafka.input import InputBounds
+    from standby.adapters.spark.query import Ended, Query, Receive
     from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The processes that a container has started, and whose death is its own (design 4.14)."""
+"""The processes that a container has started, and whose death is its own (rule `never-block`)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from standby.errors import StandfastError, Transient, Unavailable
-from standby.kernel.lane import Lane, Run
+from standby.kernel.run import Run
+from standby.threads.worker import Worker
 from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Codes:
     def __init__(self, load: LoadCode, post: Post) -> None:
         self._load = load
         self._post = post
-        self._lane = Lane("code")
+        self._worker = Worker("code").start()
         self._run = Run()
         self._loaded: Mapping[str, JobDefinition] = {}
         self._loading: set[str] = set()
@@ -76,7 +77,7 @@ class Codes:
             return True
         if definition.name not in self._loading:
             self._loading.add(definition.name)
-            self._lane.submit(lambda: self._fetch(definition))
+            self._worker.submit(lambda: self._fetch(definition))
         return False
 
     def ended(self, definition: JobDefinition, *, is_loaded: bool) -> None:
@@ -88,7 +89,7 @@ class Codes:
     def close(self) -> None:
         """End the thread, and a loading that waits for another try; does not wait."""
         self._run.cancel()
-        self._lane.close()
+        self._worker.close()
 
     def _fetch(self, definition: JobDefinition) -> None:
         pause = 0.1

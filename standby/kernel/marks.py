@@ -1,4 +1,4 @@
-"""What of the job's code a container runs at this moment, kept where it outlives the process (design 4.18)."""
+"""What of the job's code a container runs at this moment, kept where it outlives the process (rule `fair-blame`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from standby.ended import Ran
 from standby.model import Offsets, TaskId
+from standby.process.ended import Ran
 
 #: Keeps what runs, and with which status the child has ended whose death ends the process (None: none has).
 Keep = Callable[[tuple[Ran, ...], "int | None"], None]

@@ -18,8 +18,8 @@ from standby.model import Offsets, TaskId
 from standby.peers import PeerAddress
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
-from standby.replica.overlay import Changes, Emitted
-from standby.replica.scan import Page
+from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.store.scan import Page
 from standby.wire import JobDefinition
 
 #: A changelog record: full key and value; None as value is a tombstone.
@@ -33,7 +33,7 @@ ANSWER_SECONDS: Final = 5.0
 class WriterLost(Transient):
     """A task's producer is of no use any more: fenced, broken, or out of time.
 
-    The outcome of a commit that raised it is unknown; only the way to active finds out (design 4.2).
+    The outcome of a commit that raised it is unknown; only the way to active finds out (rule `fence-no-proof`).
     """
 
     def __init__(self, message: str, *, fenced: bool = False, is_late: bool = False) -> None:
@@ -336,7 +336,7 @@ class SnapshotSource(Protocol):
     """
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
-        """Return the manifest (`standby.replica.snapshot`) of a copy made now.
+        """Return the manifest (`standby.replica.store.snapshot`) of a copy made now.
 
         A peer that gives as many copies as it may already is waited for, at most so long: keep that below the
         silence after which it is given up.

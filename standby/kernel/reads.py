@@ -1,6 +1,6 @@
 """Looks keys up for somebody outside of the job: in an active, or in a standby that is fresh enough.
 
-Only committed state is ever in a database (design 4.5), so nothing else can be read. Nobody is asked whether a
+Only committed state is ever in a database (rule `commit-first`), so nothing else can be read. Nobody is asked whether a
 newer owner exists: the answer names epoch and role, and the caller compares them with the leader's, because a
 fenced active does not know it yet.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import StandfastError, Transient
-from standby.kernel.held import HeldReplica
+from standby.kernel.runner import ReplicaRunner
 from standby.model import Phase, ReplicaId, Role
-from standby.replica.keys import prefix
+from standby.replica.store.keys import prefix
 
 #: So often a look-up is begun again when the replica changed its phase meanwhile.
 _TRIES: Final = 3
@@ -61,7 +61,7 @@ class Declined:
 
 
 def look_up(
-    question: Question, held: Iterable[HeldReplica], clock: Callable[[], int]
+    question: Question, held: Iterable[ReplicaRunner], clock: Callable[[], int]
 ) -> Iterator[Found | Declined]:
     """Yield what each replica in question says; ``clock`` returns Unix milliseconds."""
     for each in held:
@@ -73,7 +73,7 @@ def look_up(
                 yield Declined(each.replica.id, str(error))
 
 
-def _ask(question: Question, held: HeldReplica, clock: Callable[[], int]) -> Found | Declined:
+def _ask(question: Question, held: ReplicaRunner, clock: Callable[[], int]) -> Found | Declined:
     for _ in range(_TRIES):
         before = held.replica
         role = Role.ACTIVE if before.phase is Phase.ACTIVE else Role.STANDBY

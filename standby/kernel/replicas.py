@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError
-from standby.kernel.batch import Step
 from standby.kernel.children import Children
-from standby.kernel.codes import Codes, LoadCode, load_nothing
-from standby.kernel.fetch import Peers
-from standby.kernel.held import HeldReplica
-from standby.kernel.job import Environment, JobKernel
-from standby.kernel.lane import Lane, Run
-from standby.kernel.marks import Marks
-from standby.kernel.ports import Connect, OpenDatabase
-from standby.kernel.probes import Probe, no_probe
-from standby.kernel.snapshots import NotNow, Offer
-from standby.kernel.strays import Known
-from standby.kernel.tally import Tally
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
-from standby.ports import MakeFeed, RecordReader
+from standby.kernel.codes import Codes
+from standby.kernel.environment import Environment
+from standby.kernel.job import JobKernel
+from standby.kernel.restore.snapshots import NotNow, Offer
+from standby.kernel.run import Run
+from standby.kernel.runner import ReplicaRunner
+from standby.kernel.store.strays import Known
+from standby.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
+from standby.threads.worker import Worker
 from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
@@ -41,106 +33,48 @@ _TICK_SECONDS: Final = 0.1
 _HALT_GRACE_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Obey:
-    wanted: tuple[Wanted, ...]
-    jobs: Mapping[str, JobDefinition]
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    held: HeldReplica
-    run: Run
-    signal: Signal
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class _JobClosed:
-    job: JobKernel
-
-
-@dataclass(frozen=True, slots=True)
-class _CodeLoaded:
-    definition: JobDefinition
-    error: StandfastError | None
-
-
-_Event = _Obey | _Result | _JobClosed | _CodeLoaded
-
-
 class LocalReplicas:
     """Holds replicas as they are wanted; see `standby.ports.Replicas`.
 
-    One thread, the conductor, owns all lives: it takes events from its inbox, steps the lifecycle table,
-    and hands effects to the threads of the replicas and jobs. It never blocks on any of them.
+    One thread, the conductor, owns all lives: it hears what has happened, steps the lifecycle table, and hands
+    effects to the threads of the replicas and jobs. It never blocks on any of them.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        host: str,
-        records: RecordReader,
-        make_feed: MakeFeed,
-        on_change: Callable[[], None],
-        *,
-        connect: Connect,
-        open_database: OpenDatabase,
-        find_step: Callable[[JobConfig], Step],
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        probe: Probe = no_probe,
-        load_code: LoadCode = load_nothing,
-        tally: Tally | None = None,
-        peers: Peers | None = None,
-        marks: Marks | None = None,
-        opening: threading.Lock | None = None,
-    ) -> None:
-        """``clock`` returns Unix milliseconds; ``find_step`` is `standby.feed.functions.step_of`, as a rule.
-
-        ``load_code`` makes the modules of a definition importable that names its code; it may block.
-        ``peers`` are the containers that state may be fetched from, ``tally`` counts where it came from;
-        ``marks`` is told what of the jobs' code runs; ``opening`` is held while a database is opened
-        (`standby.kernel.strays`).
-        """
-        self._environment = Environment(
-            *(cluster, host, records, make_feed, connect, open_database, find_step, clock, probe),
-            tally or Tally(),
-            peers,
-            marks or Marks(),
-            opening or threading.Lock(),
-        )
+    def __init__(self, environment: Environment, on_change: Callable[[], None]) -> None:
+        """``on_change`` is called, on the conductor's thread, when there is something new to report."""
+        self._environment = environment
         self._on_change = on_change
-        self._inbox: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._conductor = Worker("conductor", self._turn, failed=self._give_up)
         # Replaced as a whole, never changed in place: other threads read it.
-        self._held: Mapping[ReplicaId, HeldReplica] = {}
+        self._held: Mapping[ReplicaId, ReplicaRunner] = {}
         self._jobs: Mapping[str, JobKernel] = {}
-        self._wanted: tuple[Wanted, ...] = ()
+        self._assignment: tuple[Wanted, ...] = ()
         self._definitions: Mapping[str, JobDefinition] = {}
         self._closing_jobs: set[str] = set()
-        self._closer = Lane("closer")
-        self._codes = Codes(load_code, lambda *ended: self._inbox.put(_CodeLoaded(*ended)))
+        self._closer = Worker("closer").start()
+        self._codes = Codes(environment.load_code, self._post_loaded)
         self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
         self._look_at = 0.0
         self._broken: str | None = None
         self._is_closing = False
         self._is_empty = threading.Event()
-        self._is_ended = False
-        self._thread = threading.Thread(target=self._run, name="conductor", daemon=True)
-        self._thread.start()
+        #: Whether something has happened in this turn that the leader is to hear of.
+        self._has_changed = False
+        self._conductor.start()
 
     # ---- the port ----
 
-    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Make ``wanted`` the whole wanted state; returns at once."""
+    def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        """Make ``assignment`` all that is held; returns at once."""
         if not self._is_closing:
-            self._inbox.put(_Obey(tuple(wanted), dict(jobs)))
+            self._conductor.put(partial(self._take_assignment, tuple(assignment), dict(jobs)))
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         """Return the present status of every replica held, closed ones until the next `obey`."""
         return {each: held.status() for each, held in self._held.items()}
 
-    def held(self) -> tuple[HeldReplica, ...]:
+    def held(self) -> tuple[ReplicaRunner, ...]:
         """Return every replica held; from any thread."""
         return tuple(self._held.values())
 
@@ -175,26 +109,21 @@ class LocalReplicas:
     def close(self, deadline_seconds: float) -> bool:
         """Close everything within the deadline; return whether that succeeded."""
         self._is_closing = True
-        self._inbox.put(_Obey((), {}))
+        self._conductor.put(partial(self._take_assignment, (), {}))
         return self._is_empty.wait(deadline_seconds)
 
     # ---- the conductor ----
 
-    def _run(self) -> None:
-        while not self._is_ended:
-            try:
-                self._turn()
-            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
-                _log.exception("the conductor cannot go on")
-                self._break(f"the conductor cannot go on: {type(error).__name__}: {error}")
-                return
+    def _give_up(self, error: BaseException) -> None:
+        _log.error("the conductor cannot go on", exc_info=error)
+        self._break(f"the conductor cannot go on: {type(error).__name__}: {error}")
+        self._conductor.end()
 
     def _turn(self) -> None:
-        changed = False
-        with contextlib.suppress(queue.Empty):
-            changed = self._take(self._inbox.get(timeout=_TICK_SECONDS))
-            while not self._inbox.empty():
-                changed |= self._take(self._inbox.get())
+        self._has_changed = False
+        if self._conductor.wait(_TICK_SECONDS):
+            self._conductor.catch_up()
+        changed = self._has_changed
         now = time.monotonic()
         if now >= self._look_at:
             # By the clock, not when nothing else comes: something may come all the time.
@@ -207,58 +136,63 @@ class LocalReplicas:
             self._on_change()
         self._end_if_done()
 
-    def _take(self, event: _Event) -> bool:
-        if isinstance(event, _Obey):
-            self._wanted, self._definitions = event.wanted, event.jobs
-            wanted = {each.replica for each in event.wanted}
-            gone = [
-                each
-                for each, held in self._held.items()
-                if held.replica.phase is Phase.CLOSED and each not in wanted
-            ]
-            self._drop(gone)
-            return bool(gone)
-        if isinstance(event, _JobClosed):
-            self._closing_jobs.discard(event.job.definition.name)
-            return False
-        if isinstance(event, _CodeLoaded):
-            self._codes.ended(event.definition, is_loaded=event.error is None)
-            if event.error is not None:
-                self._break(f"job {event.definition.name}: {event.error}")
-            return True
-        signal = event.held.judge(event.run, event.signal)
-        if signal is None:
-            return False
-        has_changed = self._step(
-            event.held, Order(event.held.replica.id, signal, event.held.replica.epoch), event.detail
-        )
+    def _take_assignment(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        self._assignment, self._definitions = assignment, jobs
+        replicas = {each.replica for each in assignment}
+        gone = [
+            each
+            for each, held in self._held.items()
+            if held.replica.phase is Phase.CLOSED and each not in replicas
+        ]
+        self._drop(gone)
+        self._has_changed |= bool(gone)
+
+    def _take_result(
+        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+    ) -> None:
+        counted = held.judge(run, signal)
+        if counted is None:
+            return
+        order = Order(held.replica.id, counted, held.replica.epoch)
         # The leader counts failures across replicas; it must know of one before the next ends the process.
-        return has_changed or signal is Signal.INPUT_FAILED
+        self._has_changed |= self._step(held, order, detail, fault) or counted is Signal.INPUT_FAILED
+
+    def _take_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
+        self._codes.ended(definition, is_loaded=error is None)
+        if error is not None:
+            self._break(f"job {definition.name}: {error}")
+        self._has_changed = True
 
     def _settle(self) -> bool:
         """Give every order that is due now; return whether a phase has changed."""
         self._settle_jobs()
         changed = False
-        wanted = tuple(each for each in self._wanted if self._is_current(each))
-        for order in reconcile(wanted, {each: held.replica for each, held in self._held.items()}):
+        assignment = tuple(each for each in self._assignment if self._is_current(each))
+        for order in reconcile(assignment, {each: held.replica for each, held in self._held.items()}):
             held = self._held.get(order.replica)
             if held is not None:
                 changed |= self._step(held, order, "")
             elif order.replica.task.job in self._jobs:
                 replica, effects = opened(order)
-                held = HeldReplica(replica, self._jobs[order.replica.task.job], self._post)
+                held = ReplicaRunner(replica, self._jobs[order.replica.task.job], self._post)
                 self._held = {**self._held, order.replica: held}
                 held.move(replica, effects)
                 changed = True
         return changed
 
-    def _step(self, held: HeldReplica, order: Order, detail: str) -> bool:
+    def _step(self, held: ReplicaRunner, order: Order, detail: str, fault: Fault = Fault.OTHER) -> bool:
         replica, effects = step(held.replica, order)
-        return held.move(replica, effects, detail)
+        return held.move(replica, effects, detail, fault)
 
-    def _post(self, held: HeldReplica, run: Run, signal: Signal, detail: str) -> None:
+    def _post(
+        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+    ) -> None:
         """Take a result from any thread."""
-        self._inbox.put(_Result(held, run, signal, detail))
+        self._conductor.put(partial(self._take_result, held, run, signal, detail, fault))
+
+    def _post_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
+        """Take the end of a loading from any thread."""
+        self._conductor.put(partial(self._take_loaded, definition, error))
 
     def _drop(self, replicas: list[ReplicaId]) -> None:
         for each in replicas:
@@ -268,7 +202,7 @@ class LocalReplicas:
     # ---- jobs ----
 
     def _is_current(self, wish: Wanted) -> bool:
-        """Return whether the wish's job runs here, in the run that is wanted."""
+        """Return whether the job of ``wish`` runs here, in the run that is wanted."""
         job = self._jobs.get(wish.replica.task.job)
         return job is not None and self._is_same_run(job)
 
@@ -307,11 +241,11 @@ class LocalReplicas:
         try:
             job.close()
         finally:
-            self._inbox.put(_JobClosed(job))
+            self._conductor.put(partial(self._closing_jobs.discard, job.definition.name))
 
     def _tell_jobs(self) -> None:
         """Tell each job which tasks are on their way to active, and which partitions matter."""
-        paused = {each.replica for each in self._wanted if each.is_paused}
+        paused = {each.replica for each in self._assignment if each.is_paused}
         for each, held in self._held.items():
             held.pause(is_paused=each in paused)
         for job in self._jobs.values():
@@ -340,7 +274,7 @@ class LocalReplicas:
 
     def _next_of(self, job: JobKernel) -> list[TaskId]:
         """Return the job's standbys that are about to be made active, and have them prepared."""
-        marked = {each.replica for each in self._wanted if each.is_next and each.role is Role.STANDBY}
+        marked = {each.replica for each in self._assignment if each.is_next and each.role is Role.STANDBY}
         tasks = []
         for held in self._held.values():
             if held.job is job:
@@ -406,5 +340,5 @@ class LocalReplicas:
         if self._is_closing and not self._held and not self._jobs and not self._closing_jobs:
             self._closer.close()
             self._codes.close()
-            self._is_ended = True
+            self._conductor.end()
             self._is_empty.set()

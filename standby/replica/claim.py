@@ -1,4 +1,4 @@
-"""The decisions on the way to active (design 4.1): who may go on, and from which input offset. Pure."""
+"""The decisions on the way to active (rule `one-way`): who may go on, and from which input offset. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StateMismatch(BadConfiguration):
 class CommitRecord:
     """What a transaction of a task says of itself in the changelog; the metadata of its offsets names it as well.
 
-    Whoever finds one of the two knows what became of the other.
+    Whoever finds one of the two knows what became of the other (rule `commit-record`).
     """
 
     batch: int
@@ -262,8 +262,8 @@ def first_offsets(
 
     The committed ones; where a run never committed, the first offset or the end of the input, which
     ``bounds`` returns, as ``run_start`` says. Raises `BadConfiguration` when a run that had an offset has
-    none any more: that is never silently a reset (design 4.7). The inputs of a run do not change, so one that is
-    missing beside others is as bad as all of them.
+    none any more: that is never silently a reset (rule `committed-offsets`). The inputs of a run do not change, so
+    one that is missing beside others is as bad as all of them.
     """
     known = offsets_of(committed)
     if known is not None:

@@ -16,14 +16,10 @@ from typing import Final
 from standby import errortext
 from standby.config import JobConfig
 from standby.model import InputFailures, TaskId
-from standby.replica.overlay import Emitted
+from standby.replica.store.overlay import Emitted
 
 #: An hour: what `task.on.error.limit` counts in.
 WINDOW_MS: Final = 3_600_000
-
-#: What a FAILED replica's detail begins with, so that no other replica is made to try the same again.
-POISON: Final = "poison: "
-POISON_LIMIT: Final = "poison-limit: "
 
 #: A transaction that ran out of time is tried again with so many times less input.
 _SHRINK: Final = 8

@@ -1,25 +1,16 @@
-"""Which topics belong to a run: a topic is its id, not its name (design 4.17). Pure."""
+"""Which topics belong to a run: a topic is its id, not its name (rule `topic-id`). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from standby.errors import BadConfiguration
 from standby.model import TopicIdentity
 
-#: What a FAILED replica's detail begins with when a topic is another one: every other replica would find the same.
-CHANGED: Final = "topic made again: "
-
 
 class TopicChanged(BadConfiguration):
     """A topic was deleted and created again under its name: offsets and state of the run mean nothing in it."""
-
-
-def is_changed_topic(detail: str) -> bool:
-    """Return whether a replica failed of a topic on which every other replica would fail as well."""
-    return detail.startswith(CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +53,10 @@ def changed(run: RunTopics, topic: str, known: str, found: str) -> str:
     how = f"`standfast kill {run.job}` if it runs, then `standfast topics {run.job} --accept {topic}"
     if topic in run.inputs:
         return (
-            f"{CHANGED}input {ids}: the committed offsets mean nothing in it. To read the present one: {how} --from "
-            "earliest` (or latest), and submit the job again"
+            f"topic made again: input {ids}: the committed offsets mean nothing in it. To read the present one: {how} "
+            "--from earliest` (or latest), and submit the job again"
         )
     return (
-        f"{CHANGED}changelog {ids}: the state that the job has committed is not in it. Local state is left as it is. "
-        f"To go on with what the present one holds: {how}`, and submit the job again"
+        f"topic made again: changelog {ids}: the state that the job has committed is not in it. Local state is left as "
+        f"it is. To go on with what the present one holds: {how}`, and submit the job again"
     )

@@ -2,7 +2,7 @@
 
 Signals are orders (what the leader wants, made by `standby.replica.reconcile`) and results (what came
 of the effects). The table is total: a late, repeated or crossing signal has its row like any other
-(design 4.15), and most of these rows say "stay".
+(rule `late-order`), and most of these rows say "stay".
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Effect(str, enum.Enum):
     REPLAY = "replay"
     """Apply the changelog from the store's position on; answers CAUGHT_UP, FELL_BEHIND, STATE_LOST, FAILED."""
     TAKE_OVER = "take over"
-    """Go the one way to active (design 4.1), replaying meanwhile; answers WRITER_FENCED, DRAINED, CLAIMED,
+    """Go the one way to active (rule `one-way`), replaying meanwhile; answers WRITER_FENCED, DRAINED, CLAIMED,
     and WRITER_LOST, STATE_LOST, FENCED or FAILED where it ends early."""
     OPEN_INPUT = "open input"
     """Read the input from the committed offset; answers WRITER_LOST, FENCED or FAILED."""
@@ -134,7 +134,7 @@ MOVES: Final[Moves] = {
     (Phase.FENCING, Signal.WRITER_FENCED): (Phase.DRAINING, ()),
     (Phase.DRAINING, Signal.DRAINED): (Phase.CLAIMING, ()),
     (Phase.CLAIMING, Signal.CLAIMED): (Phase.ACTIVE, (Effect.OPEN_INPUT,)),
-    # A broken producer, and a newer epoch for the same replica: the whole way again (design 4.2).
+    # A broken producer, and a newer epoch for the same replica: the whole way again (rule `fence-no-proof`).
     **{(phase, Signal.WRITER_LOST): (Phase.FENCING, _CLAIM_AGAIN) for phase in (*TAKING_OVER, Phase.ACTIVE)},
     **{(phase, Signal.RECLAIM): (Phase.FENCING, _CLAIM_AGAIN) for phase in (*TAKING_OVER, Phase.ACTIVE)},
     # Back to standby.

@@ -16,7 +16,7 @@ def reconcile(wanted: Iterable[Wanted], held: Mapping[ReplicaId, Replica]) -> tu
     """Return the orders that bring ``held`` nearer to ``wanted``; replicas that are not wanted first.
 
     Giving up comes first because a store that moves between two copies must be closed before it is
-    opened. What is wanted under an older epoch than a replica's own is ignored (design 4.1).
+    opened. What is wanted under an older epoch than a replica's own is ignored (rule `one-way`).
     """
     wishes = {each.replica: each for each in wanted}
     orders = [

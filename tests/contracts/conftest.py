@@ -20,7 +20,7 @@ def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def shared_spark() -> Iterator[list[Path]]:
     """Keeps one JVM for all Spark feeds of a module, and ends it: others have other settings."""
-    from standby.adapters.pyspark import Spark
+    from standby.adapters.spark.session import Spark
     from standby.config import parse
     from standby.feed.spark import settings_of
 

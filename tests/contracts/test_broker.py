@@ -12,15 +12,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.errors import Transient
 from standby.kernel.ports import Broker, Change, Changelog, OffsetsUnstable, Writer, WriterLost
 from standby.model import Offsets
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
-from standby.replica.keys import COMMIT, is_own, prefix
-from standby.replica.overlay import Emitted
+from standby.replica.store.keys import COMMIT, is_own, prefix
+from standby.replica.store.overlay import Emitted
 from standby.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
 from tests.patience import PATIENCE_SECONDS

@@ -18,7 +18,7 @@ from standby.errors import Transient
 from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Deliver, Feed, TaskBatch
-from standby.replica.overlay import Outbox
+from standby.replica.store.overlay import Outbox
 from standby.wire import JobDefinition
 from tests.fakes.task_state import TaskState
 from tests.patience import PATIENCE_SECONDS

@@ -8,10 +8,10 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from appmaster import changelog
 from appmaster.adapters import kafka
 from appmaster.adapters.kafka import Topics
-from appmaster.changelog import TopicAdmin
+from appmaster.topics import changelog
+from appmaster.topics.ports import TopicAdmin
 from standby.config import parse
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.topics import MemoryTopics

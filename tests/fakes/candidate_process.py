@@ -11,10 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from appmaster.adapters.kazoo import ZooKeeper
+import psutil
+
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.records import CellRecord
+from embedded.silence import silence
 from standby.cluster import FILE, ClusterConfig, dump
-from tests.fakes.certificates import shared_credentials, write_credentials
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import shared_keyring, write_credentials
 
 _ROOT = Path(__file__).parents[2]
 
@@ -22,9 +26,16 @@ _ROOT = Path(__file__).parents[2]
 class CandidateProcess:
     """The master of cell ``config.cell``, in ``directory``."""
 
-    def __init__(self, directory: Path, config: ClusterConfig, attempt: int = 1) -> None:
+    def __init__(
+        self, directory: Path, config: ClusterConfig, attempt: int = 1, host: str = "127.0.0.1"
+    ) -> None:
         directory.mkdir()
-        write_credentials(directory, shared_credentials())
+        self._host = host
+        write_credentials(directory, PeerRole.MASTER)
+        # As Skein does.
+        pair = shared_keyring().skein
+        (directory / ".skein.crt").write_text(pair.certificate)
+        (directory / ".skein.pem").write_text(pair.key)
         (directory / FILE).write_bytes(dump(config))
         self.number = config.cell
         self._directory = directory
@@ -35,7 +46,7 @@ class CandidateProcess:
 
     def record(self, zookeeper: ZooKeeper) -> None:
         """Record its cell, as the submit does."""
-        assert zookeeper.claim_cell(self.number, CellRecord(self._application, 0, "me"))
+        assert zookeeper.cells.claim(self.number, CellRecord(self._application, "me"))
 
     def start(self) -> None:
         """Start it."""
@@ -47,7 +58,7 @@ class CandidateProcess:
                     "PATH": os.environ["PATH"],
                     "PYTHONPATH": str(_ROOT),
                     "GRPC_VERBOSITY": "ERROR",
-                    "NM_HOST": "127.0.0.1",
+                    "NM_HOST": self._host,
                     "CONTAINER_ID": self._container,
                     "SKEIN_APPLICATION_ID": self._application,
                     "SKEIN_APPMASTER_ADDRESS": "127.0.0.1:1",
@@ -65,6 +76,14 @@ class CandidateProcess:
         status = self._process.wait(seconds)
         self._process = None
         return status
+
+    def fall_silent(self) -> None:
+        """Hold both processes, and have their ports answer nobody: as when the host's cable is pulled."""
+        assert self._process is not None
+        supervisor = psutil.Process(self._process.pid)
+        group = [supervisor, *supervisor.children(recursive=True)]
+        os.killpg(supervisor.pid, signal.SIGSTOP)
+        silence((each.pid for each in group), self._host)
 
     def kill(self) -> None:
         """End both processes at once."""

@@ -11,26 +11,29 @@ from typing import Any
 import msgspec
 from kazoo.client import KazooClient
 
-from appmaster.adapters.code_routes import code_route
-from appmaster.adapters.code_ways import code_ways
+from appmaster.adapters.code.routes import code_route
+from appmaster.adapters.code.ways import code_ways
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.kazoo_directory import KazooCodeDirectory
 from appmaster.adapters.prometheus import Metrics
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
+from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.adapters.zookeeper.watched_tree import WatchedTree
+from appmaster.api.server import ApiServer, shown
+from appmaster.changes.queue import PATTERNS, ChangeQueue
 from appmaster.code.ports import CodeDistributor
 from appmaster.code.service import CodeService
 from appmaster.code.store import BundleStore
-from appmaster.desk import Desk
-from appmaster.planning.view import ClusterView
-from appmaster.reception import Reception, shown
+from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
-from standby.adapters.grpc import Credentials
-from standby.adapters.peer_server import PeerServer
-from standby.adapters.tls import client_context
+from standby.adapters.peers.server import PeerServer
 from standby.cluster import ClusterConfig
-from standby.peers import CODE_ROUTE, Holder
+from standby.naming import cluster_path
+from standby.peers import CODE_ROUTE, BundleSource
 from standby.records import ControllerRecord
+from standby.security.roles import Caller, PeerRole
+from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
@@ -60,9 +63,9 @@ class Gated:
     def publish(self, bundle: str, path: Path) -> None:
         self._way.publish(bundle, path)
 
-    def fetch(self, bundle: str, holders: Sequence[Holder], part: Path) -> None:
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         self._gate.wait(PATIENCE_SECONDS)
-        self._way.fetch(bundle, holders, part)
+        self._way.fetch(bundle, sources, part)
 
     def forget(self, bundle: str) -> None:
         self._way.forget(bundle)
@@ -81,7 +84,6 @@ class CodeCandidate:
         connect: str,
         cluster: str,
         disk: Path,
-        credentials: Path,
         sync_seconds: float = 0.5,
         gate: threading.Event | None = None,
     ) -> None:
@@ -91,22 +93,24 @@ class CodeCandidate:
         self.zookeeper.connect()
         self.client = KazooClient(connect, timeout=4)
         self.client.start(timeout=PATIENCE_SECONDS)
-        self.peers = PeerServer(HOST, credentials)
-        self.me = Holder(name, HOST, self.peers.port)
+        keys = keys_of(PeerRole.MASTER)
+        self.peers = PeerServer(HOST, keys)
+        self.me = BundleSource(name, HOST, self.peers.port)
         self.store = BundleStore(disk)
         self.resigned: list[str] = []
-        ways = code_ways(ClusterConfig(cluster, connect), self.client, client_context(credentials))
+        self.uploads: list[tuple[Caller, str, bool]] = []
+        ways = code_ways(ClusterConfig(cluster, connect), self.client, keys.client_context)
         self.service = CodeService(
             self.me,
             self.store,
-            KazooCodeDirectory(self.client, cluster),
+            ZooKeeperCodeDirectory(self.client, cluster),
             ways if gate is None else Gated(ways, gate),
             clock,
             sync_seconds=sync_seconds,
             delete_delay_ms=1_000,
             fenced=self.resigned.append,
         )
-        self.peers.start({CODE_ROUTE: code_route(self.store, self.service.received)})
+        self.peers.start({CODE_ROUTE: code_route(self.store, self.service.received, self._uploaded)})
         self.service.start()
         self.record = CandidateRecord(
             name, HOST, 1, 0, 1, 7, f"container-{name}", 0, "0.1", peer_port=self.peers.port
@@ -119,11 +123,14 @@ class CodeCandidate:
         )
         self._is_closed = False
 
+    def _uploaded(self, caller: Caller, bundle: str, is_refused: bool) -> None:
+        self.uploads.append((caller, bundle, is_refused))
+
     def stand(self) -> int | None:
         """Return the epoch under which this candidate leads, or None when it may not, or another was quicker."""
         if self.service.may_lead():
             return None
-        epoch = self.zookeeper.lead(ControllerRecord(self.name, HOST, 1, 0))
+        epoch = self.zookeeper.election.lead(ControllerRecord(self.name, HOST, 1, 0))
         if epoch is not None:
             self.service.lead(epoch)
         return epoch
@@ -143,7 +150,7 @@ class CodeCandidate:
 class DeskCandidate:
     """A candidate as far as clients go: two sessions, its ports, cluster info, the queue of changes."""
 
-    def __init__(self, name: str, connect: str, cluster: str, credentials: Credentials) -> None:
+    def __init__(self, name: str, connect: str, cluster: str) -> None:
         self.name = name
         self.zookeeper = ZooKeeper(connect, cluster, 4_000)
         self.zookeeper.connect()
@@ -154,16 +161,20 @@ class DeskCandidate:
         self.asked: list[Mapping[str, Any]] = []
         #: What it answers to who asks for its status.
         self.status: dict[str, Any] = {}
-        self.desk = Desk(
-            self.client, cluster, name, lambda: time.time_ns() // 1_000_000, self.resigned.append
+        self.changes = ChangeQueue(
+            WatchedTree(self.client, cluster_path(cluster), PATTERNS),
+            ZooKeeperChanges(self.client, cluster),
+            cluster,
+            name,
+            lambda: time.time_ns() // 1_000_000,
+            self.resigned.append,
         )
         self.control = ControlServer(
             lambda _: None,
-            Reception(cluster, name, self.desk, lambda: self.epoch > 0, self._answer),
+            ApiServer(cluster, name, self.changes, lambda: self.epoch > 0, self._answer),
             clock,
             lambda: self.epoch,
-            credentials.certificate,
-            credentials.key,
+            keys_of(PeerRole.MASTER),
         )
         self.port = self.control.start(HOST)
         self.http = HttpPort(
@@ -171,11 +182,11 @@ class DeskCandidate:
             Metrics(ClusterView),
             dict,
             list,
-            info=self.desk.info,
-            request=lambda request: shown(request, self.desk.seen(request)),
+            info=self.changes.info,
+            change=lambda change: shown(change, self.changes.seen(change)),
         )
-        self.desk.start()
-        self.zookeeper.register_candidate(
+        self.changes.start()
+        self.zookeeper.registry.register(
             CandidateRecord(
                 name,
                 HOST,
@@ -196,11 +207,11 @@ class DeskCandidate:
 
     def lead(self) -> int:
         """Become leader; fails the test when another is."""
-        leader = self.zookeeper.controller()
-        epoch = self.zookeeper.lead(ControllerRecord(self.name, HOST, self.port, 0), depose=leader)
+        leader = self.zookeeper.election.controller()
+        epoch = self.zookeeper.election.lead(ControllerRecord(self.name, HOST, self.port, 0), depose=leader)
         assert epoch is not None
         self.epoch = epoch
-        self.desk.lead(epoch)
+        self.changes.lead(epoch)
         return epoch
 
     def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -214,7 +225,7 @@ class DeskCandidate:
         if self._is_closed:
             return
         self._is_closed = True
-        self.desk.close()
+        self.changes.close()
         self.http.close()
         self.control.stop()
         self.client.stop()

@@ -1,36 +1,69 @@
-"""A pair of credentials as every Skein application has one."""
+"""Credentials as a submit gives them out: of one cluster for all tests of this process, or of another one."""
 
 from __future__ import annotations
 
 import functools
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+import warnings
 from pathlib import Path
+from unittest import mock
 
-from skein import Security
+from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure
+from standby.adapters.tls import Keys
+from standby.security import credentials
+from standby.security.roles import PeerRole
+from tests.patience import PATIENCE_SECONDS
 
-from standby.adapters.grpc import CERTIFICATE_FILE, KEY_FILE, Credentials
 
-
-def new_credentials() -> Credentials:
-    """Return a pair made by Skein's own code, so that the tests have exactly its kind of certificate."""
-    security = Security.new_credentials()
-    return Credentials(security.cert_bytes, security.key_bytes)
+def new_keyring(cluster: str = "tests") -> Keyring:
+    """Return the keyring of another cluster, in a directory of its own."""
+    directory = Path(tempfile.mkdtemp(prefix="standfast-keyring-"))
+    with mock.patch.dict(os.environ, {VARIABLE: str(directory)}):
+        return make_sure(cluster)
 
 
 @functools.cache
-def shared_credentials() -> Credentials:
-    """Return one pair for all tests of this process: making one takes a tenth of a second."""
-    return new_credentials()
+def shared_keyring() -> Keyring:
+    """Return one keyring for all tests of this process."""
+    return new_keyring()
 
 
-def write_credentials(directory: Path, credentials: Credentials) -> None:
-    """Put the pair where Skein puts it in a container's working directory."""
-    (directory / CERTIFICATE_FILE).write_bytes(credentials.certificate)
-    (directory / KEY_FILE).write_bytes(credentials.key)
+def keys_of(role: PeerRole, ring: Keyring | None = None) -> Keys:
+    """Return what a process of a role shows and trusts."""
+    return Keys((ring or shared_keyring()).credentials(role))
 
 
-def user_directory(directory: Path) -> Path:
-    """Return ``directory``, with the pair as Skein keeps it for a user who has submitted before (SKEIN_CONFIG)."""
-    directory.mkdir(exist_ok=True)
-    (directory / "skein.crt").write_bytes(shared_credentials().certificate)
-    (directory / "skein.pem").write_bytes(shared_credentials().key)
+def write_credentials(
+    directory: Path, role: PeerRole = PeerRole.CONTAINER, ring: Keyring | None = None
+) -> None:
+    """Put what a process of a role begins with where YARN puts it, into its working directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    bootstrap = (ring or shared_keyring()).bootstrap(role)
+    (directory / credentials.FILE).write_bytes(credentials.encode(bootstrap))
+
+
+def user_directory(directory: Path, cluster: str, ring: Keyring | None = None) -> Path:
+    """Return ``directory`` as STANDFAST_CREDENTIALS of a user who has submitted ``cluster`` before."""
+    shutil.copytree((ring or shared_keyring()).directory, directory / cluster)
     return directory
+
+
+def alert_to_an_old_client(port: int) -> str:
+    """Return why a server on loopback does not speak TLS 1.1 with who would speak nothing later."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    # Without this it is the client's own library that refuses.
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as raw:
+        try:
+            context.wrap_socket(raw).close()
+        except ssl.SSLError as error:
+            return error.reason or ""
+    return ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from standby.container import Kernel, Surroundings, main
-from standby.witness import split
+from standby.process.container import Kernel, Surroundings, main
+from standby.process.witness import split
 from tests.fakes.replicas import FakeReplicas
 
 

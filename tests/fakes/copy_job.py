@@ -8,7 +8,7 @@ from typing import Any
 
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
-from standby.replica.keys import prefix
+from standby.replica.store.keys import prefix
 
 #: The store of the job, as `task.stores` lists it.
 STORE = "values"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from standby.errors import CorruptState, Unavailable
 from standby.kernel.ports import Change, InUse, Profile
-from standby.replica.scan import Page
+from standby.replica.store.scan import Page
 
 #: A checkpoint's one file.
 _COPY = "000001.sst"

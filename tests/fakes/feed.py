@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from standby.config import JobConfig
-from standby.errors import BrokenLaw
+from standby.errors import BrokenInvariant
 from standby.feed.batches import ROWS, rows_of
 from standby.feed.inputs import by_partition
 from standby.feed.reading import Reading
@@ -44,6 +44,9 @@ class MemoryFeed:
         self.batch = _BATCH
         """Most records of a partition in a batch."""
         self.is_closed = False
+        #: Partitions of which it brings nothing until it is started anew.
+        self.deaf: set[int] = set()
+        self.may_go_deaf = False
         self.pids: tuple[int, ...] = ()
         self.warms = 0
         #: Called by each `warm`; returns early when the event is set by `cancel_warm`.
@@ -70,7 +73,7 @@ class MemoryFeed:
 
     def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
         if not self._running.has_ended:
-            raise BrokenLaw("prepared while it runs")
+            raise BrokenInvariant("prepared while it runs")
         self.on_prepare()
         prepared = self._prepared
         if prepared is not None and prepared.records_below(positions) is not None:
@@ -96,7 +99,7 @@ class MemoryFeed:
         until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
         if not self._running.has_ended:
-            raise BrokenLaw("started while it runs")
+            raise BrokenInvariant("started while it runs")
         self.on_start()
         away = self._kafka.leaderless.intersection(by_partition(positions, self._inputs))
         if away:
@@ -143,6 +146,7 @@ class MemoryFeed:
     def _begin(self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> Reading:
         reading = Reading(positions, self._inputs, "the transform", lambda error, _: error)
         self._is_stopping = False
+        self.deaf.clear()
         ends = None if until is None else by_partition(until, self._inputs)
         self._thread = threading.Thread(target=self._run, args=(reading, ends), daemon=True)
         self._thread.start()
@@ -179,7 +183,8 @@ class MemoryFeed:
             spans = {
                 where: (start, end)
                 for where, start in positions.items()
-                if (end := min(self._end(where, until), start + self.batch)) > start
+                if where[1] not in self.deaf
+                and (end := min(self._end(where, until), start + self.batch)) > start
             }
             if not spans:
                 self._kafka.lock.wait(0.02)

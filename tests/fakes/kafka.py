@@ -26,8 +26,8 @@ from standby.model import Offsets, TaskId
 from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
-from standby.replica.keys import COMMIT
-from standby.replica.overlay import Changes, Emitted
+from standby.replica.store.keys import COMMIT
+from standby.replica.store.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 
 Partition = tuple[str, int]
@@ -353,11 +353,14 @@ class MemoryChangelog:
         self.added: list[tuple[int, int]] = []
         #: Whether it brings nothing any more, whatever there is.
         self.is_deaf = False
+        #: Partitions of which it brings nothing any more until they are added anew.
+        self.deaf: set[int] = set()
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
 
     def add(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
+        self.deaf.discard(partition)
         self.added.append((partition, offset))
 
     def remove(self, partition: int) -> None:
@@ -391,7 +394,7 @@ class MemoryChangelog:
         if self._kafka.is_away or self.is_deaf:
             return chunks
         for partition, position in self._positions.items():
-            if partition in self._paused:
+            if partition in self._paused or partition in self.deaf:
                 continue
             where = (self._topic, partition)
             log = self._kafka.logs[where]

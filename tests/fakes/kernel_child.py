@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from embedded.jars import classpath
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.adapters.processes import end_children
 from standby.adapters.rocksdict import open_database
 from standby.config import JobConfig
@@ -24,6 +24,7 @@ from standby.control import exits
 from standby.feed.functions import step_of
 from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
+from standby.kernel.environment import Environment
 from standby.kernel.replicas import LocalReplicas
 from standby.model import Wanted
 from standby.ports import Feed
@@ -85,17 +86,17 @@ def main() -> None:
             die()
 
     changed = threading.Event()
-    replicas = LocalReplicas(
+    environment = Environment(
         spec.definition.config["cluster.name"],
         spec.host,
         FileRecords(Path(spec.records)),
         PlainFeed if spec.feed == "plain" else spark_feed,
-        changed.set,
-        connect=connect,
-        open_database=open_database,
-        find_step=step_of,
+        connect,
+        open_database,
+        step_of,
         probe=probe,
     )
+    replicas = LocalReplicas(environment, changed.set)
 
     def report() -> None:
         while True:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from standby.adapters.grpc import Credentials
+from standby.adapters.tls import Keys
 from standby.records import ControllerRecord
-from standby.wire import METHOD, Assign, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
+from standby.wire import METHOD, Assignment, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
 from tests.patience import PATIENCE_SECONDS
 
 _Message = TypeVar("_Message", Hello, Heartbeat, Report)
@@ -37,10 +37,12 @@ class Session:
         """Send a message down."""
         self._outgoing.put(message)
 
-    def assign(self, number: int, *, epoch: int = 1, incarnation: int | None = None, **parts: Any) -> Assign:
+    def assign(
+        self, number: int, *, epoch: int = 1, incarnation: int | None = None, **parts: Any
+    ) -> Assignment:
         """Send an assignment, by default for the container's own incarnation; return it."""
         own = self.hello.incarnation if incarnation is None else incarnation
-        message = Assign(epoch, own, number, **{"replicas": (), "jobs": (), **parts})
+        message = Assignment(epoch, own, number, **{"replicas": (), "jobs": (), **parts})
         self.send(message)
         return message
 
@@ -90,7 +92,7 @@ class ScriptedLeader:
 
     def __init__(
         self,
-        credentials: Credentials,
+        keys: Keys,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -105,12 +107,7 @@ class ScriptedLeader:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {name: handler}),)
         )
-        security = grpc.ssl_server_credentials(
-            [(credentials.key, credentials.certificate)],
-            root_certificates=credentials.certificate,
-            require_client_auth=True,
-        )
-        port = self._server.add_secure_port(f"{host}:{port}", security)
+        port = self._server.add_secure_port(f"{host}:{port}", keys.server_credentials())
         self.record = ControllerRecord(candidate, host, port, epoch)
         """What its znode says."""
         self._server.start()

@@ -10,25 +10,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from standby.adapters.peer_client import open_sources
-from standby.adapters.peer_server import PeerServer
+from standby.adapters.peers.client import open_sources
+from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient
-from standby.kernel.fetch import Peers
-from standby.kernel.snapshots import ROUTE, FindOffer, Snapshots
-from standby.kernel.tally import Tally
+from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.restore.fetch import Peers
+from standby.kernel.restore.snapshots import ROUTE, FindOffer, Snapshots
 from standby.model import TaskId, TaskRecord
 from standby.peers import PeerAddress, PeerAnswer, PeerRequest
 from standby.ports import RecordReader
-from tests.fakes.certificates import shared_credentials, write_credentials
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import keys_of
 
 
 class PeerNet:
     """Knows every container; a `standby.ports.PeerDirectory`."""
 
     def __init__(self, directory: Path) -> None:
-        self.credentials = directory / "credentials"
-        self.credentials.mkdir(parents=True, exist_ok=True)
-        write_credentials(self.credentials, shared_credentials())
         self.addresses: dict[str, PeerAddress] = {}
         self.givers: list[Giver] = []
         self.is_away = False
@@ -40,11 +38,11 @@ class PeerNet:
 
     def peers_of(self, container: str) -> Peers:
         """Return what a container fetches with."""
-        return Peers(container, self, open_sources(self.credentials))
+        return Peers(container, self, open_sources(keys_of(PeerRole.CONTAINER)))
 
     def give(self, container: str, find: FindOffer) -> Giver:
         """Have a container give its state; its giver ends with `close`."""
-        giver = Giver(find, self.credentials)
+        giver = Giver(find)
         self.givers.append(giver)
         self.addresses[container] = PeerAddress(container, "127.0.0.1", giver.port)
         return giver
@@ -62,18 +60,18 @@ class PeerNet:
 class Giver:
     """The port of one container, and what passes through it."""
 
-    def __init__(self, find: FindOffer, credentials: Path) -> None:
-        self.tally = Tally()
+    def __init__(self, find: FindOffer) -> None:
+        self.restores = RestoreCounters()
         #: Monotonic seconds; a test may put a clock of its own here.
         self.now: Callable[[], float] = time.monotonic
-        self.snapshots = Snapshots(find, self.tally, now=self._now)
+        self.snapshots = Snapshots(find, self.restores, now=self._now)
         self.requests: list[PeerRequest] = []
         self._held: list[threading.Event] = []
         #: Called with each piece of a file, before it is sent.
         self.on_piece: Callable[[bytes], None] = lambda _: None
         #: Makes other bytes of a piece on its way.
         self.change: Callable[[bytes], bytes] = lambda piece: piece
-        self._server = PeerServer("127.0.0.1", credentials)
+        self._server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
         self._server.start({ROUTE: self._answer})
         self.port = self._server.port
 
@@ -125,9 +123,9 @@ class Giver:
         return replace(answer, body=watched())
 
 
-def by_source(tally: Tally, name: str = "standfast_restores_total") -> dict[str, float]:
-    """Return what a metric of a tally counts, by where the state came from."""
-    metric = next(each for each in tally.metrics() if each.name == name)
+def by_source(restores: RestoreCounters, name: str = "standfast_restores_total") -> dict[str, float]:
+    """Return what a metric of restores counts, by where the state came from."""
+    metric = next(each for each in restores.metrics() if each.name == name)
     return {labels[1]: value for labels, value in metric.values}
 
 

@@ -36,14 +36,14 @@ class FakeReplicas:
         self.is_warm = False
         self.broken: str | None = None
         self.revisions: Mapping[str, int] = {}
-        self.obeyed: list[tuple[Wanted, ...]] = []
+        self.applied: list[tuple[Wanted, ...]] = []
 
-    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+    def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
         """Be it."""
-        self.obeyed.append(wanted)
+        self.applied.append(assignment)
         self.revisions = {**{name: each.revision for name, each in jobs.items()}, **self.revisions}
         held: dict[ReplicaId, ReplicaStatus] = {}
-        for each in wanted:
+        for each in assignment:
             assert each.replica.task.job in jobs
             before = self._statuses.get(each.replica)
             if before is not None and (before.role, before.epoch) == (each.role, each.epoch):

@@ -12,8 +12,9 @@ from pathlib import Path
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
 from standby.kernel.probes import no_probe
-from standby.kernel.store import TaskStore, open_store
-from standby.replica.origin import Origin
+from standby.kernel.store.store import TaskStore
+from standby.replica.store.origin import Origin
+from tests.fakes.stores import open_store
 
 #: Large enough for a batch to take some milliseconds, and for a memtable to be full after a few.
 KEYS = 20_000

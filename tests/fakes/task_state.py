@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from standby.replica.keys import prefix
-from standby.replica.overlay import BatchState
-from standby.replica.scan import Page
+from standby.replica.store.keys import prefix
+from standby.replica.store.overlay import BatchState
+from standby.replica.store.scan import Page
 
 
 class TaskState:
-    """The stores of one task, batch after batch; implements `standby.replica.overlay.Reads`."""
+    """The stores of one task, batch after batch; implements `standby.replica.store.overlay.Reads`."""
 
     def __init__(self, *stores: str) -> None:
         self.stores = stores

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from appmaster.changelog import TopicShape
+from appmaster.topics.ports import TopicShape
 
 
 class MemoryTopics:
-    """An `appmaster.changelog.TopicAdmin` of some brokers."""
+    """An `appmaster.topics.ports.TopicAdmin` of some brokers."""
 
     def __init__(self, default_replication: int = 1) -> None:
         self.topics: dict[str, TopicShape] = {}

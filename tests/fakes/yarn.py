@@ -11,22 +11,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from appmaster.planning import actions as todo
-from appmaster.planning import events as happened
-from appmaster.planning import laws
-from appmaster.planning.apply import apply
-from appmaster.planning.model import JobModel, JobSpec
+from appmaster.eventlog.derive import derive
+from appmaster.eventlog.entries import CATALOGUE, LogEntry
+from appmaster.planning import invariants
+from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
-from appmaster.planning.view import ClusterView, Command, JobState, News, Operation, Policy, Recorded
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.model import JobModel, JobSpec
+from appmaster.planning.state.view import ClusterView, Command, JobState, Operation, Policy, Recorded
 from locality.hosts import HostInfo
-from standby.ended import ProcessEnd
-from standby.model import Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
+from standby.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
+from standby.process.ended import ProcessEnd
 
 HEARTBEAT_MS = 150
 RESTORE_MS = 300
 
 #: A segmentation fault, of nobody knows what.
 FAULT: Final = ProcessEnd(-11)
+
+
+#: The fields that every entry of the event log has.
+_FIELDS: Final = ("job", "task", "copy", "container", "host", "task_epoch", "reason", "decision")
+
+
+def check_entry(entry: LogEntry) -> None:
+    """Check that an entry has what the catalogue says of its kind, and nothing else."""
+    described = CATALOGUE[entry.kind]
+    assert type(entry.details) is described.details, entry
+    assert {each for each in _FIELDS if getattr(entry, each) is not None} <= set(described.about), entry
 
 
 @dataclass
@@ -89,13 +102,13 @@ class FakeCluster:
         self.is_wanted = True
         #: The job's status as the last leader wrote it.
         self.status = ""
-        self.excluded: dict[str, str] = {}
+        self.drained: dict[str, str] = {}
         self.said: list[todo.Answer] = []
         self.serial_commands = 0
         #: Containers that never confirm that a replica has stopped.
         self.never_stops: set[str] = set()
         self.versions: dict[TaskId, Recorded] = {}
-        self.news: list[News] = []
+        self.entries: list[LogEntry] = []
         self.actions: list[todo.Action] = []
         self.serial = 0
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
@@ -105,6 +118,8 @@ class FakeCluster:
         self.applied = 10
         #: How far behind every copy is, as it says.
         self.lag_ms = 0
+        #: Host → what a container sees on its disks when its process begins.
+        self.leftovers: dict[str, tuple[Leftover, ...]] = {}
         #: Containers that Kafka does not answer.
         self.cut_off: set[str] = set()
         #: The phase that a replica in a process comes to, by what is wanted of it.
@@ -131,7 +146,7 @@ class FakeCluster:
         self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
         self.load()
         self.tell_hosts()
-        self.tell(happened.HostsExcluded(dict(self.excluded)))
+        self.tell(happened.HostsDrained(dict(self.drained)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for cell in self.cells:
             if cell in silent:
@@ -209,10 +224,10 @@ class FakeCluster:
             )
         )
 
-    def exclude(self, *hosts: str) -> None:
+    def drain(self, *hosts: str) -> None:
         """Have these hosts, and no others, emptied."""
-        self.excluded = dict.fromkeys(hosts, "drained by a test")
-        self.tell(happened.HostsExcluded(dict(self.excluded)))
+        self.drained = dict.fromkeys(hosts, "drained by a test")
+        self.tell(happened.HostsDrained(dict(self.drained)))
 
     def undeploy(self) -> None:
         """Have the job end: it is not wanted any more."""
@@ -226,17 +241,18 @@ class FakeCluster:
         self.tell(happened.Commanded(Command(self.serial_commands, operation, asked, **more)))
 
     def tell(self, event: happened.Event) -> None:
-        """Fold one event into the view and check every law."""
-        self.view = apply(self.view, event)
-        laws.check(self.view)
-        self.news.extend(self.view.news)
-        self.view = replace(self.view, news=())
+        """Fold one event into the view and check every invariant."""
+        before, self.view = self.view, apply(self.view, event)
+        invariants.check(self.view)
+        for entry in derive(before, event, self.view):
+            check_entry(entry)
+            self.entries.append(entry)
 
     def turn(self) -> int:
         """Plan once and carry everything out; return how many actions there were."""
         self.tell(happened.Ticked(self.now_ms))
         actions = plan(self.view)
-        laws.check(self.view, actions)
+        invariants.check(self.view, actions)
         for action in actions:
             self.actions.append(action)
             self.tell(happened.Started(action, self.now_ms))
@@ -271,18 +287,19 @@ class FakeCluster:
             end = self.ends.pop(action.container, None)
             is_alive = process is not None
             is_answered = process is None or process.host not in self.frozen
+            is_running = process is not None and self.can_hear(process)
             self.tell(
                 happened.PortProbed(
-                    action.container, action.incarnation, is_alive, self.now_ms, end, is_answered
+                    action.container, action.incarnation, is_alive, self.now_ms, end, is_answered, is_running
                 )
             )
         elif isinstance(action, todo.FenceTasks):
             if not self.fences_nothing:
                 self.tell(happened.TasksFenced(action.job))
-        elif isinstance(action, (todo.SendAssign, todo.SendExit)):
+        elif isinstance(action, (todo.SendAssignment, todo.SendExit)):
             self._send(action)
 
-    def _send(self, action: todo.SendAssign | todo.SendExit) -> None:
+    def _send(self, action: todo.SendAssignment | todo.SendExit) -> None:
         process = self.by_container(action.container)
         if process is None or not self.can_hear(process):
             return
@@ -423,7 +440,7 @@ class FakeCluster:
                         process.pid,
                         0,
                         tuple(process.replicas.values()),
-                        (),
+                        self.leftovers.get(process.host, ()),
                         self.now_ms,
                         process.revisions,
                         process.cell,
@@ -503,7 +520,7 @@ class FakeCluster:
 
     def kinds(self) -> list[str]:
         """Return the kinds of all news so far."""
-        return [each.kind for each in self.news]
+        return [each.kind.value for each in self.entries]
 
     def active_process(self, partition: int) -> Process:
         """Return the process that the record of a task names as its active."""

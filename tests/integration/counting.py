@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from appmaster.client import ClusterClient
+from appmaster.api.client import ClusterClient
 from demo.command import ROOT
 from demo.events import EventLog
 from demo.standing import Status, parse
@@ -25,8 +25,8 @@ from demo.topics import Stamped, read_committed
 from embedded.cluster import LocalCluster
 from standby import naming
 from standby.errors import StandfastError
-from standby.replica.keys import is_own, split
-from tests.integration.running import UNHURRIED, RunningJob
+from standby.replica.store.keys import is_own, split
+from tests.integration.running import UNHURRIED, RunningJob, keyring
 from tests.patience import PATIENCE_SECONDS
 
 _CODE = Path(__file__).with_name("counting_job.py")
@@ -117,8 +117,8 @@ class CountingJob(RunningJob):
     def client(self) -> ClusterClient:
         """Who asks the leader."""
         if self._client is None:
-            skein = Path(self.cluster.environment()["SKEIN_CONFIG"])
-            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, skein)
+            ring = keyring(self.cluster, self.cluster_name)
+            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, ring)
             self._client = self._open.enter_context(client)
         return self._client
 

@@ -66,23 +66,37 @@ def take_over_and_die(
 
     ``before_death`` is called when the keeper follows it. Returns the milliseconds from the kill to the first commit.
     """
-    doomed = start_child(lab, "host-a")
+    doomed = take_over(lab, start_child, keeper, epoch)
+    doomed.await_all(lambda each: each.first_commit_ms is not None)
+    keeper.await_phase(Phase.TAILING)
+    before_death()
+    doomed.send(signal.SIGKILL)
+    began = time.monotonic()
+    succeed(lab, doomed, keeper, epoch + 1)
+    return (time.monotonic() - began) * 1000
+
+
+def take_over(lab: Lab, start_child: StartChild, keeper: Container, epoch: int, **death: object) -> Child:
+    """Have another process take all tasks over from ``keeper`` at ``epoch``, and the keeper follow it; return it.
+
+    ``death`` is where it dies by itself: ``kill_at`` and ``hit`` of `tests.fakes.kernel_child.Spec`.
+    """
+    doomed = start_child(lab, "host-a", **death)
     doomed.want(0, Role.STANDBY, epoch - 1)
     # The dead one's left-over state is worth something: it is back after a tail.
     doomed.await_phase(Phase.TAILING)
     lab.name(0, epoch, claimed=True)
     keeper.want(1, Role.STANDBY, epoch)
     doomed.want(0, Role.ACTIVE, epoch)
-    doomed.await_all(lambda each: each.first_commit_ms is not None)
-    keeper.await_phase(Phase.TAILING)
-    before_death()
-    doomed.send(signal.SIGKILL)
-    began = time.monotonic()
-    doomed.await_death()
-    lab.name(1, epoch + 1, claimed=True)
-    keeper.want(1, Role.ACTIVE, epoch + 1)
+    return doomed
+
+
+def succeed(lab: Lab, doomed: Child, keeper: Container, epoch: int) -> None:
+    """Have ``keeper`` take over at ``epoch`` from a process that is dying, and commit."""
+    assert doomed.await_death() == -signal.SIGKILL
+    lab.name(1, epoch, claimed=True)
+    keeper.want(1, Role.ACTIVE, epoch)
     keeper.await_all(lambda each: each.first_commit_ms is not None)
-    return (time.monotonic() - began) * 1000
 
 
 def process_the_rest(lab: Lab, epoch: int) -> None:

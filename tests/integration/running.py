@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.client import access_in
+from appmaster.adapters.credentials.keyring import Keyring, keyring_in
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
-from embedded.cluster import LocalCluster
+from embedded.cluster import ContainerProcess, LocalCluster
+from standby.adapters.zookeeper.access import owner_access
 from tests.patience import PATIENCE_SECONDS
 
 #: Settings of jobs with which nothing falls silent: who is held up by a busy machine is not to be taken for lost.
@@ -31,9 +32,12 @@ _LOOK_SECONDS = 0.2
 
 def session(cluster: LocalCluster, name: str) -> ZooKeeper:
     """Return a session for a cluster's tree, unopened, as the commands have it."""
-    return ZooKeeper(
-        cluster.zookeeper_connect, name, access=access_in(Path(cluster.environment()["SKEIN_CONFIG"]))
-    )
+    return ZooKeeper(cluster.zookeeper_connect, name, access=owner_access(keyring(cluster, name).secret))
+
+
+def keyring(cluster: LocalCluster, name: str) -> Keyring:
+    """Return the credentials that a cluster's first submit has made."""
+    return keyring_in(Path(cluster.environment()["STANDFAST_CREDENTIALS"]) / name, name)
 
 
 class RunningJob(ABC):
@@ -153,10 +157,20 @@ class RunningJob(ABC):
 
     def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
         """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
-        found = [each for each in self.cluster.container_processes() if each.container_id == container]
-        assert found, f"{container} has no process"
-        for each in sorted(found, key=lambda each: each.pid != first):
+        for each in sorted(self._processes(container), key=lambda each: each.pid != first):
             each.send(number)
+
+    def kill_together(self, *containers: str) -> None:
+        """Kill every process of some containers, without a look at the machine between one and the next."""
+        for each in self._processes(*containers):
+            each.send(signal.SIGKILL)
+
+    def _processes(self, *containers: str) -> list[ContainerProcess]:
+        """Return the processes of some containers, in that order, from one look at the machine."""
+        found = [each for each in self.cluster.container_processes() if each.container_id in containers]
+        without = set(containers) - {each.container_id for each in found}
+        assert not without, f"{', '.join(sorted(without))}: no process"
+        return sorted(found, key=lambda each: containers.index(each.container_id))
 
     @contextmanager
     def lost_host(self, host: str, *, silent: bool = False) -> Iterator[None]:

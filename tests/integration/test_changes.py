@@ -165,7 +165,7 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
     before, begun = actives(job), now_ms()
     standby = job.replica(0, active=False)
     with job.flow(rows=7_000):
-        done = job.ask("failover", JOB, "0")
+        done = job.ask("handover", JOB, "0")
         (handover,) = done["handovers"]
         assert handover["kind"] == "handover_finished"
         assert handover["container"] == standby.container
@@ -176,8 +176,8 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
             steps = {step: at - times["detected_ms"] for step, at in times.items() if at is not None}
             print(f"task {task}: planned hand-over, gap {gap} ms: {steps}")
             assert gap >= 0
-        assert "is active already" in job.standfast("failover", JOB, "0", "--to", str(standby.copy), status=1)
-        said = job.standfast("failover", JOB, "--container", str(standby.container))
+        assert "is active already" in job.standfast("handover", JOB, "0", "--to", str(standby.copy), status=1)
+        said = job.standfast("handover", JOB, "--container", str(standby.container))
         assert "task 0: gap" in said
         assert "task 2: gap" in said
     assert {task: each[1:] for task, each in actives(job).items()} == {
@@ -197,7 +197,7 @@ def test_drained_host_is_empty_and_used_again_when_admitted(job: FlightsJob) -> 
         assert all(each.host != host for each in job.status.containers)
         job.wait_until_nothing_runs_on(host)
     assert not {"container_lost", "failover_started"} & kinds(job, begun)
-    assert job.ask("admit", host) == {"admitted": [host], "excluded": {}}
+    assert job.ask("admit", host) == {"admitted": [host], "drained": {}}
     assert "was not drained" in job.standfast("admit", host)
 
 

@@ -1,4 +1,4 @@
-"""Code among candidates, on a real ZooKeeper and over real TLS: acceptance C4, C5 and C6 (Storm's Nimbus)."""
+"""Code among candidates, on a real ZooKeeper and over real TLS (after Storm's Nimbus)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from typing import Any, cast
 import pytest
 from kazoo.client import KazooClient
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.kazoo_code import tombstone
-from appmaster.cli.code import deliver
-from appmaster.client import ClusterClient
+from appmaster.adapters.credentials.keyring import VARIABLE
+from appmaster.adapters.zookeeper.code import tombstone
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
+from appmaster.cli.launch.code import deliver
 from appmaster.code.activation import effective
 from appmaster.records import JobRecord, encode
-from standby import bundles
-from standby.adapters.code_reader import CodeReader
-from standby.adapters.peer_code import PeerCode
-from standby.adapters.tls import client_context
-from standby.bundles import LEFT_BYTES, Bundle
+from standby.adapters.peers.code import PeerCode
+from standby.adapters.peers.code_reader import CodeReader
+from standby.code import bundles
+from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.config import parse
 from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Unavailable
-from standby.naming import code_holder_path, code_path, job_path
+from standby.naming import code_path, code_source_path, job_path
+from standby.security.roles import PeerRole
 from standby.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate, until
-from tests.fakes.certificates import shared_credentials, user_directory, write_credentials
+from tests.fakes.certificates import keys_of, user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
 
@@ -73,24 +74,14 @@ def name() -> str:
 
 
 @pytest.fixture
-def credentials(tmp_path: Path) -> Path:
-    directory = tmp_path / "credentials"
-    directory.mkdir()
-    write_credentials(directory, shared_credentials())
-    return directory
-
-
-@pytest.fixture
 def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
     with ZooKeeper(server.connect, name) as zookeeper:
-        zookeeper.prepare()
+        zookeeper.tree.prepare()
         yield zookeeper
 
 
 @pytest.fixture
-def make(
-    server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path, credentials: Path
-) -> Iterator[Make]:
+def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path) -> Iterator[Make]:
     made: list[CodeCandidate] = []
 
     def make(
@@ -103,7 +94,7 @@ def make(
         disk.mkdir(exist_ok=True)
         for digest, data in held:
             (disk / digest).write_bytes(data)
-        made.append(CodeCandidate(candidate, server.connect, name, disk, credentials, sync_seconds, gate))
+        made.append(CodeCandidate(candidate, server.connect, name, disk, sync_seconds, gate))
         return made[-1]
 
     yield make
@@ -116,11 +107,11 @@ def put(
 ) -> None:
     config = {**CONFIG, "job.name": job, **{name: str(value) for name, value in keys.items()}}
     definition = JobDefinition(job, "run1", config, "changelog", "group", 1, revision=revision, code=code)
-    zookeeper.put_job(JobRecord(definition, activated=activated))
+    zookeeper.jobs.put(JobRecord(definition, activated=activated))
 
 
 def recorded(zookeeper: ZooKeeper, job: str) -> JobRecord:
-    record = zookeeper.job(job)
+    record = zookeeper.jobs.read(job)
     assert record is not None
     return record
 
@@ -128,7 +119,7 @@ def recorded(zookeeper: ZooKeeper, job: str) -> JobRecord:
 def test_survivors_with_different_halves_decline_exchange_and_one_leads(
     make: Make, zookeeper: ZooKeeper
 ) -> None:
-    """C4: three candidates, the leader is lost for good, each survivor has half of the code."""
+    """Three candidates, the leader is lost for good, each survivor has half of the code."""
     put(zookeeper, "j1", ONE[0], activated=1)
     put(zookeeper, "j2", TWO[0], activated=1)
     leader = make("a", ONE, TWO, sync_seconds=30)
@@ -153,7 +144,7 @@ def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_not
     """C5."""
     put(zookeeper, "j1", ONE[0], activated=1)
     a = make("a", ONE, TWO)
-    until(lambda: TWO[0] in zookeeper.codes(), "what no job names is announced too")
+    until(lambda: TWO[0] in zookeeper.code.names(), "what no job names is announced too")
     new = make("new")
     until(lambda: {ONE[0], TWO[0]} <= new.service.view.held, "everything is fetched")
     assert new.service.may_lead() == ()
@@ -176,7 +167,7 @@ def test_with_a_minimum_and_no_time_limit_a_job_waits_for_the_second_holder(
     assert a.service.waiting()["j1"].why == "waiting until 2 candidates hold its code; 1 do"
     assert effective(recorded(zookeeper, "j1")) is None
     make("b")
-    until(lambda: recorded(zookeeper, "j1").activated == 1, "a second holder activates it")
+    until(lambda: recorded(zookeeper, "j1").activated == 1, "a second source activates it")
     until(lambda: a.service.waiting() == {}, "it waits no more")
 
 
@@ -210,10 +201,10 @@ def test_a_job_whose_code_nobody_has_does_not_keep_anybody_from_leading_for_ever
 
 
 def test_an_upload_is_taken_up_spread_and_goes_on_where_it_broke_off(
-    make: Make, zookeeper: ZooKeeper, credentials: Path
+    make: Make, zookeeper: ZooKeeper
 ) -> None:
     a, b = make("a"), make("b")
-    client = PeerCode(client_context(credentials))
+    client = PeerCode(keys_of(PeerRole.OPERATOR).client_context)
     digest, data = ONE
 
     def break_off(size: int) -> None:
@@ -240,6 +231,7 @@ class Client:
 
     def __init__(self, zookeeper: ZooKeeper, *candidates: CodeCandidate) -> None:
         self.zookeeper = zookeeper
+        self.cluster = "j1"
         self._candidates = candidates
 
     def info(self) -> dict[str, Any]:
@@ -255,7 +247,7 @@ class Client:
 def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_code_to_zookeeper(
     make: Make, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SKEIN_CONFIG", str(user_directory(tmp_path / "skein")))
+    monkeypatch.setenv(VARIABLE, str(user_directory(tmp_path / "credentials", "j1")))
     config = parse({**CONFIG, "job.name": "j1"})
     # Neither fetches from the other, so it shows who was given what.
     a, b = (make(each, gate=threading.Event()) for each in ("a", "b"))
@@ -267,52 +259,52 @@ def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_cod
     deliver(Bundle(*TWO), config, cast("ClusterClient", Client(zookeeper, a, b)), said.append)
     assert a.store.has(TWO[0])
     assert any("refused" in each for each in said)
-    assert zookeeper.has_code(TWO[0]), "for the time when every candidate is lost"
+    assert zookeeper.code.has(TWO[0]), "for the time when every candidate is lost"
     large = Bundle(*bundle("large ", LEFT_BYTES + 1))
     deliver(large, config, cast("ClusterClient", Client(zookeeper, a)), said.append)
     assert a.store.has(large.digest)
-    assert not zookeeper.has_code(large.digest)
+    assert not zookeeper.code.has(large.digest)
     with pytest.raises(BadConfiguration, match="too much for ZooKeeper"):
         deliver(large, config, cast("ClusterClient", Client(zookeeper)), said.append)
     small = Bundle(*bundle("small "))
     deliver(small, config, cast("ClusterClient", Client(zookeeper)), said.append)
-    assert zookeeper.has_code(small.digest)
+    assert zookeeper.code.has(small.digest)
 
 
 def test_a_fetch_goes_on_from_another_holder_and_tries_the_dead_first_listed_too(
-    make: Make, credentials: Path, tmp_path: Path
+    make: Make, tmp_path: Path
 ) -> None:
     a = make("a", ONE)
     gone = make("gone")
     gone.close()
     part = tmp_path / "part"
     part.write_bytes(ONE[1][:300_000])
-    PeerCode(client_context(credentials)).fetch(ONE[0], [gone.me, a.me], part)
+    PeerCode(keys_of(PeerRole.OPERATOR).client_context).fetch(ONE[0], [gone.me, a.me], part)
     assert part.read_bytes() == ONE[1]
     part.unlink()
     with pytest.raises(Transient, match=r"gone at .*refused"):
-        PeerCode(client_context(credentials)).fetch(ONE[0], [gone.me], part)
+        PeerCode(keys_of(PeerRole.OPERATOR).client_context).fetch(ONE[0], [gone.me], part)
 
 
 def test_what_a_submit_left_in_zookeeper_is_fetched_and_damage_is_mended(
     make: Make, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
-    zookeeper.put_code(*ONE)
+    zookeeper.code.put(*ONE)
     put(zookeeper, "j1", ONE[0])
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ONE[0]).write_bytes(b"damaged")
     (tmp_path / "a" / f"{ONE[0]}.part").write_bytes(b"of another file")
     a = make("a")
     assert a.stand() == 1
-    until(lambda: recorded(zookeeper, "j1").activated == 1, "one holder is enough by default")
+    until(lambda: recorded(zookeeper, "j1").activated == 1, "one source is enough by default")
     assert (a.disk / ONE[0]).read_bytes() == ONE[1]
 
 
 def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, credentials: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
     with zookeeper_client(server) as client:
-        reader = CodeReader(client, name, client_context(credentials))
+        reader = CodeReader(client, name, keys_of(PeerRole.CONTAINER).client_context)
         with pytest.raises(BadConfiguration, match="submit the job's code again"):
             reader.read_code(ONE[0])
         a, b = make("a", ONE), make("b")
@@ -326,17 +318,17 @@ def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
         b.peers.close()
         with pytest.raises(Transient, match="refused"):
             reader.read_code(ONE[0])
-        zookeeper.put_code(*ONE)
+        zookeeper.code.put(*ONE)
         assert reader.read_code(ONE[0]) == ONE[1]
 
 
 def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_when_it_is_asked_for_again(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, credentials: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
     a, b = make("a", ONE, TWO), make("b", ONE, TWO)
-    zookeeper.put_code(*ONE)
+    zookeeper.code.put(*ONE)
     put(zookeeper, "j2", TWO[0], activated=1)
-    until(lambda: TWO[0] in zookeeper.codes(), "both are announced")
+    until(lambda: TWO[0] in zookeeper.code.names(), "both are announced")
     assert a.stand() == 1
     until(lambda: ONE[0] in a.service.view.deleted_since, "after the delay it is marked")
     assert a.store.has(ONE[0])
@@ -344,12 +336,12 @@ def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_
         # A job names this one: the tombstone is a mistake, and stays without effect.
         client.set(code_path(name, TWO[0]), encode(tombstone()))
     until(lambda: not a.store.has(ONE[0]) and not b.store.has(ONE[0]), "after the delay again it goes")
-    until(lambda: not zookeeper.has_code(ONE[0]), "and with it what was left in ZooKeeper")
+    until(lambda: not zookeeper.code.has(ONE[0]), "and with it what was left in ZooKeeper")
     assert a.store.has(TWO[0])
     assert b.store.has(TWO[0])
-    PeerCode(client_context(credentials)).upload(*TWO, b.me, lambda _: None)
-    until(lambda: TWO[0] in zookeeper.codes(), "an upload takes the tombstone away")
-    PeerCode(client_context(credentials)).upload(*ONE, b.me, lambda _: None)
+    PeerCode(keys_of(PeerRole.OPERATOR).client_context).upload(*TWO, b.me, lambda _: None)
+    until(lambda: TWO[0] in zookeeper.code.names(), "an upload takes the tombstone away")
+    PeerCode(keys_of(PeerRole.OPERATOR).client_context).upload(*ONE, b.me, lambda _: None)
     until(lambda: ONE[0] in a.service.view.held, "asked for again, it spreads again")
 
 
@@ -358,12 +350,12 @@ def test_nobody_condemns_what_a_job_names_now_or_under_an_old_epoch(
 ) -> None:
     a = make("a", ONE)
     assert a.stand() == 1
-    until(lambda: ONE[0] in zookeeper.codes(), "it is announced")
+    until(lambda: ONE[0] in zookeeper.code.names(), "it is announced")
     directory = a.service._directory
     # Seen by ZooKeeper, and perhaps not yet by this candidate.
     put(zookeeper, "j1", ONE[0])
     directory.condemn(ONE[0], 1)
-    assert ONE[0] in zookeeper.codes()
+    assert ONE[0] in zookeeper.code.names()
     with zookeeper_client(server) as client:
         client.set(job_path(name, "j1"), b"of a later version")
         with pytest.raises(BadConfiguration):
@@ -371,19 +363,19 @@ def test_nobody_condemns_what_a_job_names_now_or_under_an_old_epoch(
         client.delete(job_path(name, "j1"), recursive=True)
     with pytest.raises(Fenced):
         directory.condemn(ONE[0], 0)
-    assert ONE[0] in zookeeper.codes()
+    assert ONE[0] in zookeeper.code.names()
     directory.condemn("0" * 64, 1)
     directory.condemn(ONE[0], 1)
-    assert ONE[0] not in zookeeper.codes()
+    assert ONE[0] not in zookeeper.code.names()
 
 
 def test_a_deposed_leader_activates_nothing_and_hears_of_it(make: Make, zookeeper: ZooKeeper) -> None:
     a = make("a", ONE)
     assert a.stand() == 1
-    leader = zookeeper.controller()
+    leader = zookeeper.election.controller()
     b = make("b", TWO)
     assert leader is not None
-    assert b.zookeeper.lead(leader, depose=leader) == 2
+    assert b.zookeeper.election.lead(leader, depose=leader) == 2
     put(zookeeper, "j1", ONE[0])
     until(lambda: a.resigned, "the write is refused")
     assert recorded(zookeeper, "j1").activated == 0
@@ -395,14 +387,14 @@ def test_a_bundle_is_announced_again_after_the_session_was_lost(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
     a = make("a", ONE)
-    until(lambda: ONE[0] in zookeeper.codes(), "it is announced")
+    until(lambda: ONE[0] in zookeeper.code.names(), "it is announced")
     before = a.client.client_id
     thief = KazooClient(server.connect, client_id=before)
     thief.start(timeout=PATIENCE_SECONDS)
     # Closing it ends the session for both.
     thief.stop()
     thief.close()
-    path = code_holder_path(name, ONE[0], "a")
+    path = code_source_path(name, ONE[0], "a")
     with zookeeper_client(server) as client:
 
         def is_announced() -> bool:

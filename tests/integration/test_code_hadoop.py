@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.adapters.code_ways import InTurn, LocalCode
-from appmaster.adapters.hadoop_code import HadoopCode, find_shell
+from appmaster.adapters.code.hadoop import HadoopCode, find_shell
+from appmaster.adapters.code.ways import InTurn, LocalCode
 from embedded.jars import open_cache
 from embedded.java import find_java
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
-from standby import bundles
-from standby.adapters.peer_code import PeerCode
-from standby.adapters.tls import client_context
+from standby.adapters.peers.code import PeerCode
+from standby.code import bundles
 from standby.errors import BadConfiguration, Transient, Unavailable
-from tests.fakes.certificates import shared_credentials, write_credentials
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 
 DATA = b"not even a zip " * 20_000
@@ -89,10 +89,9 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
 def test_without_the_file_system_candidates_fetch_from_each_other(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    write_credentials(tmp_path, shared_credentials())
     way = InTurn(
         HadoopCode(find_shell(environment), "/nowhere/at/all", environment),
-        LocalCode(PeerCode(client_context(tmp_path))),
+        LocalCode(PeerCode(keys_of(PeerRole.MASTER).client_context)),
     )
     with pytest.raises(Transient, match=f"(?s)nowhere.*; nobody is known to hold bundle {DIGEST}"):
         way.fetch(DIGEST, (), tmp_path / "part")

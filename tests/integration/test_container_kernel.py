@@ -27,17 +27,19 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
 from embedded.jars import classpath
-from standby import bundles, naming
+from standby import naming
 from standby.cluster import ClusterConfig, dump
+from standby.code import bundles
 from standby.control import exits
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
 from standby.records import encode, encode_task
+from standby.security.roles import PeerRole
 from standby.wire import Heartbeat, JobDefinition, Report
-from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS
 
@@ -149,7 +151,7 @@ class Container:
             state_dirs=(job.definition.config["job.state.dir"],),
         )
         (directory / "cluster.json").write_bytes(dump(config))
-        write_credentials(directory, shared_credentials())
+        write_credentials(directory)
         self.log = directory / "container.log"
         with self.log.open("wb") as log:
             self.popen = subprocess.Popen(
@@ -183,7 +185,7 @@ class Play:
         self.job = Job(cluster, directory / "state", feed)
         self.zookeeper: Any = KazooClient(cluster.zookeeper_connect, timeout=10)
         self.zookeeper.start(timeout=PATIENCE_SECONDS)
-        self.leader = ScriptedLeader(shared_credentials())
+        self.leader = ScriptedLeader(keys_of(PeerRole.MASTER))
         self.zookeeper.create(
             naming.controller_path(self.job.cluster), encode(self.leader.record), makepath=True
         )
@@ -423,7 +425,7 @@ def roll_out(play: Play, files: dict[str, str], **config: str) -> None:
         (source / name).write_text(text)
     bundle = bundles.pack(source)
     with ZooKeeper(play.embedded.zookeeper_connect, play.job.cluster) as master:
-        master.put_code(bundle.digest, bundle.data)
+        master.code.put(bundle.digest, bundle.data)
     first = play.job.definition
     play.job.definition = msgspec.structs.replace(
         first, revision=2, code=bundle.digest, config={**first.config, **config}

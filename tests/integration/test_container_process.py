@@ -26,13 +26,15 @@ import pytest
 from embedded.ensemble import Ensemble
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
-from standby.ended import ProcessEnd
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.naming import container_path, controller_path
+from standby.process.ended import ProcessEnd
+from standby.process.witness import READ
 from standby.records import ContainerRecord, decode_container, encode
+from standby.security.credentials import FILE as CREDENTIALS
+from standby.security.roles import PeerRole
 from standby.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
-from standby.witness import READ
-from tests.fakes.certificates import shared_credentials, write_credentials
+from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader
 from tests.fakes.replicas import BREAKS, SPINS
 from tests.fakes.zookeeper import LoneZooKeeper
@@ -114,7 +116,7 @@ class Stage:
 
     def container(self, **settings: Any) -> Process:
         """Start the container, with credentials."""
-        write_credentials(self.directory, shared_credentials())
+        write_credentials(self.directory)
         return self.bare_container(
             {"CONTAINER_ID": CONTAINER, "NM_HOST": "127.0.0.11", "SKEIN_CONTAINER_ID": "anywhere_0"},
             **settings,
@@ -138,7 +140,7 @@ class Stage:
     @contextmanager
     def leader(self, epoch: int = 1) -> Iterator[ScriptedLeader]:
         """Have a leader whose znode says where it is; the znode goes when the block ends."""
-        with ScriptedLeader(shared_credentials(), epoch=epoch, candidate=f"c{epoch}") as leader:
+        with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=epoch, candidate=f"c{epoch}") as leader:
             self.announce(leader)
             yield leader
         self.withdraw()
@@ -255,25 +257,24 @@ def test_it_introduces_itself_and_is_what_it_says(stage: Stage) -> None:
         assert get(hello, "/")[0] == 404
 
 
-@pytest.mark.parametrize("name", [".skein.crt", ".skein.pem"])
-def test_without_credentials_it_does_not_start(stage: Stage, name: str) -> None:
-    write_credentials(stage.directory, shared_credentials())
-    (stage.directory / name).unlink()
+def test_without_credentials_it_does_not_start(stage: Stage) -> None:
+    write_credentials(stage.directory)
+    (stage.directory / CREDENTIALS).unlink()
     process = stage.bare_container({"CONTAINER_ID": CONTAINER, "NM_HOST": "127.0.0.11"})
     assert process.ends() == 2
-    assert name in process.text()
+    assert CREDENTIALS in process.text()
     assert "Traceback" not in process.text()
 
 
 def test_outside_of_yarn_it_says_so(stage: Stage) -> None:
-    write_credentials(stage.directory, shared_credentials())
+    write_credentials(stage.directory)
     process = stage.bare_container({"NM_HOST": "127.0.0.11"})
     assert process.ends() == 2
     assert "CONTAINER_ID: not in the environment" in process.text()
 
 
 def test_a_host_that_is_not_this_one_is_named(stage: Stage) -> None:
-    write_credentials(stage.directory, shared_credentials())
+    write_credentials(stage.directory)
     process = stage.bare_container({"CONTAINER_ID": CONTAINER, "NM_HOST": "192.0.2.1"})
     assert process.ends() == 3
     assert "192.0.2.1" in process.text()
@@ -332,7 +333,7 @@ def test_a_cut_stream_is_opened_again_to_the_successor_with_everything_held(stag
         session = first.session()
         session.assign(4, epoch=1, replicas=(wanted(),), jobs=(JOB,))
         session.wait_for(Report, lambda each: each.number == 4)
-    with ScriptedLeader(shared_credentials(), epoch=2, candidate="b") as second:
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=2, candidate="b") as second:
         begun = time.monotonic()
         stage.announce(second)
         again = second.session()
@@ -357,7 +358,7 @@ def test_a_stream_that_only_broke_is_opened_again_to_the_same_leader(stage: Stag
 
 
 def test_a_successor_is_gone_to_while_the_old_stream_still_stands(stage: Stage) -> None:
-    with ScriptedLeader(shared_credentials(), epoch=1) as old:
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as old:
         stage.announce(old)
         stage.container()
         session = old.session()
@@ -451,7 +452,7 @@ def test_a_killed_process_has_a_witness_or_refuses_before_its_stream_ends(stage:
 
 def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage: Stage) -> None:
     process = stage.container(session_ms=1_500)
-    with ScriptedLeader(shared_credentials(), epoch=1) as first:
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as first:
         stage.announce(first)
         session = first.session()
         session.assign(1, epoch=1, replicas=(wanted(),), jobs=(JOB,))

@@ -5,24 +5,27 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 
 from appmaster import records
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.kazoo_code import bury_code, tombstone
-from standby import bundles
-from standby.adapters.kazoo import (
+from appmaster.adapters.zookeeper.code import ZooKeeperBundles, tombstone
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from embedded.ports import free_ports
+from embedded.servers import LOOPBACK
+from standby.adapters.zookeeper.access import make_client
+from standby.adapters.zookeeper.membership import (
     ZooKeeperCode,
     ZooKeeperMembership,
     ZooKeeperPeers,
     ZooKeeperRecords,
-    make_client,
 )
+from standby.code import bundles
 from standby.control.events import (
     Event,
     Leader,
@@ -48,6 +51,7 @@ from standby.peers import PeerAddress
 from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
+from tests.wire import Wire
 
 pytestmark = pytest.mark.integration
 
@@ -55,6 +59,9 @@ RECORD = ContainerRecord(
     "container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, 1, "0.1.0", peer_port=4003
 )
 TASK = TaskId("flights", "main", 0)
+
+#: More often than a client would show that it lives if there was nothing to ask.
+_ASK_SECONDS = 0.2
 
 _Kind = TypeVar("_Kind", bound=Event)
 
@@ -263,27 +270,27 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
 ) -> None:
     data = bytes(index % 251 for index in range(size))
     digest = bundles.digest_of(data)
-    assert not master.has_code(digest)
-    master.put_code(digest, data)
-    assert master.has_code(digest)
-    assert master.codes() == (digest,)
+    assert not master.code.has(digest)
+    master.code.put(digest, data)
+    assert master.code.has(digest)
+    assert master.code.names() == (digest,)
     assert ZooKeeperCode(client, name).read_code(digest) == data
     sizes = [
         len(client.get(code_part_path(name, digest, each))[0]) for each in range(-(-size // (512 << 10)))
     ]
     assert sum(sizes) == size
     assert all(0 < each <= 512 << 10 for each in sizes)
-    master.put_code(digest, data)
+    master.code.put(digest, data)
     delete(client, name, digest)
-    assert master.codes() == ()
+    assert master.code.names() == ()
     # Deleted is not gone at once: who is just starting with it still gets it.
     assert ZooKeeperCode(client, name).read_code(digest) == data
     version = client.get(code_path(name, digest))[1].version
-    master.put_code(digest, data)
-    assert master.codes() == (digest,)
-    assert not bury_code(client, name, digest, version), "somebody wrote it again meanwhile"
+    master.code.put(digest, data)
+    assert master.code.names() == (digest,)
+    assert not ZooKeeperBundles(client, name).bury(digest, version), "somebody wrote it again meanwhile"
     delete(client, name, digest)
-    assert bury_code(client, name, digest, client.get(code_path(name, digest))[1].version)
+    assert ZooKeeperBundles(client, name).bury(digest, client.get(code_path(name, digest))[1].version)
     with pytest.raises(BadConfiguration, match=f"{digest} is not in ZooKeeper"):
         ZooKeeperCode(client, name).read_code(digest)
 
@@ -294,10 +301,10 @@ def test_a_bundle_that_was_half_written_is_none_and_is_completed_by_the_next_wri
     data = b"x" * (bundles.CHUNK_BYTES + 7)
     digest = bundles.digest_of(data)
     client.create(code_part_path(name, digest, 0), b"half of a pa", makepath=True)
-    assert not master.has_code(digest)
+    assert not master.code.has(digest)
     with pytest.raises(BadConfiguration, match="submit the job's code again"):
         ZooKeeperCode(client, name).read_code(digest)
-    master.put_code(digest, data)
+    master.code.put(digest, data)
     assert ZooKeeperCode(client, name).read_code(digest) == data
 
 
@@ -306,11 +313,11 @@ def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
 ) -> None:
     digest = bundles.digest_of(b"right")
     with pytest.raises(CorruptState, match=digest):
-        master.put_code(digest, b"wrong")
+        master.code.put(digest, b"wrong")
     large = bytes(bundles.LEFT_BYTES + 1)
     with pytest.raises(BadConfiguration, match=r"code\.distributor=hdfs"):
-        master.put_code(bundles.digest_of(large), large)
-    assert master.codes() == ()
+        master.code.put(bundles.digest_of(large), large)
+    assert master.code.names() == ()
     client.create(code_part_path(name, digest, 0), b"wrong", makepath=True)
     client.create(code_complete_path(name, digest), b"1")
     with pytest.raises(CorruptState, match=digest):
@@ -364,3 +371,59 @@ def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path:
         client.close()
         member.membership.leave(5.0)
         member.client.close()
+
+
+@contextmanager
+def wired(zookeeper: LoneZooKeeper, session_ms: int) -> Iterator[tuple[Wire, KazooClient]]:
+    """Have a client, not started yet, that reaches the server by a wire."""
+    (port,) = free_ports(1)
+    client = make_client(f"{LOOPBACK}:{port}", session_ms)
+    with Wire(port, int(zookeeper.connect.rpartition(":")[2])) as wire:
+        yield wire, client
+        client.stop()
+        client.close()
+
+
+@contextmanager
+def outlived(client: KazooClient) -> Iterator[queue.SimpleQueue[str]]:
+    """Fail unless the connection is lost with the block, and the session is not; what becomes of it is in the queue."""
+    client.start(timeout=PATIENCE_SECONDS)
+    states: queue.SimpleQueue[str] = queue.SimpleQueue()
+    client.add_listener(states.put)
+    session = client.client_id
+    yield states
+    assert states.get(timeout=PATIENCE_SECONDS) == KazooState.SUSPENDED
+    assert states.get(timeout=PATIENCE_SECONDS) == KazooState.CONNECTED
+    assert client.client_id == session
+
+
+def test_a_server_that_takes_connections_and_does_not_answer_costs_no_session(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """A server that starts loses what was sent to it too early; one that hangs takes connections all the same."""
+    with wired(zookeeper, 6_000) as (wire, client):
+        with outlived(client):
+            wire.break_off(unanswered=2)
+        assert wire.unanswered == 0
+
+
+def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """What is sent counts as a sign of life of ours, and not of the server's."""
+    with wired(zookeeper, 3_000) as (wire, client), outlived(client) as states:
+        wire.hush()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while states.empty():
+            assert time.monotonic() < deadline
+            client.exists_async("/")
+            time.sleep(_ASK_SECONDS)
+
+
+def test_a_server_that_is_slow_to_answer_everybody_is_given_the_time_in_the_end(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """Whoever gave up too early comes back with more patience."""
+    with wired(zookeeper, 1_000) as (wire, client):
+        wire.hold_back(0.5)
+        client.start(timeout=PATIENCE_SECONDS)

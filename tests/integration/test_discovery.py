@@ -1,4 +1,4 @@
-"""What any candidate answers, on a real ZooKeeper and real ports: acceptance C7, and queued changes."""
+"""What any candidate answers, on a real ZooKeeper and real ports, and queued changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.kazoo_code import tombstone
-from appmaster.adapters.kazoo_requests import KazooRequests
+from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, keyring_in
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
+from appmaster.adapters.zookeeper.code import tombstone
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
+from appmaster.changes.operations import Present
 from appmaster.cli.jobfile import load
+from appmaster.cli.launch.starting import Cluster, look
 from appmaster.cli.main import main
-from appmaster.cli.starting import Cluster, look
-from appmaster.client import ClusterClient
-from appmaster.planning.actions import Change
-from appmaster.records import CellRecord, JobRecord, RequestRecord, StatusRecord, encode
-from appmaster.requests import Present
-from standby.bundles import pack
+from appmaster.planning.state.actions import Change
+from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, encode
+from standby.code.bundles import pack
 from standby.config import parse
 from standby.errors import BadConfiguration, Fenced, StandfastError, Unavailable
 from standby.feed.functions import job_code
@@ -37,10 +38,10 @@ from standby.records import ContainerRecord
 from standby.records import encode as encode_container
 from standby.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate, until
-from tests.fakes.certificates import shared_credentials, user_directory
+from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.appmaster.test_requests import CONFIG
+from tests.unit.appmaster.changes.test_operations import CONFIG
 
 DEFINITION = JobDefinition("j1", "run1", CONFIG, "changelog", "group", 4)
 
@@ -61,7 +62,7 @@ def name() -> str:
 @pytest.fixture
 def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
     with ZooKeeper(server.connect, name) as zookeeper:
-        zookeeper.prepare()
+        zookeeper.tree.prepare()
         yield zookeeper
 
 
@@ -70,7 +71,7 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str) -> Iterator[Mak
     made: list[DeskCandidate] = []
 
     def make(candidate: str) -> DeskCandidate:
-        made.append(DeskCandidate(candidate, server.connect, name, shared_credentials()))
+        made.append(DeskCandidate(candidate, server.connect, name))
         return made[-1]
 
     yield make
@@ -79,8 +80,13 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str) -> Iterator[Mak
 
 
 @pytest.fixture
-def skein(tmp_path: Path) -> Path:
-    return user_directory(tmp_path / "skein")
+def credentials(tmp_path: Path, name: str) -> Path:
+    return user_directory(tmp_path / "credentials", name)
+
+
+@pytest.fixture
+def ring(credentials: Path, name: str) -> Keyring:
+    return keyring_in(credentials / name, name)
 
 
 def get(candidate: DeskCandidate, path: str) -> Any:
@@ -95,12 +101,12 @@ def leaders(info: dict[str, Any]) -> list[str]:
 
 
 def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     """C7, the first part."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     registered = ContainerRecord("container_9", "s", 1, "127.0.0.2", 5, 6, 7, 1, "0.1", peer_port=8)
     registration = server.client()
     registration.create(container_path(name, "container_9"), encode_container(registered), ephemeral=True)
@@ -122,7 +128,7 @@ def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
         assert mine["version"] == "0.1"
         assert [(job["job"], job["is_wanted"]) for job in info["jobs"]] == [("j1", True)]
         assert [found["host"] for found in info["containers"]] == ["127.0.0.2"]
-        with ClusterClient(name, server.connect, skein, [each.address]) as client:
+        with ClusterClient(name, server.connect, ring, [each.address]) as client:
             assert client.info()["answered_by"] == each.name
     registration.stop()
     registration.close()
@@ -135,18 +141,18 @@ def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
 
 
 def test_who_does_not_lead_refuses_an_immediate_act_and_names_the_leader(
-    make: Make, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     """C7, the second part."""
     a, b = make("a"), make("b")
     a.lead()
-    until(lambda: (b.desk.leader() or {}).get("candidate") == "a", "it knows who leads")
-    with ClusterClient(name, server.connect, skein) as direct:
+    until(lambda: (b.changes.leader() or {}).get("candidate") == "a", "it knows who leads")
+    with ClusterClient(name, server.connect, ring) as direct:
         answer = direct._ask(b.address, {"operation": "failover"}, 5)
     assert answer["error"] == f"candidate b does not lead; a at {a.address} does"
     assert answer["is_leader"] is False
     # A client that knows only the other one is led on.
-    with ClusterClient(name, server.connect, skein, [b.address]) as client:
+    with ClusterClient(name, server.connect, ring, [b.address]) as client:
         assert client.call("failover", job="j1")["said"] == "a did failover"
         assert not client._is_connected
         a.close()
@@ -158,20 +164,20 @@ def test_who_does_not_lead_refuses_an_immediate_act_and_names_the_leader(
 
 
 def test_sessions_with_zookeeper_do_not_grow_with_clients(
-    make: Make, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     """C7, the third part; and the known candidates are tried one after the other when some are gone."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
-    until(lambda: len(b.desk.info()["candidates"]) == 3, "they know each other")
-    with ClusterClient(name, server.connect, skein) as first:
+    until(lambda: len(b.changes.info()["candidates"]) == 3, "they know each other")
+    with ClusterClient(name, server.connect, ring) as first:
         first.status()
     # What one command has learned the next one knows.
     a.close()
     b.lead()
-    until(lambda: leaders(c.desk.info()) == ["b"], "another leads")
+    until(lambda: leaders(c.changes.info()) == ["b"], "another leads")
     before = connections(server)
-    clients = [ClusterClient(name, server.connect, skein) for _ in range(20)]
+    clients = [ClusterClient(name, server.connect, ring) for _ in range(20)]
     for each in clients:
         assert leaders(each.info()) == ["b"]
         assert each.call("explain")["said"] == "b did explain"
@@ -182,12 +188,12 @@ def test_sessions_with_zookeeper_do_not_grow_with_clients(
 
 
 def test_the_status_of_ten_thousand_tasks_reaches_a_client(
-    make: Make, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     a = make("a")
     a.lead()
     a.status = {"tasks": ["of two replicas".ljust(1_200)] * 10_000}
-    with ClusterClient(name, server.connect, skein, [a.address]) as client:
+    with ClusterClient(name, server.connect, ring, [a.address]) as client:
         assert len(client.status()["tasks"]) == 10_000
 
 
@@ -200,16 +206,16 @@ def connections(server: LoneZooKeeper) -> int:
 
 
 def test_an_address_that_is_another_clusters_by_now_is_passed_over(
-    make: Make, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     a = make("a")
     a.lead()
     other = f"{name}other"
     with ZooKeeper(server.connect, other) as zookeeper:
-        zookeeper.prepare()
-        stranger = DeskCandidate("x", server.connect, other, shared_credentials())
+        zookeeper.tree.prepare()
+        stranger = DeskCandidate("x", server.connect, other)
         try:
-            with ClusterClient(name, server.connect, skein, [stranger.address]) as client:
+            with ClusterClient(name, server.connect, ring, [stranger.address]) as client:
                 assert client.info()["answered_by"] == "a"
                 assert client.call("failover")["said"] == "a did failover"
             assert stranger.asked == []
@@ -218,52 +224,52 @@ def test_an_address_that_is_another_clusters_by_now_is_passed_over(
 
 
 def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_candidate(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     a, b = make("a"), make("b")
     with (
-        ClusterClient(name, server.connect, skein, [a.address]) as one,
-        ClusterClient(name, server.connect, skein, [b.address]) as other,
+        ClusterClient(name, server.connect, ring, [a.address]) as one,
+        ClusterClient(name, server.connect, ring, [b.address]) as other,
     ):
         request = one.queue("undeploy", job="j1", purge=True)
-        hosts = one.queue("exclude", hosts=["h1", "h2"], reason="a test")
+        hosts = one.queue("drain", hosts=["h1", "h2"], reason="a test")
         wrong = one.queue("undeploy", job="absent")
         with pytest.raises(StandfastError, match="still queued after 0 s"):
             other.result(request, 0)
-        assert get(b, f"/api/v1/requests/{request}")["state"] == "queued"
+        assert get(b, f"/api/v1/changes/{request}")["state"] == "queued"
         b.lead()
-        b.zookeeper.write_status("j1", StatusRecord("deployed"))
+        b.zookeeper.records.write_status("j1", StatusRecord("deployed"))
         a.close()
         assert other.result(request, 10)["said"] == "it is to end"
         other.result(hosts, 10)
         with pytest.raises(StandfastError, match="there is no job absent"):
             other.result(wrong, 10)
-        with pytest.raises(StandfastError, match="there is no request r-9"):
+        with pytest.raises(StandfastError, match="there is no change r-9"):
             other.result("r-9", 1)
         with pytest.raises(StandfastError, match="cannot be queued"):
             other.queue("failover", job="j1")
-    job = zookeeper.job("j1")
+    job = zookeeper.jobs.read("j1")
     assert job is not None
     assert (job.is_wanted, job.purge) == (False, True)
-    assert zookeeper.excluded() == {"h1": "a test", "h2": "a test"}
-    assert get(b, f"/api/v1/requests/{request}")["epoch"] == 1
+    assert zookeeper.changes.drained() == {"h1": "a test", "h2": "a test"}
+    assert get(b, f"/api/v1/changes/{request}")["epoch"] == 1
 
 
 def test_stranger_s_question_about_a_request_is_answered_without_zookeeper(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     a = make("a")
-    with ClusterClient(name, server.connect, skein, [a.address]) as client:
+    with ClusterClient(name, server.connect, ring, [a.address]) as client:
         request = client.queue("undeploy", job="j1")
         with pytest.raises(StandfastError, match="still queued after 0 s"):
             client.result(request, 0)
     server.kill()
     try:
-        assert get(a, f"/api/v1/requests/{request}")["state"] == "queued"
+        assert get(a, f"/api/v1/changes/{request}")["state"] == "queued"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            get(a, "/api/v1/requests/anything")
+            get(a, "/api/v1/changes/anything")
     finally:
         server.start()
 
@@ -273,31 +279,31 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     zookeeper: ZooKeeper,
     server: LoneZooKeeper,
     name: str,
-    skein: Path,
+    credentials: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("SKEIN_CONFIG", str(skein))
+    monkeypatch.setenv(VARIABLE, str(credentials))
     where = ["--cluster", name, "--zookeeper", server.connect]
     assert main(["candidates", "j1", *where]) == 3
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     a, b = make("a"), make("b")
-    until(lambda: len(a.desk.info()["candidates"]) == 2, "they know each other")
+    until(lambda: len(a.changes.info()["candidates"]) == 2, "they know each other")
     assert main(["undeploy", "j1", "--no-wait", *where]) == 0
     request = capsys.readouterr().out.strip()
-    assert main(["request", "j1", request, *where]) == 0
+    assert main(["change", "j1", request, *where]) == 0
     assert capsys.readouterr().out.strip() == request
     a.lead()
-    a.zookeeper.write_status("j1", StatusRecord("deployed"))
-    until(lambda: leaders(b.desk.info()) == ["a"], "somebody leads")
-    until(lambda: b.desk.result(request).state == "done", "it is made")
-    assert main(["request", "j1", request, *where]) == 0
+    a.zookeeper.records.write_status("j1", StatusRecord("deployed"))
+    until(lambda: leaders(b.changes.info()) == ["a"], "somebody leads")
+    until(lambda: b.changes.result(request).state == "done", "it is made")
+    assert main(["change", "j1", request, *where]) == 0
     assert capsys.readouterr().out == "j1: done: it is to end\n"
     assert main(["deploy", "j1", "--timeout", "0.5", *where]) == 1
     assert "is still queued after 0.5 s" in capsys.readouterr().err
     # It had to wait for the end, which the planner tells.
-    a.zookeeper.write_status("j1", StatusRecord("undeployed"))
-    until(lambda: zookeeper.job("j1") == JobRecord(DEFINITION), "it is made after all")
+    a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
+    until(lambda: zookeeper.jobs.read("j1") == JobRecord(DEFINITION), "it is made after all")
     assert main(["deploy", "j1", *where]) == 0
     assert "it is to run already" in capsys.readouterr().out
     assert main(["deploy", "absent", *where]) == 1
@@ -306,8 +312,10 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == ["candidate", "a", "b"]
     assert listed[1].endswith("yes, epoch 1")
-    a.zookeeper.write_status("j1", StatusRecord("deploying", ("waiting for code",)))
-    until(lambda: b.desk.info()["jobs"][0]["status"] and a.desk.info()["jobs"][0]["status"], "both see it")
+    a.zookeeper.records.write_status("j1", StatusRecord("deploying", ("waiting for code",)))
+    until(
+        lambda: b.changes.info()["jobs"][0]["status"] and a.changes.info()["jobs"][0]["status"], "both see it"
+    )
     assert main(["jobs", *where]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed[1].split() == ["j1", "deploying", "yes", "1", "1", "waiting", "for", "code"]
@@ -318,53 +326,55 @@ def test_a_change_is_made_once_whatever_is_repeated_and_never_by_a_deposed_leade
 ) -> None:
     a, b = make("a"), make("b")
     arguments = {"definition": msgspec.to_builtins(DEFINITION)}
-    assert a.desk.queue("submit", arguments, request="r-1") == "r-1"
+    assert a.changes.queue("submit", arguments, change="r-1") == "r-1"
     a.lead()
-    until(lambda: a.desk.result("r-1").state == "done", "it is made")
-    assert zookeeper.job("j1") == JobRecord(DEFINITION)
+    until(lambda: a.changes.result("r-1").state == "done", "it is made")
+    assert zookeeper.jobs.read("j1") == JobRecord(DEFINITION)
     # The client heard nothing and asks again, elsewhere; meanwhile the job has ended.
-    assert zookeeper.request("j1", is_wanted=False)
-    a.zookeeper.write_status("j1", StatusRecord("undeployed"))
-    assert b.desk.queue("submit", arguments, request="r-1") == "r-1"
-    a.desk._requests.settle("r-1", 1)
-    job = zookeeper.job("j1")
+    assert zookeeper.jobs.ask("j1", is_wanted=False)
+    a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
+    assert b.changes.queue("submit", arguments, change="r-1") == "r-1"
+    a.changes._records.settle("r-1", 1)
+    job = zookeeper.jobs.read("j1")
     assert job is not None
     assert not job.is_wanted
     # A queue that only the deposed one sees: it may write neither the change nor a result.
     b.epoch = 2
-    assert b.zookeeper.lead(zookeeper.controller(), depose=zookeeper.controller()) == 2  # type: ignore[arg-type]
+    leader = zookeeper.election.controller()
+    assert leader is not None
+    assert b.zookeeper.election.lead(leader, depose=leader) == 2
     client = server.client()
-    requests = KazooRequests(client, name)
-    requests.put("r-2", RequestRecord("deploy", {"job": "j1"}))
+    requests = ZooKeeperChanges(client, name)
+    requests.put("r-2", ChangeRecord("deploy", {"job": "j1"}))
     with pytest.raises(Fenced):
         requests.settle("r-2", 1)
     until(lambda: a.resigned, "the deposed one hears of it")
-    job = zookeeper.job("j1")
+    job = zookeeper.jobs.read("j1")
     assert job is not None
     assert not job.is_wanted
-    b.desk.lead(2)
-    assert b.desk.result("r-2", 10).state == "done"
-    assert zookeeper.job("j1") == JobRecord(DEFINITION)
+    b.changes.lead(2)
+    assert b.changes.result("r-2", 10).state == "done"
+    assert zookeeper.jobs.read("j1") == JobRecord(DEFINITION)
     client.stop()
     client.close()
 
 
 def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
-    make: Make, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     """It answers still, with a picture of before, in which it leads."""
     a, b = make("a"), make("b")
     b.lead()
     for each in (a, b):
-        each.desk._tree.fresh(10)
-    until(lambda: leaders(b.desk.info()) == ["b"], "it knows that it leads")
+        each.changes._tree.fresh(10)
+    until(lambda: leaders(b.changes.info()) == ["b"], "it knows that it leads")
     b.client.stop()
-    until(lambda: not b.desk.info()["is_fresh"], "it is cut off")
+    until(lambda: not b.changes.info()["is_fresh"], "it is cut off")
     a.lead()
-    until(lambda: leaders(a.desk.info()) == ["a"], "another leads")
-    with ClusterClient(name, server.connect, skein, [b.address, a.address]) as client:
+    until(lambda: leaders(a.changes.info()) == ["a"], "another leads")
+    with ClusterClient(name, server.connect, ring, [b.address, a.address]) as client:
         assert client.info()["answered_by"] == "a"
-    with ClusterClient(name, server.connect, skein, [b.address, a.address]) as client:
+    with ClusterClient(name, server.connect, ring, [b.address, a.address]) as client:
         assert client.call("failover", job="j1")["said"] == "a did failover"
         assert b.asked == []
         a.close()
@@ -375,17 +385,17 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
 
 
 def test_calls_that_wait_for_zookeeper_do_not_keep_cluster_info_from_being_answered(
-    tmp_path: Path, name: str, skein: Path
+    tmp_path: Path, name: str, ring: Keyring
 ) -> None:
     with LoneZooKeeper(tmp_path) as own:
         with ZooKeeper(own.connect, name) as zookeeper:
-            zookeeper.prepare()
-        a = DeskCandidate("a", own.connect, name, shared_credentials())
+            zookeeper.tree.prepare()
+        a = DeskCandidate("a", own.connect, name)
         try:
-            a.desk._tree.fresh(10)
+            a.changes._tree.fresh(10)
             own.kill()
-            until(lambda: not a.desk.info()["is_fresh"], "it notices")
-            with ClusterClient(name, own.connect, skein, [a.address]) as client:
+            until(lambda: not a.changes.info()["is_fresh"], "it notices")
+            with ClusterClient(name, own.connect, ring, [a.address]) as client:
                 queued = {"operation": "queue", "change": "undeploy", "arguments": {"job": "j1"}}
                 for number in range(12):
                     with pytest.raises(grpc.RpcError):
@@ -403,15 +413,15 @@ def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
 ) -> None:
     with LoneZooKeeper(tmp_path) as own:
         with ZooKeeper(own.connect, name) as zookeeper:
-            zookeeper.prepare()
-        a = DeskCandidate("a", own.connect, name, shared_credentials())
+            zookeeper.tree.prepare()
+        a = DeskCandidate("a", own.connect, name)
         try:
-            a.desk._tree.fresh(10)
+            a.changes._tree.fresh(10)
             own.kill()
-            until(lambda: not a.desk.info()["is_fresh"], "it notices")
-            assert [each["candidate"] for each in a.desk.info()["candidates"]] == ["a"]
+            until(lambda: not a.changes.info()["is_fresh"], "it notices")
+            assert [each["candidate"] for each in a.changes.info()["candidates"]] == ["a"]
             own.start()
-            until(lambda: a.desk.info()["is_fresh"], "it has read it again")
+            until(lambda: a.changes.info()["is_fresh"], "it has read it again")
         finally:
             a.close()
 
@@ -419,7 +429,7 @@ def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
 def test_nothing_is_queued_in_a_cluster_that_is_not_there(server: LoneZooKeeper, name: str) -> None:
     client = server.client()
     with pytest.raises(BadConfiguration, match=f"no cluster {name}"):
-        KazooRequests(client, name).put("r-1", RequestRecord("deploy", {"job": "j1"}))
+        ZooKeeperChanges(client, name).put("r-1", ChangeRecord("deploy", {"job": "j1"}))
     client.stop()
     client.close()
 
@@ -428,48 +438,48 @@ def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other
     make: Make, zookeeper: ZooKeeper, name: str
 ) -> None:
     other = msgspec.structs.replace(DEFINITION, name="j2", config={**CONFIG, "job.name": "j2"})
-    zookeeper.put_job(JobRecord(DEFINITION, is_wanted=False))
+    zookeeper.jobs.put(JobRecord(DEFINITION, is_wanted=False))
     a = make("a")
     a.lead()
     begun_again = msgspec.structs.replace(DEFINITION, revision=2)
-    a.desk.queue("submit", {"definition": msgspec.to_builtins(begun_again)}, request="r-1")
-    a.desk.queue("undeploy", {"job": "j1"}, request="r-2")
-    a.desk.queue("submit", {"definition": msgspec.to_builtins(other)}, request="r-3")
-    assert a.desk.result("r-3", 10).state == "done"
-    assert [a.desk.result(each).state for each in ("r-1", "r-2")] == ["queued", "queued"]
-    a.zookeeper.write_status("j1", StatusRecord("undeployed"))
-    assert (a.desk.result("r-1", 10).state, a.desk.result("r-1").revision) == ("done", 2)
+    a.changes.queue("submit", {"definition": msgspec.to_builtins(begun_again)}, change="r-1")
+    a.changes.queue("undeploy", {"job": "j1"}, change="r-2")
+    a.changes.queue("submit", {"definition": msgspec.to_builtins(other)}, change="r-3")
+    assert a.changes.result("r-3", 10).state == "done"
+    assert [a.changes.result(each).state for each in ("r-1", "r-2")] == ["queued", "queued"]
+    a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
+    assert (a.changes.result("r-1", 10).state, a.changes.result("r-1").revision) == ("done", 2)
     # A leader that sees only that it is not to run would take it for ended all the while, and tell nothing.
-    assert a.desk.result("r-2", 1).state == "queued"
-    a.zookeeper.write_status("j1", StatusRecord("deploying"))
-    assert a.desk.result("r-2", 10).state == "done"
-    job = zookeeper.job("j1")
+    assert a.changes.result("r-2", 1).state == "queued"
+    a.zookeeper.records.write_status("j1", StatusRecord("deploying"))
+    assert a.changes.result("r-2", 10).state == "done"
+    job = zookeeper.jobs.read("j1")
     assert job is not None
     assert (job.definition.revision, job.is_wanted) == (2, False), "begun, and then ended"
-    a.zookeeper.write_status("j2", StatusRecord("deployed"))
+    a.zookeeper.records.write_status("j2", StatusRecord("deployed"))
     # Who rests makes what can be made now, and no more changes; another leadership does.
-    a.desk.queue("deploy", {"job": "j1"}, request="r-5")
-    assert a.desk.result("r-5", 0.5).state == "queued"
-    a.zookeeper.write_status("j1", StatusRecord("undeployed"))
-    a.desk.rest()
-    assert a.desk.result("r-5", 1).state == "done"
-    a.desk.queue("undeploy", {"job": "j2"}, request="r-4")
-    assert a.desk.result("r-4", 0.5).state == "queued"
-    a.desk.lead(1)
-    assert a.desk.result("r-4", 10).state == "done"
+    a.changes.queue("deploy", {"job": "j1"}, change="r-5")
+    assert a.changes.result("r-5", 0.5).state == "queued"
+    a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
+    a.changes.rest()
+    assert a.changes.result("r-5", 1).state == "done"
+    a.changes.queue("undeploy", {"job": "j2"}, change="r-4")
+    assert a.changes.result("r-4", 0.5).state == "queued"
+    a.changes.lead(1)
+    assert a.changes.result("r-4", 10).state == "done"
 
 
 def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_none(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     a, b = make("a"), make("b")
     a.lead()
     task = TaskRecord(TaskId("j1", "main", 0), 0, 1, revision=3)
-    assert a.zookeeper.write_tasks((Change(task, None),)) is not None
-    a.zookeeper.write_status("j1", StatusRecord("failed", ("one", "two")))
+    assert a.zookeeper.records.write_tasks((Change(task, None),)) is not None
+    a.zookeeper.records.write_status("j1", StatusRecord("failed", ("one", "two")))
     found = Present(JobRecord(DEFINITION), "failed", "one; two", (3,))
-    with ClusterClient(name, server.connect, skein, [b.address]) as client:
+    with ClusterClient(name, server.connect, ring, [b.address]) as client:
         assert client.present("j1", with_tasks=True) == found
         assert client.present("j1") == replace(found, active_revisions=())
         assert client.job("absent") is None
@@ -481,29 +491,29 @@ def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_no
 
 
 def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_of_them(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, skein: Path
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
     other = {**DEFINITION.config, "task.stores.version": "2"}
     new = msgspec.structs.replace(DEFINITION, revision=2, code="c2", config=other)
-    zookeeper.put_job(JobRecord(new, former=(DEFINITION,), activated=2))
+    zookeeper.jobs.put(JobRecord(new, former=(DEFINITION,), activated=2))
     a = make("a")
     a.lead()
     tasks = [TaskRecord(TaskId("j1", "main", each), 0, 1, revision=2) for each in range(3)]
-    assert a.zookeeper.write_tasks([Change(each, None) for each in tasks]) is not None
-    with ClusterClient(name, server.connect, skein, [a.address]) as client:
+    assert a.zookeeper.records.write_tasks([Change(each, None) for each in tasks]) is not None
+    with ClusterClient(name, server.connect, ring, [a.address]) as client:
         with pytest.raises(StandfastError, match="revision 2 of j1 has been active"):
             client.change("rollback", job="j1", revision=2)
         older = [Change(replace(each, revision=1), 0) for each in tasks]
-        assert a.zookeeper.write_tasks(older) is not None
+        assert a.zookeeper.records.write_tasks(older) is not None
         assert client.change("rollback", job="j1", revision=2)["revision"] == 3
         with pytest.raises(StandfastError, match="undeploy it first"):
             client.change("delete", job="j1")
-        a.zookeeper.write_status("j1", StatusRecord("deployed"))
+        a.zookeeper.records.write_status("j1", StatusRecord("deployed"))
         client.change("undeploy", job="j1")
-        a.zookeeper.write_status("j1", StatusRecord("undeployed"))
+        a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
         client.change("delete", job="j1")
         assert client.job("j1") is None
-    assert zookeeper.jobs() == ()
+    assert zookeeper.jobs.names() == ()
 
 
 def test_naming_a_bundle_takes_its_tombstone_away(
@@ -514,11 +524,11 @@ def test_naming_a_bundle_takes_its_tombstone_away(
     client = server.client()
     marked, unknown = "1" * 64, "2" * 64
     client.create(code_path(name, marked), encode(tombstone()))
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     for revision, code in enumerate((marked, unknown), start=1):
         arguments = {"job": "j1", "config": CONFIG, "code": code}
-        request = a.desk.queue("update", arguments)
-        assert a.desk.result(request, 10).revision == revision + 1
+        request = a.changes.queue("update", arguments)
+        assert a.changes.result(request, 10).revision == revision + 1
     assert client.get(code_path(name, marked))[0] == b""
     assert client.get(code_path(name, unknown))[0] == b""
     client.stop()
@@ -528,17 +538,17 @@ def test_naming_a_bundle_takes_its_tombstone_away(
 def test_what_was_queued_for_a_cluster_that_has_ended_is_refused_when_it_is_started_anew(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
-    zookeeper.put_job(JobRecord(DEFINITION))
-    make("a").desk.queue("undeploy", {"job": "j1"}, request="r-1")
+    zookeeper.jobs.put(JobRecord(DEFINITION))
+    make("a").changes.queue("undeploy", {"job": "j1"}, change="r-1")
     client = server.client()
-    KazooRequests(client, name).refuse_left("its cluster ended")
+    ZooKeeperChanges(client, name).refuse_left("its cluster ended")
     client.stop()
     client.close()
     b = make("b")
     b.lead()
-    found = b.desk.result("r-1", 1)
+    found = b.changes.result("r-1", 1)
     assert (found.state, found.said) == ("refused", "its cluster ended")
-    assert zookeeper.job("j1") == JobRecord(DEFINITION)
+    assert zookeeper.jobs.read("j1") == JobRecord(DEFINITION)
 
 
 def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
@@ -550,8 +560,8 @@ def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
         def application_report(self, application: str) -> Any:
             return SimpleNamespace(state="RUNNING")
 
-    zookeeper.put_job(JobRecord(DEFINITION))
-    assert zookeeper.claim_cell(1, CellRecord("application_1", settings={"yarn.queue": "q"}))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
+    assert zookeeper.cells.claim(1, CellRecord("application_1", settings={"yarn.queue": "q"}))
     client = server.client()
     client.set(job_path(name, "j1"), b"of a later version")
     client.stop()
@@ -564,16 +574,16 @@ def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
 
 
 @pytest.fixture
-def where(server: LoneZooKeeper, name: str, skein: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def where(server: LoneZooKeeper, name: str, credentials: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the options that lead a command to the cluster."""
-    monkeypatch.setenv("SKEIN_CONFIG", str(skein))
+    monkeypatch.setenv(VARIABLE, str(credentials))
     return ["--cluster", name, "--zookeeper", server.connect]
 
 
 def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_be_led(
     make: Make, zookeeper: ZooKeeper, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zookeeper.put_job(JobRecord(DEFINITION))
+    zookeeper.jobs.put(JobRecord(DEFINITION))
     a = make("a")
     a.lead()
     why = "no live candidate holds its code c1, since 2026-11-21 10:00:00 UTC"
@@ -593,10 +603,10 @@ def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_
     a.status = {**a.status, "unreadable": {}}
     assert main(["status", "j1", "--json", *where]) == 1
     assert json.loads(capsys.readouterr().out)["jobs"][0]["reasons"] == ["the leader has not loaded it yet"]
-    a.zookeeper.write_status("j1", StatusRecord("deployed", ("as it was",)))
+    a.zookeeper.records.write_status("j1", StatusRecord("deployed", ("as it was",)))
     a.close()
     b = make("b")
-    b.desk._tree.fresh(10)
+    b.changes._tree.fresh(10)
     assert main(["status", "j1", *where]) == 1
     assert capsys.readouterr().out.startswith("j1: deployed\n  as it was\n  ")
     b.close()
@@ -612,12 +622,12 @@ def test_hosts_are_drained_and_admitted_through_whoever_is_there(
     assert main(["drain", "h1", "--reason", "new disks", *where]) == 0
     assert "nobody leads now" in capsys.readouterr().err
     b.lead()
-    until(lambda: zookeeper.excluded() == {"h1": "new disks"}, "who leads next makes it")
+    until(lambda: zookeeper.changes.drained() == {"h1": "new disks"}, "who leads next makes it")
     b.status = {"leader": {"host": "h9"}, "hosts": {"h1": {}, "h2": {}}, "containers": []}
     assert main(["drain", "h3", *where]) == 2
     assert main(["drain", "h2", "--no-wait", *where]) == 0
-    assert zookeeper.excluded().keys() == {"h1", "h2"}
-    until(lambda: len(a.desk.info()["excluded"]) == 2 == len(b.desk.info()["excluded"]), "both know")
+    assert zookeeper.changes.drained().keys() == {"h1", "h2"}
+    until(lambda: len(a.changes.info()["drained"]) == 2 == len(b.changes.info()["drained"]), "both know")
     capsys.readouterr()
     assert main(["admit", "h1", "h7", *where]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -625,7 +635,7 @@ def test_hosts_are_drained_and_admitted_through_whoever_is_there(
         "h7 was not drained",
         "still drained: h2",
     ]
-    assert zookeeper.excluded().keys() == {"h2"}
+    assert zookeeper.changes.drained().keys() == {"h2"}
 
 
 def test_a_key_is_looked_up_without_a_session_with_zookeeper(
@@ -634,10 +644,10 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     server: LoneZooKeeper,
     name: str,
     where: list[str],
-    skein: Path,
+    ring: Keyring,
     capsys: Any,
 ) -> None:
-    zookeeper.put_job(
+    zookeeper.jobs.put(
         JobRecord(msgspec.structs.replace(DEFINITION, config={**CONFIG, "task.stores": "counts"}))
     )
     client = server.client()
@@ -645,12 +655,12 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     client.create(container_path(name, "container_9"), encode_container(registered), ephemeral=True)
     a = make("a")
     a.lead()
-    a.desk._tree.fresh(10)
-    until(lambda: a.desk.info()["containers"], "the container is seen")
+    a.changes._tree.fresh(10)
+    until(lambda: a.changes.info()["containers"], "the container is seen")
     task = {"task": {"job": "j1", "stage": "main", "partition": 0}, "epoch": 1, "active": 0}
     a.status = {"jobs": [], "tasks": [{**task, "replicas": [{"copy": 0, "container": "container_9"}]}]}
     # Nobody answers there: the candidate is remembered from an earlier command.
-    with ClusterClient(name, "127.0.0.1:1", skein, [a.address]) as earlier:
+    with ClusterClient(name, "127.0.0.1:1", ring, [a.address]) as earlier:
         earlier.info()
     asked = ["get", "j1", "counts", "key", "--partition", "0", "--timeout", "0", *where[:-1], "127.0.0.1:1"]
     assert main(asked) == 1
@@ -678,15 +688,15 @@ def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(
         digest = pack(code).digest
     definition = JobDefinition("j1", "run1", dict(job.flat), "changelog", "group", 4, code=digest)
     record = JobRecord(definition, activated=1)
-    zookeeper.put_job(record)
+    zookeeper.jobs.put(record)
     a = make("a")
     a.lead()
     assert main(["update", str(file)]) == 0
-    assert not zookeeper.has_code(digest), "nobody lacks it"
-    a.desk._more = lambda: {"waiting": {}, "quarantined": {"j1": {"why": "gone", "since_ms": 0}}}
+    assert not zookeeper.code.has(digest), "nobody lacks it"
+    a.changes._more = lambda: {"waiting": {}, "quarantined": {"j1": {"why": "gone", "since_ms": 0}}}
     assert main(["update", str(file), "--check"]) == 0
-    assert not zookeeper.has_code(digest), "nothing was to be done"
+    assert not zookeeper.code.has(digest), "nothing was to be done"
     assert main(["update", str(file)]) == 0
     assert "the code of j1, which candidates lacked, was brought once more" in capsys.readouterr().err
-    assert zookeeper.has_code(digest)
-    assert zookeeper.job("j1") == record
+    assert zookeeper.code.has(digest)
+    assert zookeeper.jobs.read("j1") == record

@@ -186,7 +186,7 @@ def test_commands_tell_what_runs_where(job: FlightsJob) -> None:
     assert 'standfast_replica_lag_records{copy="0"' in metrics
     refused = job.standfast("submit", "examples/flights/flights.yaml", status=2)
     assert "runs already" in refused
-    assert "no job nothing" in job.standfast("status", "nothing", status=2)
+    assert "no credentials of cluster nothing" in job.standfast("status", "nothing", status=2)
 
 
 def test_killed_job_goes_on_where_it_was_when_it_is_submitted_again(job: FlightsJob) -> None:

@@ -8,18 +8,18 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from appmaster.partitioners import PARTITIONERS
+from appmaster.topics.partitioners import PARTITIONERS
 from demo.standing import Status
 from embedded.cluster import LocalCluster
-from standby.adapters.tls import client_context
 from standby.records import ContainerRecord
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import keys_of
 from tests.integration.counting import CountingJob, some, submitted
-from tests.integration.running import session
+from tests.integration.running import keyring, session
 from tests.patience import PATIENCE_SECONDS
 
 NAME = "looked-up"
@@ -52,10 +52,9 @@ def test_the_active_is_asked_wherever_it_is(job: CountingJob) -> None:
         == "31\n"
     )
     assert get(job, "only", "--partition", "1")["answers"][0]["value"] == "1"
-    for more in ((), ("--cluster", NAME)):
-        assert "there is no job absent in its cluster" in job.standfast(
-            "get", "absent", STORE, "k", *more, status=2
-        )
+    told = job.standfast("get", "absent", STORE, "k", "--cluster", NAME, status=2)
+    assert "there is no job absent in its cluster" in told
+    assert "no credentials of cluster absent" in job.standfast("get", "absent", STORE, "k", status=2)
     # Where the rule says that it is, and where it is not.
     place = PARTITIONERS["murmur2"](b"only", 2)
     found = job.standfast("get", NAME, STORE, "only", "--partitioner", "murmur2", status=None)
@@ -88,12 +87,17 @@ def test_what_cannot_be_found_has_a_status_of_its_own(job: CountingJob) -> None:
 
 def test_whoever_has_no_credentials_is_not_answered(job: CountingJob) -> None:
     with session(job.cluster, NAME) as zookeeper:
-        container = zookeeper.registered()[1][0]
+        container = zookeeper.registry.containers()[0]
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
-    ours = client_context(Path(job.cluster.environment()["SKEIN_CONFIG"]), "skein.crt", "skein.pem")
+    ours = keyring(job.cluster, NAME).keys.client_context()
     ours.check_hostname = False
+    containers = keys_of(PeerRole.CONTAINER, keyring(job.cluster, NAME)).client_context()
+    containers.check_hostname = False
     assert _answer(container, ours).startswith(b"HTTP/1.1 200")
+    assert _answer(container, containers).startswith(b"HTTP/1.1 403"), (
+        "containers take copies, and ask nothing"
+    )
     assert not _answer(container, stranger).startswith(b"HTTP/")
     assert not _answer(container, None).startswith(b"HTTP/")
 

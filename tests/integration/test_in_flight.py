@@ -1,6 +1,6 @@
 """What was under way when the leader died is finished by its successor, and records change as Kafka's do.
 
-Acceptance C2, C8 and D1 to D3 on a real YARN; at each single step of the leader the simulation kills it.
+On a real YARN. The simulation kills the leader at each single step (tests/simulation/test_every_step.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
 from demo.scenario import now_ms
 from demo.standing import Replica
@@ -117,7 +117,7 @@ def some_more(job: CountingJob, begin: int) -> None:
 
 
 def test_a_failover_is_one_write_of_all_its_tasks(job: CountingJob, zookeeper: ZooKeeper) -> None:
-    """D1: b leads under the next epoch, and is all that is in sync."""
+    """The promoted replica is active under the next epoch, and all that is in sync."""
     whole_in_both_cells(job)
     some_more(job, 0)
     job.assert_exact()
@@ -141,7 +141,7 @@ def test_a_failover_is_one_write_of_all_its_tasks(job: CountingJob, zookeeper: Z
 def test_a_standby_that_is_silent_leaves_the_set_without_traffic_and_comes_back(
     job: CountingJob, zookeeper: ZooKeeper
 ) -> None:
-    """D2."""
+    """Nothing is written meanwhile, so only time can tell that it lags; no epoch changes."""
     whole_in_both_cells(job)
     soon(lambda: all(len(each.in_sync) == 2 for each in job.status.tasks), "both in sync")
     before, standby = epochs(job), job.replica(0, active=False)
@@ -156,7 +156,7 @@ def test_a_standby_that_is_silent_leaves_the_set_without_traffic_and_comes_back(
 def test_a_failover_recorded_and_not_carried_out_is_finished_by_the_next_leader(
     job: CountingJob, zookeeper: ZooKeeper
 ) -> None:
-    """C2 and D3: the order's receiver stands still until its sender is dead."""
+    """The receiver of the assignment stands still until its sender is dead."""
     whole_in_both_cells(job)
     active, standby = job.replica(0, active=True), job.replica(0, active=False)
     tasks, before = with_it(job, active), epochs(job)
@@ -183,7 +183,7 @@ def test_a_failover_recorded_and_not_carried_out_is_finished_by_the_next_leader(
 def test_a_drain_goes_on_under_the_next_leader_and_its_command_hears_of_it(
     job: CountingJob, zookeeper: ZooKeeper
 ) -> None:
-    """C2: copies move, and an active is handed over, while who ordered it dies."""
+    """Copies move, and an active is handed over, while who ordered it dies."""
     whole_in_both_cells(job)
     host = str(job.replica(0, active=True).host)
     begun = now_ms()
@@ -216,7 +216,7 @@ def test_a_drain_goes_on_under_the_next_leader_and_its_command_hears_of_it(
 def test_a_deployment_goes_on_under_the_next_leader(
     job: CountingJob, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
-    """C2: of another job in the same cluster, whose submit waits until it is there."""
+    """The deployment is another job's, in the same cluster; its submit waits until it is there."""
     whole_in_both_cells(job)
     other = counting_job(job.cluster, tmp_path / "job", "arrival", 1, **{"cluster.name": NAME})
     begun = now_ms()

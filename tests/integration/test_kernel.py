@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition
 
 from standby.kernel import probes
 from standby.model import Phase, Role
-from standby.replica.keys import prefix
-from standby.replica.origin import SIDE_FILE
+from standby.replica.store.keys import prefix
+from standby.replica.store.origin import SIDE_FILE
 from tests.fakes.records import MemoryRecords
 from tests.integration.deaths import Death, StartChild, named, succeed_one_that_dies_in_a_batch
 from tests.kernel_lab import Lab

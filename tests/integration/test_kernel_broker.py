@@ -1,4 +1,4 @@
-"""The broker dies and comes back under an active, a standby and a restore: all go on by themselves, exact (B10).
+"""The broker dies and comes back under an active, a standby and a restore: all go on by themselves, exact.
 
 And at any moment, one broker and any of three, with containers that die in between; `benchmarks.brokerkills` does the
 same for hours.
@@ -22,7 +22,7 @@ from tests.broker_kills import Course
 from tests.kernel_lab import IS_LONG, Lab
 from tests.patience import PATIENCE_SECONDS
 
-#: Two minutes in the acceptance list (``STANDFAST_LONG=1``); above the transaction's time-out in any case.
+#: Two minutes with ``STANDFAST_LONG=1``; above the transaction's time-out in any case.
 AWAY_SECONDS = 120 if IS_LONG else 7
 
 #: How long all may take to be processed after a broker has come back.

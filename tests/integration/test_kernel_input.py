@@ -1,4 +1,4 @@
-"""Committed input offsets that are gone, forgotten or out of range (B6, B14), on a real broker."""
+"""Committed input offsets that are gone, forgotten or out of range, on a real broker."""
 
 from __future__ import annotations
 

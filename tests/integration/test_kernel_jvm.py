@@ -1,4 +1,4 @@
-"""A JVM that hangs alone (B13): its active is given up within its deadline, and its standby goes on exactly."""
+"""A JVM that hangs alone: its active is given up within its deadline, and its standby goes on exactly."""
 
 from __future__ import annotations
 

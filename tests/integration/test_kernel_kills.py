@@ -1,4 +1,4 @@
-"""kill -9 under load at random moments, and what the readers of an output see of it (B1, B3)."""
+"""kill -9 under load at random moments, and what the readers of an output see of it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.model import Offsets, Phase, Role
-from standby.replica.keys import prefix
+from standby.replica.store.keys import prefix
 from tests.integration.deaths import StartChild, process_the_rest, take_over_and_die
 from tests.kernel_lab import CLUSTER, IS_LONG, Container, Lab
 from tests.patience import PATIENCE_SECONDS
 
-#: Kills of B1: the acceptance list has 50 (``STANDFAST_LONG=1``).
+#: Kills; 50 with ``STANDFAST_LONG=1``.
 KILLS = 50 if IS_LONG else 6
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from embedded.cluster import LocalCluster
-from standby.adapters.confluent_kafka import connect
-from standby.adapters.kafka_input import InputBounds
+from standby.adapters.kafka.broker import connect
+from standby.adapters.kafka.input import InputBounds
 from standby.config import kafka_settings, parse
 from standby.errors import Transient
 from standby.model import Phase, ReplicaStatus, Role
 from standby.ports import InputAway
 from tests.integration.second_broker import FIRST, SECOND, await_leaderless, leader, second_broker
 from tests.kernel_lab import CLUSTER, Container, Lab
-from tests.patience import PATIENCE_SECONDS
 
 
 class LabOnTwoBrokers(Lab):
@@ -59,9 +58,6 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
                 assert of_task(late, 1).phase is not Phase.TAILING
                 assert of_task(standby, 1).end is None
         broker.close()
-        topics = [*lab.inputs, lab.definition.changelog]
-        for future in lab.admin.delete_topics(topics).values():
-            future.result(PATIENCE_SECONDS)
 
 
 def is_past(found: int | None, before: int | None) -> bool:

@@ -15,7 +15,7 @@ from standby.kernel import probes
 from standby.kernel.ports import Profile
 from standby.model import Phase, Role, TaskId
 from standby.replica.lifecycle import Signal
-from standby.replica.origin import DATABASE
+from standby.replica.store.origin import DATABASE
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
 from tests.patience import PATIENCE_SECONDS
@@ -60,7 +60,7 @@ def start(lab: Lab, net: PeerNet, records: PlacedRecords) -> Iterator[Start]:
 
 
 def sources(container: Container) -> dict[str, float]:
-    return by_source(container.tally)
+    return by_source(container.restores)
 
 
 def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
@@ -200,7 +200,7 @@ def test_all_containers_restarted_with_their_disks_replay_only_tails(
 def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
     kafka_bootstrap: str, tmp_path: Path, net: PeerNet
 ) -> None:
-    """B5: what is left of the changelog is not the whole state; what another replica has is."""
+    """What is left of the changelog is not the whole state; what another replica has is."""
     lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
     records = PlacedRecords(lab.records)
     lab.name(0, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.model import Phase, Role

@@ -1,4 +1,4 @@
-"""A standby equals its active, whatever is in the state (B8), and what is said of its lag is true (B15)."""
+"""A standby equals its active, whatever is in the state, and what is said of its lag is true."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.model import Phase, ReplicaStatus, Role
-from standby.replica.keys import prefix
-from standby.replica.origin import DATABASE
+from standby.replica.store.keys import prefix
+from standby.replica.store.origin import DATABASE
 from tests.fakes.copy_job import STORE, checksum
 from tests.kernel_lab import CLUSTER, IS_LONG, Lab
 
-#: As the acceptance list has them with ``STANDFAST_LONG=1``: 5 M keys, one of them rewritten 1 M times.
+#: With ``STANDFAST_LONG=1``: 5 M keys, one of them rewritten 1 M times.
 KEYS = 5_000_000 if IS_LONG else 20_000
 REWRITES = 1_000_000 if IS_LONG else 20_000
 

@@ -1,4 +1,4 @@
-"""kill -9 within RocksDB's own writes and flushes: position and rows always match (B3, B12)."""
+"""kill -9 within RocksDB's own writes and flushes: position and rows always match."""
 
 from __future__ import annotations
 

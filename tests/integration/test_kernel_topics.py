@@ -13,14 +13,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.credentials.keyring import VARIABLE
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.main import main
 from appmaster.records import JobRecord
-from standby.adapters.confluent_kafka import connect
+from standby.adapters.kafka.broker import connect
 from standby.config import parse
-from standby.model import Phase, Role, TopicIdentity
-from standby.replica.identity import is_changed_topic
-from standby.replica.origin import DATABASE
+from standby.model import Fault, Phase, Role, TopicIdentity
+from standby.replica.store.origin import DATABASE
 from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.kernel_lab import CLUSTER, Container, Lab
@@ -72,7 +72,7 @@ def assert_told(container: Container, topic: str) -> None:
     """Fail unless every replica ends with the topic named."""
     container.await_phase(Phase.FAILED)
     for each in container.statuses().values():
-        assert is_changed_topic(each.detail), each.detail
+        assert each.fault is Fault.CHANGED_TOPIC, each.detail
         assert f" {topic} was deleted and created again" in each.detail
 
 
@@ -147,7 +147,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeepe
 @pytest.fixture
 def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have commands be of a user who has submitted before."""
-    monkeypatch.setenv("SKEIN_CONFIG", str(user_directory(tmp_path / "skein")))
+    monkeypatch.setenv(VARIABLE, str(user_directory(tmp_path / "credentials", CLUSTER)))
 
 
 class Command:
@@ -156,8 +156,8 @@ class Command:
     def __init__(self, lab: Lab, zookeeper: LoneZooKeeper, output: pytest.CaptureFixture[str]) -> None:
         self._lab, self._zookeeper, self._output = lab, zookeeper, output
         with ZooKeeper(zookeeper.connect, CLUSTER) as client:
-            client.prepare()
-            client.put_job(JobRecord(lab.definition, is_wanted=False))
+            client.tree.prepare()
+            client.jobs.put(JobRecord(lab.definition, is_wanted=False))
 
     def __call__(self, *arguments: str) -> tuple[int, Any]:
         """Return the command's exit status and what it printed; the lab's job is then as it is recorded."""
@@ -165,7 +165,7 @@ class Command:
         where = ("--cluster", CLUSTER, "--zookeeper", self._zookeeper.connect)
         status = main(["topics", name, *where, "--json", *arguments])
         with ZooKeeper(self._zookeeper.connect, CLUSTER) as client:
-            record = client.job(name)
+            record = client.jobs.read(name)
         assert record is not None
         self._lab.definition = record.definition
         printed = self._output.readouterr()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from appmaster.cli.yarn import load_skein
 from embedded.miniyarn import MiniYarn
 from embedded.processes import Owned
 from embedded.registry import names
@@ -16,8 +17,7 @@ from embedded.registry import names
 def test_an_application_runs_on_the_node_it_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import skein
-
+    skein = load_skein()
     started = tmp_path / "started"
     with MiniYarn.start(f"mini-{os.getpid()}", nodes=2) as mini:
         assert len(set(mini.nodes)) == 2

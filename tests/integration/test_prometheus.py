@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from appmaster import gauges, metrics
-from appmaster.planning.view import ClusterView
+from appmaster.planning.state.view import ClusterView
 from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports

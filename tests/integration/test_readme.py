@@ -33,7 +33,7 @@ from tests.patience import PATIENCE_SECONDS
 _NOBODY: Final = 65534
 
 #: What pip builds the package from.
-_SOURCES: Final = ("appmaster", "embedded", "locality", "standby", "yarn-conf")
+_SOURCES: Final = ("appmaster", "embedded", "locality", "standby", "third_party", "yarn-conf")
 _SOURCE_FILES: Final = ("LICENSE", "README.md", "pyproject.toml")
 
 #: Too many megabytes to fetch anew for each run of the tests; the others are fetched by the commands that need them.
@@ -134,7 +134,8 @@ def user() -> Iterator[User]:
         try:
             yield made
         finally:
-            # However far the test came.
+            # However far the test came. What happened is shown if it failed.
+            print(made.runs("if command -v standfast; then standfast events flights || true; fi"))
             made.runs("if command -v standfast; then standfast local down; fi")
             made.close()
     finally:

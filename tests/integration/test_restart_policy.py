@@ -90,7 +90,7 @@ def test_host_that_dies_makes_a_standby_give_way_step_by_step(job: FlightsJob) -
     standby, begun = job.replica(partition, active=False), now_ms()
     gone = {each.container for each in job.status.containers if each.host == host}
     with job.flow(rows=12_000), job.lost_host(host, silent=True):
-        # The host may have held the other processor's active too, whose standby makes way elsewhere.
+        # The host may have held the other processor's active too, whose standby is displaced elsewhere.
         (failover,) = job.wait_for_events(
             lambda event: (
                 event.kind == "decided_failover"
@@ -115,14 +115,14 @@ def test_host_that_dies_makes_a_standby_give_way_step_by_step(job: FlightsJob) -
 def assert_steps(events: list[Event], active: Replica, standby: Replica, failover: Event) -> None:
     """Fail unless the steps 1 to 8 of the proposal are in the log, in this order."""
     processor = (failover.data or {})["processor"]
-    place = f"flights/main:{processor}#{active.copy}"
+    slot = f"flights/main:{processor}#{active.copy}"
     (lost,) = [
         each for each in events if each.kind == "container_lost" and each.container == active.container
     ]
-    asked = of_kind(events, "container_requested", place=place, kind="preferred")[0]
-    given_up = of_kind(events, "request_cancelled", place=place, kind="preferred")[0]
+    asked = of_kind(events, "container_requested", slot=slot, kind="preferred")[0]
+    given_up = of_kind(events, "request_cancelled", slot=slot, kind="preferred")[0]
     (displaced,) = of_kind(events, "decided_displace", processor=processor)
-    reserved = of_kind(events, "container_requested", place=place, kind="reservation")[0]
+    reserved = of_kind(events, "container_requested", slot=slot, kind="reservation")[0]
     stopped = of_kind(events, "standby_stopped", processor=processor)[0]
     # Of two processors that reserve the same host each may get the container that was asked for the other.
     (registered,) = [
@@ -132,7 +132,7 @@ def assert_steps(events: list[Event], active: Replica, standby: Replica, failove
     ]
     again = next(
         each
-        for each in of_kind(events, "container_requested", place=f"flights/main:{processor}#{standby.copy}")
+        for each in of_kind(events, "container_requested", slot=f"flights/main:{processor}#{standby.copy}")
         if each.at_ms >= failover.at_ms
     )
     assert asked.host == active.host

@@ -101,19 +101,23 @@ def _one_jvm(make: Callable[..., Feed], bootstrap: str) -> None:
     make(filled_topic(bootstrap, 1)).warm()
 
 
-def filled_topic(bootstrap: str, records: int, value: str = '{{"a": [{0}], "n": 1}}') -> str:
+def filled_topic(
+    bootstrap: str, records: int, value: str = '{{"a": [{0}], "n": 1}}', partitions: int = 1
+) -> str:
+    """Return a new topic with so many records in each of its partitions."""
     topic = f"spark-{uuid.uuid4().hex[:12]}"
     # A variable of its own: a client that is collected takes its unanswered requests along.
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_SECONDS)
-    produce(bootstrap, topic, [value.format(number) for number in range(records)])
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_SECONDS)
+    for each in range(partitions):
+        produce(bootstrap, topic, [value.format(number) for number in range(records)], each)
     return topic
 
 
-def produce(bootstrap: str, topic: str, values: list[str]) -> None:
+def produce(bootstrap: str, topic: str, values: list[str], partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for number, value in enumerate(values):
-        producer.produce(topic, value.encode(), b"key-%d" % (number % 7), 0)
+        producer.produce(topic, value.encode(), b"key-%d" % (number % 7), partition)
         producer.poll(0)
     assert producer.flush(PATIENCE_SECONDS) == 0
 
@@ -153,6 +157,28 @@ def test_transforms_that_treat_each_row_by_itself_are_accepted_and_run(
     assert seen.column("_offset") == [1, 2, 3, 4]
     assert seen.column("name") == ["one"] * 4
     feed.stop()
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_many_partitions_are_read_by_as_many_spark_tasks_as_run_at_a_time(
+    bootstrap: str, make: Callable[..., Feed], is_bounded: bool
+) -> None:
+    partitions, records = 7, 20
+    feed, seen = make(filled_topic(bootstrap, records, "{0}", partitions), "tells_who_reads"), Deliveries()
+    tasks = [TaskId("spark-feed", "main", each) for each in range(partitions)]
+    feed.start(dict.fromkeys(tasks, at(0)), seen, dict.fromkeys(tasks, at(records)) if is_bounded else None)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(seen.column("_offset")) < partitions * records:
+        assert time.monotonic() < deadline
+        seen.came.wait(0.1)
+        seen.came.clear()
+    feed.stop()
+    assert set(seen.column("read_by")) == {0, 1}
+    for task in tasks:
+        values = [
+            value for each in seen.batches if each.task == task for value in each.rows["value"].to_pylist()
+        ]
+        assert values == [b"%d" % number for number in range(records)]
 
 
 @pytest.mark.parametrize(
@@ -257,8 +283,8 @@ def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from standby.adapters import pyspark_query
-    from standby.adapters.pyspark import Spark
+    from standby.adapters.spark import query as pyspark_query
+    from standby.adapters.spark.session import Spark
 
     refused = {**pyspark_query._ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs": "often"}
     monkeypatch.setattr(pyspark_query, "_ASYNC_PROGRESS", refused)

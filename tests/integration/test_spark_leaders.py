@@ -90,4 +90,3 @@ def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tm
             seen.wait({0: 2})
         finally:
             feed.close()
-            admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.client import access_in
+from appmaster.adapters.credentials.keyring import keyring_in
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
 from embedded.cluster import LocalCluster
 from standby import naming
-from standby.adapters.kazoo_access import AS_IT_IS
+from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
 from tests.patience import PATIENCE_SECONDS
 
 MODULE = """
@@ -51,9 +51,9 @@ class Submits:
         admin = AdminClient({"bootstrap.servers": self.environment["STANDFAST_KAFKA"]})
         prefix = "standfast__refused__"
         topics = {each for each in admin.list_topics(timeout=30).topics if each.startswith(prefix)}
-        directory = Path(self.environment["SKEIN_CONFIG"])
+        directory = Path(self.environment["STANDFAST_CREDENTIALS"]) / "refused"
         # The first submit makes them.
-        access = access_in(directory) if (directory / "skein.pem").exists() else AS_IT_IS
+        access = owner_access(keyring_in(directory, "refused").secret) if directory.exists() else AS_IT_IS
         with ZooKeeper(self.environment["STANDFAST_ZOOKEEPER"], "", access=access) as zookeeper:
             path = naming.cluster_path("refused")
             return topics | ({path} if zookeeper.client.exists(path) is not None else set())
@@ -212,4 +212,4 @@ def test_update_stops_what_runs_and_starts_it_anew_with_its_run(
     assert cluster.container_processes() == []
     assert not (cluster.state_directory / "refused").exists(), "no container was left to remove it"
     with ZooKeeper(cluster.zookeeper_connect, "") as zookeeper:
-        assert "refused" not in zookeeper.clusters()
+        assert "refused" not in zookeeper.registry.clusters()

@@ -16,23 +16,25 @@ from msgspec.structs import replace
 from skein.exceptions import SkeinError
 
 from appmaster.adapters.kafka import Topics
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.cli import cells, starting
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
+from appmaster.changes.revisions import grown
+from appmaster.cli.clusters import cells
 from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.jobs.submit import define, make_topics
+from appmaster.cli.launch import starting
 from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.launch.ended import Ends
 from appmaster.cli.launch.undo import Undo
 from appmaster.cli.output import Progress
-from appmaster.cli.submit import define, make_topics
-from appmaster.client import ClusterClient
 from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
-from appmaster.revising import grown
 from standby import naming
-from standby.bundles import pack
+from standby.code.bundles import pack
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.model import TaskId, TaskRecord
 from standby.records import encode_task
 from standby.wire import JobDefinition
+from tests.fakes.certificates import user_directory
 from tests.fakes.topics import MemoryTopics
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
@@ -107,7 +109,7 @@ class Submit:
         self, tasks: int = 2, then: BaseException | None = None, seconds: float = PATIENCE_SECONDS
     ) -> tuple[str, ...]:
         """Submit it; raise ``then`` afterwards."""
-        present = self.zookeeper.job(JOB)
+        present = self.zookeeper.jobs.read(JOB)
         bundle = pack(self.code)
         definition = define(self.job, tasks, present, bundle.digest)
         start = starting.Start(
@@ -119,7 +121,7 @@ class Submit:
 
             def make() -> JobDefinition:
                 make_topics(self.job, cast("Topics", self.topics), definition, present, undo)
-                self.zookeeper.update_job(JOB, lambda record: grown(record, tasks))
+                self.zookeeper.jobs.update(JOB, lambda record: grown(record, tasks))
                 return definition
 
             started = starting.start(start, make, self.zookeeper, self.yarn, launch)
@@ -131,7 +133,7 @@ class Submit:
         """Submit it, and wait for its deployment; ``told`` is what the event log got meanwhile."""
         before = starting.before(JOB, self.zookeeper)
         started = self.start()
-        definition = cast("JobRecord", self.zookeeper.job(JOB)).definition
+        definition = cast("JobRecord", self.zookeeper.jobs.read(JOB)).definition
         ends = Ends(JOB, lambda _: None, lambda entry: self.told.append(dict(entry)))
         self.meanwhile()
         progress = Progress(is_quiet=True)
@@ -165,6 +167,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
 def submit(server: LoneZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("STANDFAST_CREDENTIALS", str(user_directory(tmp_path / "credentials", JOB)))
     with ZooKeeper(server.connect, JOB) as zookeeper:
         yield Submit(zookeeper, tmp_path)
         zookeeper.client.delete(naming.cluster_path(JOB), recursive=True)
@@ -215,8 +218,10 @@ def test_what_was_submitted_stays_unless_it_never_ran(submit: Submit) -> None:
     with pytest.raises(StandfastError, match="not deployed in time"):
         submit.start(then=StandfastError("not deployed in time"))
     assert submit.yarn.running == ["application_1", "application_2"]
-    assert {each.application for each in submit.zookeeper.cells().values()} == set(submit.yarn.running)
-    assert submit.zookeeper.jobs() == (JOB,)
+    assert {each.application for each in submit.zookeeper.cells.read_all().values()} == set(
+        submit.yarn.running
+    )
+    assert submit.zookeeper.jobs.names() == (JOB,)
     assert len(submit.topics.topics) == 2
 
 
@@ -232,12 +237,12 @@ def test_killed_run_and_other_jobs_stay_as_they_were(submit: Submit) -> None:
     submit.start()
     for each in submit.yarn.running:
         submit.yarn.kill_application(each)
-    submit.zookeeper.request(JOB, is_wanted=False)
+    submit.zookeeper.jobs.ask(JOB, is_wanted=False)
     status = encode(StatusRecord("undeployed", ("killed",)))
     submit.zookeeper.client.create(f"{naming.job_path(JOB, JOB)}/status", status)
-    submit.zookeeper.put_job(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
+    submit.zookeeper.jobs.put(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
     # Of a submit that asked for more cells.
-    assert submit.zookeeper.claim_cell(3, CellRecord("application_0"))
+    assert submit.zookeeper.cells.claim(3, CellRecord("application_0"))
     before, topics = submit.tree(), dict(submit.topics.topics)
     submit.yarn.on_submit = refuse(4)
     with pytest.raises(SkeinError):
@@ -254,7 +259,7 @@ def test_partitions_that_were_adopted_stay_tasks(submit: Submit) -> None:
     submit.yarn.on_submit = refuse(3)
     with pytest.raises(SkeinError):
         submit.start(tasks=4)
-    record = submit.zookeeper.job(JOB)
+    record = submit.zookeeper.jobs.read(JOB)
     assert record is not None
     assert (record.definition.tasks, record.definition.revision) == (4, 1)
     assert submit.topics.topics[record.definition.changelog].partitions == 4
@@ -263,14 +268,14 @@ def test_partitions_that_were_adopted_stay_tasks(submit: Submit) -> None:
 
 
 def test_cluster_that_somebody_else_is_submitting_is_left_to_them(submit: Submit) -> None:
-    assert submit.zookeeper.claim_cell(2, CellRecord("", submitter="else"))
+    assert submit.zookeeper.cells.claim(2, CellRecord("", submitter="else"))
     submit.yarn.states["application_9"] = "RUNNING"
-    submit.zookeeper.change_cell(2, lambda _: CellRecord("application_9"))
+    submit.zookeeper.cells.change(2, lambda _: CellRecord("application_9"))
     before = {path for path in submit.tree() if "/cells" not in path}
     with pytest.raises(BadConfiguration, match="cell 2 of the cluster runs as application_9"):
         submit.start()
     assert {path for path in submit.tree() if "/cells" not in path} == before
-    assert set(submit.zookeeper.cells()) == {2}
+    assert set(submit.zookeeper.cells.read_all()) == {2}
     assert submit.topics.topics == {}
 
 
@@ -308,7 +313,7 @@ def test_job_that_has_run_is_not_undone_when_its_applications_end(submit: Submit
 
 def test_cluster_into_which_another_job_came_meanwhile_is_not_undone(submit: Submit) -> None:
     def join_and_end() -> None:
-        submit.zookeeper.put_job(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
+        submit.zookeeper.jobs.put(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
         submit.end_all()
 
     submit.meanwhile = join_and_end

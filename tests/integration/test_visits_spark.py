@@ -8,10 +8,10 @@ from pathlib import Path
 
 from appmaster.cli.jobfile import load
 from examples.visits import visits
-from standby.adapters.pyspark import Spark
+from standby.adapters.spark.session import Spark
 from standby.feed.functions import job_code
 from standby.feed.spark import check_spark_transform, settings_of
-from standby.replica.overlay import Outbox
+from standby.replica.store.overlay import Outbox
 from tests.fakes.task_state import TaskState
 
 DIRECTORY = Path(visits.__file__).parent

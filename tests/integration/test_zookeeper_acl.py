@@ -1,4 +1,4 @@
-"""Whose the nodes are, on a real ZooKeeper: closed to all but the holders of the cluster's credentials."""
+"""Whose the nodes are, on a real ZooKeeper: closed to all but the sources of the cluster's credentials."""
 
 from __future__ import annotations
 
@@ -10,32 +10,44 @@ import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.security import Permissions
 
-from appmaster.adapters import kazoo_acl
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.adapters.kazoo_directory import KazooCodeDirectory
-from appmaster.adapters.kazoo_requests import KazooRequests
+from appmaster.adapters.credentials.keyring import VARIABLE
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
+from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from appmaster.cli.main import main
-from appmaster.planning.actions import Change
-from appmaster.records import CandidateRecord, CellRecord, JobRecord, RequestRecord, StatusRecord, decode
-from standby import bundles, naming
-from standby.adapters.kazoo import ZooKeeperMembership, ZooKeeperRecords, make_client
-from standby.adapters.kazoo_access import AS_IT_IS, access_of
-from standby.control.events import Registered, SessionConnected
-from standby.control.inbox import Inbox
-from standby.errors import BadConfiguration
+from appmaster.planning.state.actions import Change
+from appmaster.records import CandidateRecord, CellRecord, ChangeRecord, JobRecord, StatusRecord, decode
+from standby import naming
+from standby.adapters.zookeeper.access import (
+    AS_IT_IS,
+    Access,
+    container_access,
+    container_secret,
+    make_client,
+    owner_access,
+    owner_digest,
+)
+from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperRecords
+from standby.code import bundles
+from standby.control.events import Event, Registered, SessionConnected
+from standby.errors import BadConfiguration, Transient
 from standby.model import TaskId, TaskRecord
-from standby.peers import Holder
+from standby.peers import BundleSource
 from standby.records import ContainerRecord, ControllerRecord
+from standby.threads.inbox import Inbox
 from standby.wire import JobDefinition
+from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 
 pytestmark = pytest.mark.integration
 
-KEY, OTHER_KEY = b"the key of a pair", b"another pair's key"
-CLOSED, OPEN = access_of(KEY, is_closed=True), access_of(KEY, is_closed=False)
+SECRET, OTHER_SECRET = "a secret", "another secret"
+CLOSED, OPEN = owner_access(SECRET, is_closed=True), owner_access(SECRET, is_closed=False)
+CONTAINER = container_access(container_secret(SECRET), owner_digest(SECRET), is_closed=True)
 
 #: What every command has, and a submit that does not say: the tree as it is, and a new one closed.
-COMMAND = access_of(KEY)
+COMMAND = owner_access(SECRET)
 
 JOB = JobRecord(
     JobDefinition("job", "run1", {"job.name": "job", "kafka.sasl.password": "tell nobody"}, "c", "g", 1)
@@ -66,10 +78,26 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def submit(session: ZooKeeper) -> None:
     """Do what a submit does."""
-    session.make_way()
-    session.prepare()
-    assert session.claim_cell(1, CellRecord("application_1", 1, "me"))
-    session.put_job(JOB)
+    session.tree.make_way()
+    session.tree.prepare()
+    assert session.cells.claim(1, CellRecord("application_1", "me"))
+    session.jobs.put(JOB)
+
+
+def own_keyring(directory: Path, cluster: str, secret: str) -> Path:
+    """Return the keyring of the owner of ``secret``, in ``directory`` as STANDFAST_CREDENTIALS."""
+    found = user_directory(directory, cluster) / cluster
+    (found / "zookeeper.secret").write_text(secret)
+    return found
+
+
+def rings(cluster: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Access]:
+    """Return where the former credentials are, and the access of the new ones, which commands have from now on."""
+    former = own_keyring(directory / "former", cluster, SECRET)
+    for each in (cluster, f"{cluster}-open"):
+        own_keyring(directory / "new", each, OTHER_SECRET)
+    monkeypatch.setenv(VARIABLE, str(directory / "new"))
+    return former, owner_access(OTHER_SECRET)
 
 
 def nodes_of(client: Any, path: str) -> Iterator[str]:
@@ -81,24 +109,24 @@ def nodes_of(client: Any, path: str) -> Iterator[str]:
 def test_every_node_that_any_part_creates_is_closed_to_others(
     server: LoneZooKeeper, stranger: Any, name: str
 ) -> None:
-    container = make_client(server.connect, 4_000, CLOSED)
-    inbox = Inbox()
+    container = make_client(server.connect, 4_000, CONTAINER)
+    inbox: Inbox[Event] = Inbox()
     record = ContainerRecord("container_1", "s", 1, "127.0.0.11", 1, 2, 3, 1, "0.1")
     membership = ZooKeeperMembership(container, name, record, inbox.post)
     with ZooKeeper(server.connect, name, access=CLOSED) as user:
         submit(user)
     with ZooKeeper(server.connect, name, access=COMMAND) as candidate:
-        candidate.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
-        assert candidate.lead(ControllerRecord("a", "127.0.0.11", 1, 0)) == 1
-        assert candidate.write_tasks([Change(TASK, None)]) is not None
-        candidate.write_status("job", StatusRecord("deployed"))
-        requests = KazooRequests(candidate.client, name)
-        requests.put("r0", RequestRecord("exclude", {"hosts": ["h1"], "reason": "why"}))
+        candidate.registry.register(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        assert candidate.election.lead(ControllerRecord("a", "127.0.0.11", 1, 0)) == 1
+        assert candidate.records.write_tasks([Change(TASK, None)]) is not None
+        candidate.records.write_status("job", StatusRecord("deployed"))
+        requests = ZooKeeperChanges(candidate.client, name)
+        requests.put("r0", ChangeRecord("drain", {"hosts": ["h1"], "reason": "why"}))
         requests.settle("r0", 1)
-        candidate.put_code(bundles.digest_of(b"code"), b"code")
-        directory = KazooCodeDirectory(candidate.client, name)
-        directory.announce("b" * 64, Holder("a", "127.0.0.11", 4))
-        requests.put("r1", RequestRecord("undeploy", {"job": "job"}))
+        candidate.code.put(bundles.digest_of(b"code"), b"code")
+        directory = ZooKeeperCodeDirectory(candidate.client, name)
+        directory.announce("b" * 64, BundleSource("a", "127.0.0.11", 4))
+        requests.put("r1", ChangeRecord("undeploy", {"job": "job"}))
         membership.start()
         while not any(isinstance(each, SessionConnected) for each in inbox.drain(10)):
             pass
@@ -110,41 +138,45 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
         assert naming.container_path(name, "container_1") in found
         assert f"{naming.task_path(name, TASK.task)}" in found
         lists = {path: candidate.client.get_acls(path)[0] for path in found}
-        assert {path: each for path, each in lists.items() if each != CLOSED.holders_only} == {}
+        assert {path: each for path, each in lists.items() if each != CLOSED.list_for(path)} == {}
         membership.leave(5)
         container.close()
         for each in found[:3]:
             with pytest.raises(NoAuthError):
                 stranger.get(each)
-        with pytest.raises(NoAuthError):
-            stranger.create(f"{naming.cluster_path(name)}/jobs/mine")
-        with pytest.raises(NoAuthError):
-            stranger.delete(naming.controller_path(name))
-        candidate.delete_job("job")
-        assert not candidate.exists(), "the root of all clusters lets its owner remove it"
+        for mine in ("jobs/mine", "changes/mine", "candidates/mine", "containers/mine"):
+            with pytest.raises(NoAuthError):
+                stranger.create(f"{naming.cluster_path(name)}/{mine}", b"{}")
+        # Neither the leader's place nor the number that all writes are checked against.
+        for path in (naming.controller_path(name), naming.controller_epoch_path(name)):
+            with pytest.raises(NoAuthError):
+                stranger.set(path, b"{}")
+            with pytest.raises(NoAuthError):
+                stranger.delete(path)
+        candidate.jobs.delete("job")
+        candidate.tree.drop()
+        assert not candidate.tree.exists(), "the root of all clusters lets its owner remove it"
 
 
 def test_who_has_other_credentials_is_told_so_at_once(server: LoneZooKeeper, name: str) -> None:
     with ZooKeeper(server.connect, name, access=CLOSED) as user:
         submit(user)
-    for access in (AS_IT_IS, access_of(OTHER_KEY), access_of(OTHER_KEY, is_closed=True)):
+    for access in (AS_IT_IS, owner_access(OTHER_SECRET), owner_access(OTHER_SECRET, is_closed=True)):
         session = ZooKeeper(server.connect, name, access=access)
-        with pytest.raises(
-            BadConfiguration, match=f"{name} in ZooKeeper is closed to these Skein credentials"
-        ):
+        with pytest.raises(BadConfiguration, match=f"{name} in ZooKeeper is closed to these credentials"):
             session.connect()
         assert not session.client.connected, "nothing stays open"
 
 
 def test_each_user_has_a_tree_of_his_own_side_by_side(server: LoneZooKeeper, name: str) -> None:
-    other = access_of(OTHER_KEY, is_closed=True)
+    other = owner_access(OTHER_SECRET, is_closed=True)
     with (
         ZooKeeper(server.connect, f"{name}-1", access=CLOSED) as mine,
         ZooKeeper(server.connect, f"{name}-2", access=other) as yours,
     ):
         submit(mine)
         submit(yours)
-        assert {f"{name}-1", f"{name}-2"} <= set(yours.clusters())
+        assert {f"{name}-1", f"{name}-2"} <= set(yours.registry.clusters())
         with pytest.raises(NoAuthError):
             yours.client.get(naming.job_path(f"{name}-1", "job"))
 
@@ -169,31 +201,27 @@ class BreaksOff:
 def test_what_broke_off_is_done_by_the_same_command_again(
     server: LoneZooKeeper, stranger: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for directory, key in (("former", KEY), ("new", OTHER_KEY)):
-        (tmp_path / directory).mkdir()
-        (tmp_path / directory / "skein.pem").write_bytes(key)
+    former, new = rings(name, tmp_path, monkeypatch)
     with ZooKeeper(server.connect, name, access=OPEN) as before:
         submit(before)
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
-        with pytest.raises(ConnectionLoss):
-            kazoo_acl.protect(BreaksOff(user.client, 3), name, COMMAND)
+        with pytest.raises(Transient):
+            ZooKeeperTree(BreaksOff(user.client, 3), name, COMMAND).protect()
         everything = list(nodes_of(user.client, naming.cluster_path(name)))
-        assert user.protect() == len(everything)
+        assert user.tree.protect() == len(everything)
     for each in everything:
         with pytest.raises(NoAuthError):
             stranger.set(each, b"")
-    new = access_of(OTHER_KEY)
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
-        user.prove(new)
-        with pytest.raises(ConnectionLoss):
-            kazoo_acl.hand_over(BreaksOff(user.client, 3), name, new.holders_only)
-    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path / "new"))
-    assert main(["rekey", name, "--former", str(tmp_path / "former"), "--zookeeper", server.connect]) == 0
+        user.tree.prove(new)
+        with pytest.raises(Transient):
+            ZooKeeperTree(BreaksOff(user.client, 3), name, COMMAND).hand_over(new)
+    assert main(["rekey", name, "--former", str(former), "--zookeeper", server.connect]) == 0
     with ZooKeeper(server.connect, name, access=new) as user:
         lists = {
             each: user.client.get_acls(each)[0] for each in nodes_of(user.client, naming.cluster_path(name))
         }
-    assert {path: each for path, each in lists.items() if each != new.holders_only} == {}
+    assert {path: each for path, each in lists.items() if each != new.list_for(path)} == {}
     assert set(lists) == set(everything)
 
 
@@ -205,17 +233,17 @@ def test_an_open_tree_is_closed_by_protect_and_not_opened_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
 ) -> None:
-    (tmp_path / "skein.pem").write_bytes(KEY)
-    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path))
+    own_keyring(tmp_path, name, SECRET)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     protect = ["protect", "job", "--cluster", name, "--zookeeper", server.connect]
     assert main(protect) == 2, "there is no such cluster"
     with ZooKeeper(server.connect, name, access=OPEN) as before:
         submit(before)
-        before.put_code(bundles.digest_of(b"code"), b"code")
-        before.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        before.code.put(bundles.digest_of(b"code"), b"code")
+        before.registry.register(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
         assert main(protect) == 1, "what its processes create would stay open"
         assert f"a of {name} runs" in capsys.readouterr().err
-    KazooRequests(stranger, name).put("r1", RequestRecord("update", {"job": "job"}))
+    ZooKeeperChanges(stranger, name).put("r1", ChangeRecord("update", {"job": "job"}))
     everything = list(nodes_of(stranger, naming.cluster_path(name)))
     assert main(protect) == 0
     assert "its jobs are job: delete what is not yours" in capsys.readouterr().err
@@ -223,9 +251,9 @@ def test_an_open_tree_is_closed_by_protect_and_not_opened_again(
         with pytest.raises(NoAuthError):
             stranger.set(each, b"")
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
-        assert not user.is_open
-        data, _ = user.client.get(naming.request_path(name, "r1"))
-        left = decode(data, "r1", RequestRecord)
+        assert not user.tree.is_open
+        data, _ = user.client.get(naming.change_path(name, "r1"))
+        left = decode(data, "r1", ChangeRecord)
         assert left.state != "queued", "nobody makes what a stranger may have asked for"
     assert main(protect) == 0
     assert "is closed to others already" in capsys.readouterr().err
@@ -237,11 +265,11 @@ def test_a_new_tree_is_closed_if_nobody_says_otherwise(
     server: LoneZooKeeper, stranger: Any, name: str
 ) -> None:
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
-        assert not user.is_open
+        assert not user.tree.is_open
         submit(user)
-        assert user.is_closed
+        assert user.tree.is_closed
     with pytest.raises(BadConfiguration, match="closed to these credentials"):
-        KazooRequests(stranger, name).put("r1", RequestRecord("update", {"job": "job"}))
+        ZooKeeperChanges(stranger, name).put("r1", ChangeRecord("update", {"job": "job"}))
     with pytest.raises(NoAuthError):
         stranger.get(naming.job_path(name, "job"))
     assert not any(each.perms & Permissions.ADMIN for each in stranger.get_acls(naming.ROOT)[0])
@@ -253,18 +281,15 @@ def test_open_remains_open_for_whoever_proves_something(
     with ZooKeeper(server.connect, name, access=OPEN) as before:
         submit(before)
     with ZooKeeper(server.connect, name, access=COMMAND) as session:
-        KazooRequests(session.client, name).put("r1", RequestRecord("undeploy", {"job": "job"}))
-    assert stranger.get(naming.request_path(name, "r1"))
+        ZooKeeperChanges(session.client, name).put("r1", ChangeRecord("undeploy", {"job": "job"}))
+    assert stranger.get(naming.change_path(name, "r1"))
 
 
 def test_a_closed_tree_is_given_to_new_credentials_once_nothing_runs(
     server: LoneZooKeeper, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    for directory, key in (("former", KEY), ("new", OTHER_KEY)):
-        (tmp_path / directory).mkdir()
-        (tmp_path / directory / "skein.pem").write_bytes(key)
-    monkeypatch.setenv("SKEIN_CONFIG", str(tmp_path / "new"))
-    rekey = ["rekey", name, "--former", str(tmp_path / "former"), "--zookeeper", server.connect]
+    former, _ = rings(name, tmp_path, monkeypatch)
+    rekey = ["rekey", name, "--former", str(former), "--zookeeper", server.connect]
     assert main(rekey) == 2, "there is no such cluster"
     with ZooKeeper(server.connect, f"{name}-open", access=OPEN) as user:
         submit(user)
@@ -273,11 +298,11 @@ def test_a_closed_tree_is_given_to_new_credentials_once_nothing_runs(
         assert user.client.get_acls(naming.cluster_path(f"{name}-open"))[0][0].id.scheme == "world"
     with ZooKeeper(server.connect, name, access=CLOSED) as user:
         submit(user)
-        user.register_candidate(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
+        user.registry.register(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
         assert main(rekey) == 1
         assert "a of" in capsys.readouterr().err
     assert main(rekey) == 0
-    with ZooKeeper(server.connect, name, access=access_of(OTHER_KEY)) as user:
-        assert user.jobs() == ("job",)
-        assert user.job("job") == JOB
+    with ZooKeeper(server.connect, name, access=owner_access(OTHER_SECRET)) as user:
+        assert user.jobs.names() == ("job",)
+        assert user.jobs.read("job") == JOB
     assert main(rekey) == 2, "the former credentials do not fit any more"

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from appmaster.adapters.kazoo import ZooKeeper
-from appmaster.client import ClusterClient
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
 from embedded.ensemble import Ensemble
 from standby.cluster import ClusterConfig
 from standby.errors import StandfastError
+from standby.security.roles import PeerRole
 from standby.wire import Heartbeat
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.candidates import until
-from tests.fakes.certificates import shared_credentials, user_directory
+from tests.fakes.certificates import keys_of, shared_keyring
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.integration.test_container_process import Stage
 
@@ -78,7 +79,7 @@ class Play:
     def _enter(self) -> None:
         self._open.enter_context(self.ensemble)
         with self.observer() as zookeeper:
-            zookeeper.prepare()
+            zookeeper.tree.prepare()
             for each in self.masters:
                 each.record(zookeeper)
                 self._open.callback(self._end, each)
@@ -86,7 +87,7 @@ class Play:
         (self._directory / "container").mkdir()
         self.stage = Stage(self.ensemble, self._directory / "container", "container")
         self._open.callback(self.stage.close)
-        self.leader = self._open.enter_context(ScriptedLeader(shared_credentials()))
+        self.leader = self._open.enter_context(ScriptedLeader(keys_of(PeerRole.MASTER)))
         self.stage.announce(self.leader)
         self.process = self.stage.container(session_ms=SESSION_MS)
         self._open.callback(lambda: print(f"---- container\n{self.process.text()[-4_000:]}"))
@@ -105,27 +106,56 @@ class Play:
         """Return how the cluster stands; nobody leads while ZooKeeper says nothing."""
         try:
             with self.observer() as zookeeper:
-                leader = zookeeper.controller()
-                found = frozenset((each.life, each.candidate) for each in zookeeper.candidates())
+                leader = zookeeper.election.controller()
+                found = frozenset((each.life, each.candidate) for each in zookeeper.registry.candidates())
         except StandfastError:
             leader, found = None, frozenset()
         return Standing(leader.candidate if leader else "", leader.epoch if leader else 0, found)
 
-    def server_of_leader(self) -> int:
-        """Return the ZooKeeper server that the leading candidate is connected to."""
-        with self.observer() as zookeeper:
-            stat = zookeeper.client.exists(f"/standfast/{CLUSTER}/candidates/{self.standing().leader}")
-            return self.ensemble.server_of(stat.ephemeralOwner)
+    def server_of(self, candidate: str) -> int:
+        """Return the ZooKeeper server that a candidate is connected to, as soon as it is to one."""
+        found: list[int] = []
+
+        def is_found() -> bool:
+            try:
+                with self.observer() as zookeeper:
+                    stat = zookeeper.client.exists(f"/standfast/{CLUSTER}/candidates/{candidate}")
+                    found.append(self.ensemble.server_of(stat.ephemeralOwner))
+            except StandfastError:
+                return False
+            return True
+
+        until(is_found, f"the server of {candidate}")
+        return found[0]
+
+    def part(self) -> tuple[str, str]:
+        """Have the candidates talk to two servers, the leader to one that follows; return who leads, and who waits."""
+        while True:
+            with self.observer() as zookeeper:
+                records = {each.candidate: each for each in zookeeper.registry.candidates()}
+            leader = self.standing().leader
+            (other,) = records.keys() - {leader}
+            home = self.server_of(leader)
+            if home == self.ensemble.leader():
+                self.ensemble.kill(home)
+                self.ensemble.start(home)
+            elif home == self.server_of(other):
+                (waiting,) = (each for each in self.masters if each.number == records[other].cell)
+                waiting.kill()
+                until(lambda: len(self.standing().candidates) == 1, "one candidate")
+                waiting.start()
+                until(lambda: len(self.standing().candidates) == 2, "two candidates")
+            else:
+                return leader, other
 
     def assert_leads(self) -> None:
         """Fail unless a change of what is desired is made: a leader leads, and its writes are taken."""
         self._changes += 1
-        skein = user_directory(self._directory / "skein")
         deadline = time.monotonic() + 30
         while True:
             try:
-                with ClusterClient(CLUSTER, self.ensemble.connect, skein) as client:
-                    asked = client.queue("exclude", hosts=[f"host-{self._changes}"], reason="a test")
+                with ClusterClient(CLUSTER, self.ensemble.connect, shared_keyring()) as client:
+                    asked = client.queue("drain", hosts=[f"host-{self._changes}"], reason="a test")
                     client.result(asked, 10)
                 return
             except StandfastError:
@@ -155,9 +185,10 @@ def lose_leader(play: Play) -> None:
     play.ensemble.kill(play.ensemble.leader())
 
 
-def hold_server_of_leader(play: Play) -> None:
-    """Hold the server that the leading candidate talks to, for longer than its session."""
-    number = play.server_of_leader()
+def hold_server_of_who_waits(play: Play) -> None:
+    """Hold the server of the candidate that does not lead, for longer than its session."""
+    _, other = play.part()
+    number = play.server_of(other)
     play.ensemble.pause(number)
     time.sleep(2 * SESSION_MS / 1000)
     play.ensemble.resume(number)
@@ -180,7 +211,7 @@ def lose_all(play: Play) -> None:
 TROUBLES: dict[str, Callable[[Play], None]] = {
     "a follower is lost": lose_follower,
     "its leader is lost": lose_leader,
-    "a server is slow": hold_server_of_leader,
+    "a server is slow": hold_server_of_who_waits,
     "away for less than the session": hold_all_briefly,
     "away for more than the session": lose_all,
 }
@@ -195,6 +226,22 @@ def test_trouble_that_changes_nothing(play: Play, trouble: Callable[[Play], None
     # With what was lost back, for whoever comes next.
     play.ensemble.start()
     assert play.standing() == before, "the same leader under the same epoch, and no candidate has begun anew"
+    assert play.stage.czxid() == registered
+
+
+def test_a_leader_whose_server_hangs_goes_to_another_or_is_succeeded_by_one_that_has(play: Play) -> None:
+    """It leaves no beat for some seconds; who is quicker depends on how busy the machine is."""
+    leader, other = play.part()
+    before, registered = play.standing(), play.stage.czxid()
+    number = play.server_of(leader)
+    play.ensemble.pause(number)
+    time.sleep(2 * SESSION_MS / 1000)
+    play.assert_leads()
+    play.assert_container_works()
+    play.ensemble.resume(number)
+    until(lambda: len(play.standing().candidates) == 2, "two candidates")
+    after = play.standing()
+    assert (after.leader, after.epoch) in ((leader, before.epoch), (other, before.epoch + 1))
     assert play.stage.czxid() == registered
 
 
@@ -222,7 +269,7 @@ def test_everything_is_stopped_and_started_again_on_what_is_on_the_disks(play: P
     play.assert_leads()
     before = play.standing()
     with play.observer() as zookeeper:
-        excluded = zookeeper.excluded()
+        drained = zookeeper.changes.drained()
     for each in play.masters:
         each.kill()
     play.ensemble.kill()
@@ -234,6 +281,6 @@ def test_everything_is_stopped_and_started_again_on_what_is_on_the_disks(play: P
     after = play.standing()
     assert after.epoch > before.epoch
     with play.observer() as zookeeper:
-        found: dict[str, Any] = zookeeper.excluded()
-    assert excluded.items() < found.items(), "what was asked for before, and the change after"
+        found: dict[str, Any] = zookeeper.changes.drained()
+    assert drained.items() < found.items(), "what was asked for before, and the change after"
     play.assert_container_works()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from appmaster.adapters.kazoo import ZooKeeper
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.records import CandidateRecord
 from demo.standing import Status
 from embedded.cluster import ContainerProcess
@@ -33,14 +33,14 @@ def master(job: CountingJob, container: str, module: str) -> ContainerProcess:
 
 def leader(zookeeper: ZooKeeper) -> CandidateRecord:
     """Return the candidate that leads."""
-    record = zookeeper.controller()
+    record = zookeeper.election.controller()
     assert record is not None
-    return next(each for each in zookeeper.candidates() if each.candidate == record.candidate)
+    return next(each for each in zookeeper.registry.candidates() if each.candidate == record.candidate)
 
 
 def has_rejoined(zookeeper: ZooKeeper, was: CandidateRecord) -> bool:
     """Return whether a candidate that ended stands again, as another one."""
-    found = {each.candidate for each in zookeeper.candidates() if each.cell == was.cell}
+    found = {each.candidate for each in zookeeper.registry.candidates() if each.cell == was.cell}
     return bool(found) and was.candidate not in found
 
 

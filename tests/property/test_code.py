@@ -23,7 +23,7 @@ from appmaster.code.steps import (
     began,
     plan,
 )
-from standby.peers import Holder
+from standby.peers import BundleSource
 
 PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
 
@@ -34,8 +34,8 @@ BUNDLES = ("b1", "b2", "b3", "b4")
 STEP_MS = 5_000
 
 
-def holder(name: str) -> Holder:
-    return Holder(name, f"host-{name}", 1)
+def source(name: str) -> BundleSource:
+    return BundleSource(name, f"host-{name}", 1)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class World:
         return Directory(
             frozenset(self.views),
             {
-                bundle: tuple(holder(each) for each in sorted(names))
+                bundle: tuple(source(each) for each in sorted(names))
                 for bundle, names in self.announced.items()
             },
             tuple(self.jobs.values()),
@@ -212,23 +212,23 @@ def test_nothing_goes_but_what_nobody_names_and_only_long_after_it_was_marked(
 
 @PROPERTY
 @given(
-    holders=st.integers(0, 3),
+    sources=st.integers(0, 3),
     minimum=st.integers(1, 3),
     wait_ms=st.none() | st.integers(0, 60_000),
     waited_ms=st.integers(0, 120_000),
 )
 def test_a_job_is_activated_by_number_or_by_time_and_never_without_any_holder(
-    holders: int, minimum: int, wait_ms: int | None, waited_ms: int
+    sources: int, minimum: int, wait_ms: int | None, waited_ms: int
 ) -> None:
     needs = JobNeeds("j", 1, "b1", minimum=minimum, wait_ms=wait_ms)
-    names = CANDIDATES[:holders]
-    directory = Directory(frozenset(CANDIDATES), {"b1": tuple(map(holder, (*names, "gone")))}, (needs,))
+    names = CANDIDATES[:sources]
+    directory = Directory(frozenset(CANDIDATES), {"b1": tuple(map(source, (*names, "gone")))}, (needs,))
     view = rules.led(CodeView("a", SYNC_MS, DELAY_MS, held=frozenset({"b1"})), leads=True)
     view = rules.ticked(rules.learned(view, directory, 7), 7 + waited_ms)
     steps = [each for each in plan(view) if isinstance(each, Activate)]
     is_over = wait_ms is not None and waited_ms >= wait_ms
-    assert bool(steps) == (holders >= minimum or (is_over and holders > 0))
+    assert bool(steps) == (sources >= minimum or (is_over and sources > 0))
     if steps:
-        assert steps[0].said.startswith(f"{holders} of {minimum} ")
+        assert steps[0].said.startswith(f"{sources} of {minimum} ")
     follower = replace(view, leads=False)
     assert not any(isinstance(each, Activate) for each in plan(follower))

@@ -1,4 +1,4 @@
-"""Laws of the control loop under any sequence of events: late, doubled, of old leaders and old streams."""
+"""Invariants of the control loop under any sequence of events: late, doubled, of old leaders and old streams."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standby.control.core import step
-from standby.control.effects import CloseStream, Obey, OpenStream, Quit, SendReport
+from standby.control.effects import Assign, CloseStream, OpenStream, Quit, SendReport
 from standby.control.events import (
-    AssignReceived,
+    AssignmentReceived,
     Event,
     ExitReceived,
     Leader,
@@ -27,11 +27,13 @@ from standby.control.events import (
     Turned,
 )
 from standby.control.state import ControlState, Identity, Policy, Stream
-from standby.wire import Assign, Exit
+from standby.wire import Assignment, Exit
 
 SMALL = st.integers(0, 4)
 ORDERS = st.builds(
-    AssignReceived, SMALL, st.builds(Assign, SMALL, SMALL, SMALL, replicas=st.just(()), jobs=st.just(()))
+    AssignmentReceived,
+    SMALL,
+    st.builds(Assignment, SMALL, SMALL, SMALL, replicas=st.just(()), jobs=st.just(())),
 )
 EXITS = st.builds(ExitReceived, SMALL, st.builds(Exit, SMALL, st.just("told")))
 LEADERS = st.builds(Leader, st.sampled_from("ab"), st.just("h"), st.just(1), SMALL)
@@ -78,12 +80,12 @@ def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
             for effect in effects:
                 assert not has_quit, "nothing is owed after the end"
                 match effect:
-                    case Obey():
-                        assert isinstance(event, AssignReceived)
-                        assert event.assign.controller_epoch >= highest
-                        assert event.assign.incarnation == incarnation
+                    case Assign():
+                        assert isinstance(event, AssignmentReceived)
+                        assert event.assignment.controller_epoch >= highest
+                        assert event.assignment.incarnation == incarnation
                         assert event.stream == live
-                        highest = event.assign.controller_epoch
+                        highest = event.assignment.controller_epoch
                     case OpenStream():
                         assert live is None, "at most one stream"
                         assert effect.hello.incarnation == incarnation

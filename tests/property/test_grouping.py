@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from appmaster.planning.grouping import GROUPERS, Grouper, balanced, group, moved, regroup
+from appmaster.planning.state.grouping import GROUPERS, Grouper, balanced, group, moved, regroup
 
 PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
 

@@ -33,7 +33,7 @@ FAULTS = (
 )
 
 
-#: What may be raised at each point of the kernel's work (B3): every kind that is treated in a way of its own, and a
+#: What may be raised at each point of the kernel's work: every kind that is treated in a way of its own, and a
 #: bug.
 ERRORS = (WriterLost, Transient, Unavailable, CorruptState, Fenced, RuntimeError)
 

@@ -1,4 +1,4 @@
-"""Whatever fails in whatever order: no law is broken on the way, and the job is whole again after."""
+"""Whatever fails in whatever order: no invariant is broken on the way, and the job is whole again after."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
-from appmaster.planning.view import Operation, Policy
+from appmaster.planning.state.view import Operation, Policy
 from tests.fakes.yarn import FakeCluster
 
 FAULTS = st.sampled_from(
@@ -36,17 +36,17 @@ FAULTS = st.sampled_from(
     ]
 )
 
-OF_CELLS = st.sampled_from(["lose-cell", "doom-cell", "return-cell", "return-cell"])
+OF_CELLS = st.sampled_from(["lose-cell", "orphan-cell", "return-cell", "return-cell"])
 
 
 def change(cluster: FakeCluster, what: str, which: int) -> None:
     """Ask for something that is no fault."""
     if what == "fail-over":
-        cluster.command(Operation.FAIL_OVER, which % cluster.containers)
+        cluster.command(Operation.HAND_OVER, which % cluster.containers)
     elif what == "drain":
-        cluster.exclude(cluster.hosts[which % len(cluster.hosts)])
+        cluster.drain(cluster.hosts[which % len(cluster.hosts)])
     elif what == "admit":
-        cluster.exclude()
+        cluster.drain()
     elif what == "upgrade":
         cluster.load(revision=cluster.revision + 1)
     elif what == "more-standbys":
@@ -97,7 +97,7 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
         for each in set(cluster.cells).difference(cluster.attempts):
             cluster.return_cell(each)
     elif cell in cluster.attempts:
-        cluster.lose_cell(cell, runs_on=fault == "doom-cell")
+        cluster.lose_cell(cell, runs_on=fault == "orphan-cell")
     cluster.run(100)
 
 
@@ -137,7 +137,7 @@ def test_every_task_is_whole_again_after_any_faults(
         suffer(cluster, fault, which)
     cluster.fails_at_launch = lambda host: False
     cluster.refuses_writes = 0
-    cluster.exclude()
+    cluster.drain()
     for process in cluster.processes.values():
         process.is_frozen = False
     for host in cluster.hosts:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Database, OpenDatabase, Profile
-from standby.replica.overlay import BatchState
+from standby.replica.store.overlay import BatchState
 from standby.state import INT, TEXT, Expiring, tuple_of
 from tests.fakes.database import MemoryDisk
 

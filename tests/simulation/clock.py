@@ -6,12 +6,15 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from standby.errors import BrokenLaw
+from standby.errors import BrokenInvariant
 
 #: How much of a story is kept.
 STORY = 600
+
+#: Unix time at the beginning of every story.
+WALL_MS: Final = 1_700_000_000_000
 
 
 class Clock:
@@ -58,7 +61,7 @@ class Clock:
         told = list(self._story)[-lines:]
         return "\n".join(f"{at_ms:>7} {text.format(*args)}" for at_ms, text, args in told)
 
-    def check(self, holds: bool, law: str, text: str, *args: Any) -> None:
-        """Raise `BrokenLaw` naming ``law`` unless it ``holds``."""
+    def check(self, holds: bool, invariant: str, text: str, *args: Any) -> None:
+        """Raise `BrokenInvariant` naming ``invariant`` unless it ``holds``."""
         if not holds:
-            raise BrokenLaw(f"{law}: {text.format(*args)}")
+            raise BrokenInvariant(f"{invariant}: {text.format(*args)}")

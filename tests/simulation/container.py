@@ -10,12 +10,12 @@ from standby.control import events as told
 from standby.control import exits
 from standby.control.core import step
 from standby.control.effects import (
+    Assign,
     CloseReplicas,
     CloseStream,
     Effect,
     LookUpLeader,
     Note,
-    Obey,
     OpenStream,
     Quit,
     Register,
@@ -23,10 +23,11 @@ from standby.control.effects import (
 )
 from standby.control.state import ControlState, Identity, Policy
 from standby.control.turn import due_in_ms
-from standby.ended import ProcessEnd
 from standby.errors import StandfastError
 from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
+from standby.process.ended import ProcessEnd
 from standby.records import ContainerRecord
+from tests.simulation.clock import WALL_MS
 from tests.simulation.kafka import Log
 from tests.simulation.kernel import Kernel
 from tests.simulation.network import Stream
@@ -65,8 +66,8 @@ class Container(Process):
             logs,
             world.run_id,
             self._read_record,
-            lambda replica: world.laws.claiming(self, replica),
-            lambda replica: world.laws.giving_up(self, replica),
+            lambda replica: world.invariants.claiming(self, replica),
+            lambda replica: world.invariants.giving_up(self, replica),
             lambda step: world.passed(self, step),
             lambda: self.post(told.ReplicasChanged()),
         )
@@ -145,17 +146,17 @@ class Container(Process):
             self._stream.say(
                 wire.Report(effect.number, effect.replicas, effect.is_warm, revisions=effect.revisions)
             )
-        elif isinstance(effect, Obey):
-            self.obey(effect.wanted, effect.jobs)
+        elif isinstance(effect, Assign):
+            self.obey(effect.assignment, effect.jobs)
         elif isinstance(effect, CloseReplicas):
             self.kernel.close(lambda: self.post(told.ReplicasClosed(in_time=True)))
         elif isinstance(effect, Quit):
             self._quit(effect)
 
-    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, wire.JobDefinition]) -> None:
+    def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, wire.JobDefinition]) -> None:
         """Hand the wanted state to the kernel."""
-        self.world.laws.obeying(self, wanted)
-        self.kernel.obey(wanted, jobs)
+        self.world.invariants.obeying(self, assignment)
+        self.kernel.obey(assignment, jobs)
 
     def _quit(self, quit_: Quit) -> None:
         self.clock.tell("{}: ends: {}", self.name, quit_.reason)
@@ -173,7 +174,7 @@ class Container(Process):
 
     def _witness(self, end: ProcessEnd) -> None:
         self.clock.tell("{}: {}, running {}", self.name, end, end.ran)
-        self.world.laws.ended(end)
+        self.world.invariants.ended(end)
         self.end = end
 
     def died(self) -> None:
@@ -227,8 +228,9 @@ class Container(Process):
 
     def _look_at_disks(self) -> None:
         found = tuple(
-            Leftover(task, self.world.run_id, position)
+            Leftover(task, self.world.run_id, position, WALL_MS + self.clock.now_ms)
             for task, (position, _) in sorted(self.host.disks.items())
+            if task not in self.host.stores  # what a process has open is nobody's left-over
         )
         self.post(told.LeftoversFound(found))
 

@@ -380,12 +380,12 @@ def _at_a_step(world: World) -> End:
 
 def _drain(world: World) -> End:
     host = _some_host(world)
-    world.clock.tell("{} is to be empty", host.name)
-    world.job.excluded[host.name] = "drained"
+    world.clock.tell("{} is drained", host.name)
+    world.job.drained[host.name] = "drained"
     world.job_changed()
 
     def end() -> None:
-        world.job.excluded.pop(host.name, None)
+        world.job.drained.pop(host.name, None)
         world.job_changed()
 
     return end

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from appmaster.planning import actions as todo
-from appmaster.planning import events as happened
-from appmaster.planning.events import Event
-from appmaster.planning.model import JobSpec
-from appmaster.planning.view import Command, Operation, Policy
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.model import JobSpec
+from appmaster.planning.state.view import Command, Operation, Policy
 from locality.hosts import HostInfo
 from standby.model import ProcessorId, TaskId
 from standby.wire import JobDefinition
@@ -68,7 +68,7 @@ class Job:
     is_mixed: bool = False
     restarts: bool = False
     revision: int = 1
-    excluded: dict[str, str] = field(default_factory=dict)
+    drained: dict[str, str] = field(default_factory=dict)
     commands: int = 0
 
     def task_ids(self) -> tuple[TaskId, ...]:
@@ -82,7 +82,7 @@ class Job:
         policy = replace(POLICY, restarts=self.restarts)
         events: list[Event] = [
             happened.HostsKnown(tuple(HostInfo(each, rack=rack(each)) for each in hosts)),
-            happened.HostsExcluded(dict(self.excluded)),
+            happened.HostsDrained(dict(self.drained)),
             happened.JobLoaded(NAME, RUN, spec, zookeeper.model, policy, self.revision),
         ]
         if not has_records:
@@ -90,8 +90,8 @@ class Job:
             events.append(happened.RecordsLoaded(records))
         return events
 
-    def definitions(self, action: todo.SendAssign) -> tuple[JobDefinition, ...]:
-        """Return the definitions that go with orders."""
+    def definitions(self, action: todo.SendAssignment) -> tuple[JobDefinition, ...]:
+        """Return the definitions that go with an assignment."""
         return tuple(
             JobDefinition(name, RUN, CONFIG, "changelog", "group", self.tasks, revision)
             for name, revision in action.jobs
@@ -104,4 +104,4 @@ class Job:
             return
         self.commands += 1
         processor: ProcessorId = clock.chance.choice(sorted(model.processors))
-        leader.post(happened.Commanded(Command(self.commands, Operation.FAIL_OVER, processor)))
+        leader.post(happened.Commanded(Command(self.commands, Operation.HAND_OVER, processor)))

@@ -1,4 +1,4 @@
-"""Kafka for one task: input, committed offset, changelog, transactions and their fence. It knows the laws of data.
+"""Kafka for one task: input, committed offset, changelog, transactions and their fence. It knows what holds of data.
 
 "The last init wins": `init` ends every earlier producer, whatever its epoch. What commits is checked here, where
 it takes effect: every input record once, in order, from a state that has all before it; and never for an older
@@ -119,7 +119,7 @@ class Log:
         transaction, self._open = self._open, None
         if transaction is None:
             raise WriterLost("no transaction", fenced=False)
-        self._check_laws(who, start, state, offset)
+        self._check_invariants(who, start, state, offset)
         self.committed = offset
         self.done = offset.offset
         if transaction.first is None:
@@ -161,7 +161,7 @@ class Log:
             self._abort()
             self._producer += 1  # as the broker does, so that the slow producer cannot go on
 
-    def _check_laws(self, who: str, start: int, state: int, offset: Committed) -> None:
+    def _check_invariants(self, who: str, start: int, state: int, offset: Committed) -> None:
         check, task, epoch = self.clock.check, self.task, epoch_in(offset.metadata)
         check(
             epoch >= self.claimed_epoch,

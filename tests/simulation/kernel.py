@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from standby.ended import Ran
 from standby.model import Phase, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.process.ended import Ran
 from standby.replica.lifecycle import Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
 from standby.wire import JobDefinition
+from tests.simulation.feeding import Feeding
 from tests.simulation.kafka import Log
 from tests.simulation.process import Process
 from tests.simulation.replica import HeldReplica, Run
@@ -38,7 +39,8 @@ class Kernel:
         self.passed = passed
         """Called at each named step: where faults wait."""
         self.held: dict[ReplicaId, HeldReplica] = {}
-        self.wanted: tuple[Wanted, ...] = ()
+        self.assignment: tuple[Wanted, ...] = ()
+        self.feeding = Feeding(process)
         self.broken: str | None = None
         self.store_writes_fail = False
         self.hangs = False
@@ -51,16 +53,16 @@ class Kernel:
         self._closed: Callable[[], None] | None = None
         self._is_flushing = False
 
-    def obey(self, wanted: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Make ``wanted`` the whole wanted state. Code is loaded once: a later revision of it is not run."""
+    def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
+        """Make ``assignment`` all that is held. Code is loaded once: a later revision of it is not run."""
         if self._closed is not None:
             return
         self.revisions = {**{name: each.revision for name, each in jobs.items()}, **self.revisions}
-        self.wanted = wanted
-        nexts = {each.replica for each in wanted if each.is_next}
+        self.assignment = assignment
+        nexts = {each.replica for each in assignment if each.is_next}
         for replica, held in self.held.items():
             held.is_prepared = held.is_prepared and replica in nexts
-        for each in wanted:
+        for each in assignment:
             if each.is_next:
                 self.process.after(self.process.clock.between(20, 300), self._prepared, each.replica)
         self._drop_closed()
@@ -96,17 +98,17 @@ class Kernel:
 
     def close(self, done: Callable[[], None]) -> None:
         """Close everything, then call ``done``."""
-        self.wanted, self._closed = (), done
+        self.assignment, self._closed = (), done
         self._settle()
 
     def _prepared(self, replica: ReplicaId) -> None:
         held = self.held.get(replica)
-        if held is not None and any(each.replica == replica and each.is_next for each in self.wanted):
+        if held is not None and any(each.replica == replica and each.is_next for each in self.assignment):
             held.is_prepared = True
             self._on_change()
 
     def _settle(self) -> None:
-        for order in reconcile(self.wanted, {each: held.replica for each, held in self.held.items()}):
+        for order in reconcile(self.assignment, {each: held.replica for each, held in self.held.items()}):
             held = self.held.get(order.replica)
             if held is not None:
                 self._step(held, order, "")
@@ -122,11 +124,11 @@ class Kernel:
                 self._closed()
 
     def _drop_closed(self) -> None:
-        wanted = {each.replica for each in self.wanted}
+        assignment = {each.replica for each in self.assignment}
         self.held = {
             each: held
             for each, held in self.held.items()
-            if each in wanted or held.replica.phase is not Phase.CLOSED
+            if each in assignment or held.replica.phase is not Phase.CLOSED
         }
 
     def _step(self, held: HeldReplica, order: Order, detail: str) -> None:

@@ -1,7 +1,7 @@
 """A candidate's process: the real driver and planner, with the outer side of every action in virtual time.
 
-Mirrors `appmaster.candidate` and `appmaster.effects`: election, loading of what is recorded, and how writes of
-unknown outcome are read back.
+Mirrors `appmaster.leadership.candidate` and `appmaster.effects`: election, loading of what is recorded, and how
+writes of unknown outcome are read back.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from appmaster.adapters.kazoo import as_recorded
-from appmaster.attempts import attempt_of
 from appmaster.driver import Driver
-from appmaster.inbox import Inbox
-from appmaster.lease import Lease
-from appmaster.planning import actions as todo
-from appmaster.planning import events as happened
-from appmaster.planning.actions import Action
-from appmaster.planning.events import Event
-from appmaster.planning.model import JobModel
-from appmaster.planning.view import ClusterView, News, Recorded
-from appmaster.registered import Departures, Registration, with_registered
+from appmaster.effects import as_recorded
+from appmaster.eventlog.entries import LogEntry
+from appmaster.leadership.election import BEAT_MS
+from appmaster.leadership.lease import Lease
+from appmaster.leadership.ports import Registration
+from appmaster.leadership.registered import Departures, with_registered
+from appmaster.leadership.suspicion import Beat, PortAnswer, Suspicion
+from appmaster.leadership.yarn_ids import attempt_of
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Action
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.model import JobModel
+from appmaster.planning.state.view import ClusterView, Recorded
 from standby import wire
 from standby.control.events import Leader
-from standby.ended import ProcessEnd
 from standby.errors import Fenced, StandfastError, Transient
 from standby.model import TaskId
+from standby.process.ended import ProcessEnd
+from standby.threads.inbox import Inbox
+from tests.simulation.clock import WALL_MS
 from tests.simulation.network import Stream
 from tests.simulation.process import Call, Course, Host, Process, Runner
 from tests.simulation.replica import ZOOKEEPER_HOP
@@ -127,15 +132,21 @@ class Candidate(Process):
         zookeeper, session = self.world.zookeeper, self._session
         yield self.clock.between(5, 50)
         epoch: int | None = None
+        suspicion = Suspicion()
         asked = self._now()
         while epoch is None:
             asked = self._now()
             try:
                 leader: Leader | None = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session))
-                if leader is None or self.world.refuses(leader.port):
+                answer = PortAnswer.REFUSED if leader is None else self.world.answer_of(self, leader.port)
+                is_lost = answer is PortAnswer.REFUSED
+                if leader is not None and not is_lost:
+                    beat: Beat | None = yield Call(ZOOKEEPER_HOP, zookeeper.read_beat)
+                    is_lost = suspicion.is_lost(self._now(), leader.epoch, answer, beat)
+                if is_lost:
                     epoch = yield Call(ZOOKEEPER_HOP, self._lead_after(leader))
             except Transient:
-                pass
+                suspicion.reset()
             if epoch is None:
                 yield self.clock.between(100, 500)
         self.epoch = epoch
@@ -145,7 +156,7 @@ class Candidate(Process):
         yield 0
         now = self._now()
         events: list[Event] = [
-            happened.Elected(epoch, now, 1_700_000_000_000 - now),
+            happened.Elected(epoch, now, WALL_MS + self.clock.now_ms - now),
             *(yield Call(SKEIN_HOP, self._take_over_cells)),
         ]
         while not self.is_leading:
@@ -212,7 +223,7 @@ class Candidate(Process):
 
     def _keep_lease(self) -> Course:
         while True:
-            yield LEASE_MS // 4
+            yield min(LEASE_MS // 4, BEAT_MS)
             asked = self._now()
             try:
                 yield Call(ZOOKEEPER_HOP, lambda: self.world.zookeeper.confirm(self.epoch))
@@ -294,32 +305,34 @@ class Candidate(Process):
         events, self._waiting = self._waiting, []
         before = self.driver.view
         self.driver.turn(events)
-        self.world.laws.turned(self, before)
+        self.world.invariants.turned(self, before)
         self.dismissed |= self._dismissing
         if self.is_alive:
             self._wake(TICK_MS)
 
-    def _tell(self, news: News, view: ClusterView) -> None:
-        self.clock.tell("{}: {} {} {} {}", self.name, news.kind, news.container, news.host, news.reason)
-        self.world.laws.told(self, news)
+    def _tell(self, entry: LogEntry, view: ClusterView) -> None:
+        self.clock.tell(
+            "{}: {} {} {} {}", self.name, entry.kind.value, entry.container, entry.host, entry.reason
+        )
+        self.world.invariants.told(self, entry)
 
     # ---- actions ----
 
     def _carry_out(self, action: Action, view: ClusterView) -> None:
-        laws, yarn = self.world.laws, self.world.yarn
-        laws.acting(self, action)
+        invariants, yarn = self.world.invariants, self.world.yarn
+        invariants.acting(self, action)
         if isinstance(action, todo.WriteRecords):
             self._write(lambda: self._write_records(action))
         elif isinstance(action, todo.WriteStatus):
             self._write(self._write_status)
         elif isinstance(action, todo.WriteModel):
             self._write(lambda: self._write_model(action))
-        elif isinstance(action, todo.SendAssign):
-            laws.ordering(self, action)
+        elif isinstance(action, todo.SendAssignment):
+            invariants.ordering(self, action)
             self._send(
                 action.container,
                 action.incarnation,
-                wire.Assign(
+                wire.Assignment(
                     view.epoch,
                     action.incarnation,
                     action.number,
@@ -333,7 +346,7 @@ class Candidate(Process):
                 action.container, action.incarnation, wire.Exit(view.epoch, action.reason, action.purge)
             )
         elif isinstance(action, todo.DeclareLost):
-            laws.declaring_lost(self, action)
+            invariants.declaring_lost(self, action)
         elif isinstance(action, todo.ProbePort):
             self.call(SKEIN_HOP, lambda: self.world.probe(self, action.container), self._probed(action))
         elif isinstance(action, todo.RequestContainer):
@@ -351,7 +364,7 @@ class Candidate(Process):
 
     def _probed(
         self, action: todo.ProbePort
-    ) -> Callable[[tuple[bool, ProcessEnd | None, bool], StandfastError | None], None]:
+    ) -> Callable[[tuple[bool, ProcessEnd | None, bool, bool], StandfastError | None], None]:
         return lambda found, _: self.post(
             happened.PortProbed(action.container, action.incarnation, found[0], self._now(), *found[1:])
         )

@@ -1,25 +1,32 @@
-"""Planted bugs: each swaps something for the worse while its context lasts, to show that a law catches it."""
+"""Planted bugs: each swaps something for the worse while its context lasts, to show that an invariant catches it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 from appmaster import driver
-from appmaster.lease import Lease
-from appmaster.planning import actions as todo
-from appmaster.planning import cases, changes, failover
-from appmaster.planning import events as happened
-from appmaster.planning.actions import Action
-from appmaster.planning.apply import apply
-from appmaster.planning.events import Event
+from appmaster.eventlog.derive import derive
+from appmaster.eventlog.entries import LogEntry
+from appmaster.leadership.lease import Lease
+from appmaster.planning.fold import changes
+from appmaster.planning.fold.apply import apply
+from appmaster.planning.placement.turn import Turn
 from appmaster.planning.plan import plan
-from appmaster.planning.turn import Turn
-from appmaster.planning.view import ClusterView, Container, Presence, Recorded
+from appmaster.planning.rules import failover, table
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Action
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView, Container, Presence, Recorded
 from standby import wire
+from standby.feeding import core as feeding_core
+from standby.feeding import members
+from standby.feeding.events import Observed
+from standby.feeding.state import FeedingState
 from standby.model import InputFailures, Offsets, ReplicaId, TaskId
 from standby.replica import claim
 from tests.simulation import replica as replicas
@@ -75,9 +82,10 @@ def _own_pause_is_their_silence() -> AbstractContextManager[None]:
     return swapped(driver, "STALL_MS", 1 << 60)
 
 
-def _planned_stop_is_a_failure() -> AbstractContextManager[None]:
-    original = apply
+@contextmanager
+def _planned_stop_is_a_failure() -> Iterator[None]:
     given_back: dict[str, Container] = {}
+    mistaken: dict[int, ClusterView] = {}
 
     def mutated(view: ClusterView, event: Event) -> ClusterView:
         if isinstance(event, happened.Started) and isinstance(event.action, todo.ReleaseContainer):
@@ -86,9 +94,14 @@ def _planned_stop_is_a_failure() -> AbstractContextManager[None]:
         if isinstance(event, happened.ContainerCompleted) and event.skein_id in given_back:
             dead = given_back.pop(event.skein_id)
             view = replace(view, containers={**view.containers, dead.id: dead})
-        return original(view, event)
+            mistaken[id(event)] = view
+        return apply(view, event)
 
-    return swapped(driver, "apply", mutated)
+    def told(view: ClusterView, event: Event, after: ClusterView) -> Iterable[LogEntry]:
+        return derive(mistaken.pop(id(event), view), event, after)
+
+    with swapped(driver, "apply", mutated), swapped(driver, "derive", told):
+        yield
 
 
 def _no_check_of_committed_epoch() -> AbstractContextManager[None]:
@@ -112,7 +125,7 @@ def _no_resend() -> AbstractContextManager[None]:
     original = Candidate._send
 
     def send(self: Candidate, container: str, incarnation: int, message: wire.Down) -> None:
-        if isinstance(message, wire.Assign):
+        if isinstance(message, wire.Assignment):
             said: dict[str, object] = self.__dict__.setdefault("_said", {})
             if said.get(container) == message.replicas:
                 return
@@ -167,6 +180,20 @@ def _input_from_memory() -> AbstractContextManager[None]:
     return swapped(claim, "first_offsets", first_offsets)
 
 
+def _feed_from_memory() -> AbstractContextManager[None]:
+    """A query begins where its tasks stood when they joined."""
+
+    def observed(state: FeedingState, event: Observed) -> FeedingState:
+        seen = members.observed(state, event)
+        before = {
+            task: replace(seen.members[task], committed=each.committed)
+            for task, each in state.members.items()
+        }
+        return replace(seen, members=before)
+
+    return swapped(feeding_core, "observed", observed)
+
+
 def _everybody_is_blamed() -> AbstractContextManager[None]:
     """An end of a process counts for each active that it held, whatever it ran and whoever ended it."""
 
@@ -182,8 +209,8 @@ def _everybody_is_blamed() -> AbstractContextManager[None]:
 
 
 def _nobody_is_stuck() -> AbstractContextManager[None]:
-    stages = tuple(each for each in cases.STAGES if each.name != "active stuck")
-    return swapped(cases, "STAGES", stages)
+    stages = tuple(each for each in table.STAGES if each.name != "active stuck")
+    return swapped(table, "STAGES", stages)
 
 
 def _no_lease() -> AbstractContextManager[None]:
@@ -205,6 +232,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "store-before-commit": _store_before_commit,
     "no-fence": _no_fence,
     "input-from-memory": _input_from_memory,
+    "feed-from-memory": _feed_from_memory,
     "no-lease": _no_lease,
     "nobody-is-stuck": _nobody_is_stuck,
     "everybody-is-blamed": _everybody_is_blamed,

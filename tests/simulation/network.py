@@ -72,7 +72,7 @@ class Stream:
             return
         message, leader = self._down.popleft(), self.leader
         assert leader is not None
-        is_assign = isinstance(message, wire.Assign)
+        is_assign = isinstance(message, wire.Assignment)
         # An order that never came is no error of anybody's: the next one says all of it again.
         with suppress(Transient):
             leader.world.steps.take(leader, "assign" if is_assign else "exit", lambda: self._give(message))
@@ -80,8 +80,8 @@ class Stream:
     def _give(self, message: wire.Down) -> None:
         if not self.is_broken:
             self.container.post(
-                told.AssignReceived(self.number, message)
-                if isinstance(message, wire.Assign)
+                told.AssignmentReceived(self.number, message)
+                if isinstance(message, wire.Assignment)
                 else told.ExitReceived(self.number, message)
             )
 

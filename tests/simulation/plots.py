@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from standby.errors import BrokenLaw
+from standby.errors import BrokenInvariant
 from standby.model import ReplicaId
 from tests.simulation.container import Container
 from tests.simulation.steps import Strike
@@ -32,14 +32,14 @@ class Plot:
 
 
 def tell(plot: Plot, *strikes: Strike, seed: int = SEED) -> World:
-    """Return the world at the end of a plot in which leaders were struck; raises `BrokenLaw` as any story."""
+    """Return the world at the end of a plot in which leaders were struck; raises `BrokenInvariant` as any story."""
     world = World(seed, plot.shape)
     act(world, plot, *strikes)
     return world
 
 
 def act(world: World, plot: Plot, *strikes: Strike) -> None:
-    """Have a plot happen in a new world; raises `BrokenLaw` when the first strike finds no step."""
+    """Have a plot happen in a new world; raises `BrokenInvariant` when the first strike finds no step."""
     if plot.happens is not None:
         world.settle()
         world.flow()
@@ -51,7 +51,7 @@ def act(world: World, plot: Plot, *strikes: Strike) -> None:
     world.run(FLOW_MS)
     world.settle()
     if strikes and world.steps.strikes == strikes:
-        raise BrokenLaw(f"a_story_is_told_the_same_way: it has no step {strikes[0].number}")
+        raise BrokenInvariant(f"a_story_is_told_the_same_way: it has no step {strikes[0].number}")
 
 
 def _active(world: World) -> Container:
@@ -91,7 +91,7 @@ def _lose_leader_s_cell(world: World) -> None:
     world.lose_cell(_cell_of_leader(world), runs_on=False)
 
 
-def _doom_cell(world: World) -> None:
+def _lose_am(world: World) -> None:
     """Lose a cell's AM alone: its containers run on until YARN starts the next attempt."""
     world.lose_cell(3 - _cell_of_leader(world), runs_on=True)
 
@@ -102,7 +102,7 @@ def _silence_am(world: World) -> None:
 
 
 def _silence_am_for_long(world: World) -> None:
-    """The same, for so long that the cell is doomed meanwhile."""
+    """The same, for so long that the cell is lost meanwhile."""
     _stop_am(world, 6_000)
 
 
@@ -163,7 +163,7 @@ def _hand_over(world: World) -> None:
 
 
 def _drain(world: World) -> None:
-    world.job.excluded[_active(world).host.name] = "drained"
+    world.job.drained[_active(world).host.name] = "drained"
     world.job_changed()
 
 
@@ -194,7 +194,7 @@ PLOTS: Final[dict[str, Plot]] = {
     "host lost, mixed": Plot(Shape("mixed", containers=3, hosts=4), _lose_host),
     "cell lost": Plot(_PROMOTE, _lose_cell),
     "cell lost, with the leader": Plot(_PROMOTE, _lose_leader_s_cell),
-    "cell doomed": Plot(_PROMOTE, _doom_cell),
+    "cell lost, its containers run on": Plot(_PROMOTE, _lose_am),
     "AM silent at a take-over": Plot(_PROMOTE, _silence_am),
     "AM silent at a take-over, for long": Plot(_PROMOTE, _silence_am_for_long),
     "leader's host lost": Plot(_PROMOTE, _lose_leader_s_host),

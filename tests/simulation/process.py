@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from standby.errors import BrokenLaw, StandfastError
+from standby.errors import BrokenInvariant, StandfastError
 from tests.simulation.clock import Clock
 
 
@@ -136,7 +136,7 @@ class Process:
     ) -> None:
         try:
             answer, error = act(), None
-        except BrokenLaw:
+        except BrokenInvariant:
             raise
         except StandfastError as broken:
             answer, error = None, broken
@@ -182,7 +182,7 @@ class Runner:
         except StopIteration:
             self._done(None)
             return
-        except BrokenLaw:
+        except BrokenInvariant:
             raise
         except StandfastError as broken:
             self._done(broken)

@@ -1,8 +1,8 @@
 """One replica as the kernel holds it, in virtual time: the courses of its effects, step by step.
 
-Mirrors `standby.kernel.held`, `.takeover`, `.active` and `.replay`: the table of lives and the decisions on the
-way to active are the real ones; the threads are courses on one lane, in order, and a crash or a stop of the
-process can come between any two steps.
+Mirrors `standby.kernel.runner` and the rooms `.active` and `.replay`: the table of lives, the decisions on the way to
+active and those on feeding are the real ones; the threads are courses on one lane, in order, and a crash or a stop of
+the process can come between any two steps.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class HeldReplica:
         return has_changed
 
     def judge(self, run: Run, signal: Signal) -> Signal | None:
-        """Return what a result counts as; see `standby.kernel.held`."""
+        """Return what a result counts as; see `standby.kernel.runner`."""
         if run is not self._run or run.is_cancelled:
             return None
         if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:
@@ -232,6 +232,8 @@ class HeldReplica:
         return self._close(run)
 
     def _halt(self) -> Course:
+        if self.active is not None:
+            self.kernel.feeding.leave(self.replica.id.task)
         self.active = None
         self.replay = None
         yield self.clock.between(1, 20)
@@ -333,7 +335,7 @@ class HeldReplica:
             replay.told = signal
             self._post(replay.run, signal)
 
-    # ---- the one way to active (design 4.1) ----
+    # ---- the one way to active (rule `one-way`) ----
 
     def _take_over(self, run: Run) -> Course:
         task, copy, epoch = self.replica.id.task, self.replica.id.copy, self.replica.epoch
@@ -449,47 +451,43 @@ class HeldReplica:
     # ---- active ----
 
     def _open_input(self, run: Run) -> Course:
-        active = self.active
-        assert active is not None
+        assert self.active is not None
         # The feed has a thread of its own: orders to halt do not wait for it.
-        Runner(self.process, self._process(run, active), lambda error: self._input_ended(run, error)).begin()
+        self.kernel.feeding.join(self, run, self.active)
         yield 0
 
-    def _input_ended(self, run: Run, error: StandfastError | None) -> None:
-        if error is not None:
-            self._failed(run, error)
+    def input_ended(self, run: Run, signal: Signal, detail: str) -> None:
+        """Take what became of the task's feeding."""
+        self._post(run, signal, detail)
 
-    def _process(self, run: Run, active: Active) -> Course:
-        log = self.log
-        while not self._is_over(run, active):
-            if log.input_end <= active.committed:
-                yield Until(log.consumers)
-                yield self.clock.between(5, 60)
-                continue
-            start = active.committed
-            end = min(log.input_end, start + self.clock.between(1, 12))
-            assert self.store is not None
-            state = self.store.value
-            self.running_from = start
-            yield self.clock.between(5, 40)
-            self.running_from = None
-            if self._is_over(run, active):
-                return
-            changes = [state + each + 1 for each in range(end - start)]
-            yield from self._ask(run, self._produce(active, changes), COMMIT_MS)
-            self.kernel.passed("before commit")
-            yield self.clock.between(0, 3)
-            position = yield from self._ask(run, self._commit(active, start, changes[-1], end), COMMIT_MS)
-            self.kernel.passed("after commit")
-            yield 0
-            if self._is_over(run, active):
-                return
-            self._write(position, changes[-1])
-            if active.first_commit_ms is None:
-                active.first_commit_ms = self.clock.now_ms
-            active.committed = end
+    def next_batch(self, start: int) -> tuple[int, int]:
+        """Return the first offset of the batch that begins at ``start``, and its end."""
+        return start, min(self.log.input_end, start + self.clock.between(1, 12))
 
-    def _is_over(self, run: Run, active: Active) -> bool:
+    def commit_batch(self, run: Run, active: Active, start: int, end: int) -> Course:
+        """Commit a batch of the task, and write what came of it."""
+        self._check_not_over(run, active)
+        assert self.store is not None
+        state = self.store.value
+        changes = [state + each + 1 for each in range(end - start)]
+        yield from self._ask(run, self._produce(active, changes), COMMIT_MS)
+        self.kernel.passed("before commit")
+        yield self.clock.between(0, 3)
+        position = yield from self._ask(run, self._commit(active, start, changes[-1], end), COMMIT_MS)
+        self.kernel.passed("after commit")
+        yield 0
+        self._check_not_over(run, active)
+        self._write(position, changes[-1])
+        if active.first_commit_ms is None:
+            active.first_commit_ms = self.clock.now_ms
+        active.committed = end
+
+    def _check_not_over(self, run: Run, active: Active) -> None:
+        if self.is_over(run, active):
+            raise WriterLost("given up")
+
+    def is_over(self, run: Run, active: Active) -> bool:
+        """Return whether the task is not to be fed any more, whoever still does."""
         return active is not self.active or run.is_cancelled or self.store is None
 
     def _write(self, position: int, value: int) -> None:
@@ -501,5 +499,5 @@ class HeldReplica:
 
 
 def drain_target(ends: tuple[int, int]) -> int:
-    """Return up to where a changelog is to be replayed after the fence: its read-uncommitted end (design 4.3)."""
+    """Return up to where a changelog is to be replayed after the fence: its uncommitted end (rule `drain-target`)."""
     return ends[0]

@@ -24,18 +24,18 @@ CHUNK = 20
 
 @dataclass(frozen=True)
 class Failure:
-    """A story that broke a law."""
+    """A story that broke an invariant."""
 
     seed: int
-    law: str
+    invariant: str
     story: str
 
     def __str__(self) -> str:
-        return f"seed {self.seed} broke a law: {self.law}\n{self.story}"
+        return f"seed {self.seed} broke an invariant: {self.invariant}\n{self.story}"
 
 
 def run_seed(seed: int, lines: int = LINES, only: Sequence[str] = ()) -> Failure | None:
-    """Return what broke in the story of ``seed``; None when every law held and the job was whole at the end."""
+    """Return what broke in the story of ``seed``; None when every invariant held and the job was whole at the end."""
     world = World(seed)
 
     def tell() -> None:
@@ -66,8 +66,8 @@ def story_of(seed: int, lines: int) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).split("; the story:")[0].strip()
-    if type(error).__name__ == "BrokenLaw":
+    text = str(error).split("; the last events:")[0].strip()
+    if type(error).__name__ == "BrokenInvariant":
         return text
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {text} ({where.name}, line {where.lineno} of {where.filename.rsplit('/', 1)[-1]})"
@@ -94,9 +94,9 @@ def parse_seeds(text: str) -> range:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return 1 when a law was broken."""
+    """Run what the command line asks for; return 1 when an invariant was broken."""
     parser = argparse.ArgumentParser(
-        prog="simulate", description="Random faults in virtual time, under every law."
+        prog="simulate", description="Random faults in virtual time, under every invariant."
     )
     parser.add_argument("seeds", help="how many, or a range such as 5000-6000")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -129,7 +129,10 @@ def _report(seeds: range, jobs: int, *, keep_going: bool) -> int:
         if now - shown > 5 or done == len(seeds) or failures:
             shown = now
             rate = done / max(now - begun, 0.001)
-            print(f"{done} of {len(seeds)} stories, {failed} broke a law, {rate:.1f} a second", flush=True)
+            print(
+                f"{done} of {len(seeds)} stories, {failed} broke an invariant, {rate:.1f} a second",
+                flush=True,
+            )
         if failures and not keep_going:
             return 1
     return 1 if failed else 0

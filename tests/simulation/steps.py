@@ -50,6 +50,8 @@ class Steps:
     taken: list[str] = field(default_factory=list)
     strikes: tuple[Strike, ...] = ()
     """Those that are to come, in order."""
+    at_step: Callable[[int, str], tuple[Strike, ...]] | None = None
+    """Called at each step with its number and what it is; returns the strikes that are to come from there on."""
     is_counting: bool = False
     begun_ms: int = 0
     """Since when."""
@@ -64,6 +66,8 @@ class Steps:
             return act()
         number = len(self.taken)
         self.taken.append(what)
+        if self.at_step is not None:
+            self.strikes = self.at_step(number, what) or self.strikes
         if not self.strikes or number != self.strikes[0].number:
             return act()
         blow, self.strikes = self.strikes[0].blow, self.strikes[1:]

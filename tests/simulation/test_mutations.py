@@ -1,4 +1,4 @@
-"""The simulator finds planted bugs: each is caught by the law that it breaks, within a bounded number of stories."""
+"""The simulator finds planted bugs: each is caught by the invariant that it breaks, within so many stories."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import pytest
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.run import run_seed
 
-#: Planted bug → the laws that may catch it, and the only faults of the stories in which one of them must.
+#: Planted bug → the invariants that may catch it, and the only faults of the stories in which one of them must.
 CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no-epoch-check": (("no_write_of_a_deposed_leader",), ("stop before a write", "kill a container")),
     "order-before-record": (("orders_only_from_acknowledged_records",), ()),
-    "own-pause-is-their-silence": (("silence_is_the_others_fault",), ("stop the leader",)),
+    "own-pause-is-their-silence": (
+        ("silence_is_the_others_fault",),
+        ("stop the leader", "kill a container"),
+    ),
     "planned-stop-is-a-failure": (("planned_stops_are_no_failures",), ("lose a NodeManager", "upgrade")),
     "no-check-of-committed-epoch": (
         ("no_older_epoch_after_a_newer_claim",),
@@ -39,33 +42,35 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("no_older_epoch_after_a_newer_claim", "every_record_once", "state_has_all_before"),
         ("stop a container", "cut a host off"),
     ),
+    "feed-from-memory": (("every_record_once", "state_has_all_before"), ("kill a container",)),
     "input-from-memory": (("every_record_once", "state_has_all_before"), ("kill a container",)),
 }
 
-#: Within so many stories.
+#: Within so many stories. A stop of the leader that outlasts the others' deadlines and not its lease comes once in
+#: some two hundred; all others are caught far sooner.
 STORIES = 200
 
 
-def caught(laws: tuple[str, ...], faults: tuple[str, ...], stories: int) -> int | None:
-    """Return the first seed whose story breaks one of ``laws``; None when none of so many does."""
+def caught(invariants: tuple[str, ...], faults: tuple[str, ...], stories: int) -> int | None:
+    """Return the first seed whose story breaks one of ``invariants``; None when none of so many does."""
     for seed in range(stories):
         failure = run_seed(seed, only=faults)
-        if failure is not None and failure.law.startswith(laws):
+        if failure is not None and failure.invariant.startswith(invariants):
             return seed
     return None
 
 
-def test_every_planted_bug_has_its_law() -> None:
+def test_every_planted_bug_has_its_invariant() -> None:
     assert CAUGHT_BY.keys() == MUTATIONS.keys()
 
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_planted_bug_is_caught(name: str) -> None:
-    laws, faults = CAUGHT_BY[name]
+    invariants, faults = CAUGHT_BY[name]
     with MUTATIONS[name]():
-        seed = caught(laws, faults, STORIES)
-    assert seed is not None, f"{name}: none of {laws} caught it in {STORIES} stories"
+        seed = caught(invariants, faults, STORIES)
+    assert seed is not None, f"{name}: none of {invariants} caught it in {STORIES} stories"
     # The same story without the bug breaks none of them.
     found = run_seed(seed, only=faults)
-    assert found is None or not found.law.startswith(laws), found
+    assert found is None or not found.invariant.startswith(invariants), found

@@ -1,4 +1,4 @@
-"""Random stories: whatever fails, every law holds on the way and the job is whole at the end."""
+"""Random stories: whatever fails, every invariant holds on the way and the job is whole at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def first_seed() -> int:
 
 @pytest.mark.simulation
 @pytest.mark.timeout(1200)
-def test_no_story_breaks_a_law() -> None:
+def test_no_story_breaks_an_invariant() -> None:
     first = first_seed()
     print(f"seeds from {first}; STANDFAST_SEED={first} tells the same stories again")
     seeds = f"{first}-{first + STORIES - 1}"

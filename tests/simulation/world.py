@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from appmaster.leadership.suspicion import PortAnswer
 from appmaster.planning.plan import plan
 from standby.control.events import Leader
-from standby.ended import ProcessEnd
-from standby.errors import BrokenLaw
+from standby.errors import BrokenInvariant
 from standby.model import Phase, ReplicaId, TaskRecord
+from standby.process.ended import ProcessEnd
 from tests.simulation.clock import Clock
 from tests.simulation.container import Container
+from tests.simulation.invariants import Invariants
 from tests.simulation.job import NAME, RUN, Job, rack
 from tests.simulation.kafka import Log
-from tests.simulation.laws import Laws
 from tests.simulation.leader import RESTART_MS, Candidate
 from tests.simulation.network import Stream
 from tests.simulation.process import Host, Process
@@ -72,9 +73,9 @@ class World:
         )
         self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, shape.hosts + 1)}
         self.master_hosts = [Host("m1"), Host("m2")]
-        self.laws = Laws(self)
+        self.invariants = Invariants(self)
         self.steps = Steps(self)
-        self.zookeeper = ZooKeeper(self.clock, self.laws.written)
+        self.zookeeper = ZooKeeper(self.clock, self.invariants.written)
         self.logs = {task: Log(self.clock, task) for task in self.job.task_ids()}
         self.yarn = Yarn(self.clock, self.hosts, self._launch, self.list_changed, self._am_started)
         self.containers: dict[str, Container] = {}
@@ -102,7 +103,7 @@ class World:
         self.clock.run(self.clock.now_ms + milliseconds)
 
     def settle(self) -> None:
-        """Let time pass until the job is whole and its leader quiet; raises `BrokenLaw` when that does not come."""
+        """Let time pass until the job is whole and its leader quiet; raises `BrokenInvariant` when that never comes."""
         self.is_flowing = False
         deadline, whole = self.clock.now_ms + SETTLE_MS, 0
         while whole < LOOKS:
@@ -110,7 +111,7 @@ class World:
             missing = self.missing()
             whole = 0 if missing else whole + 1
             if self.clock.now_ms > deadline:
-                raise BrokenLaw(f"whole_at_the_end: {missing}")
+                raise BrokenInvariant(f"whole_at_the_end: {missing}")
 
     def missing(self) -> str:
         """Return what keeps the job from being whole and its leader from being quiet; empty: nothing."""
@@ -155,8 +156,8 @@ class World:
             phase = Phase.ACTIVE if copy == record.active else Phase.TAILING
             if held.replica.phase is not phase or held.replica.epoch != record.epoch:
                 return f"{held.replica} is not {phase.value} at {record.epoch}"
-            if container.host.name in self.job.excluded:
-                return f"{name} is on {container.host.name}, which is to be empty"
+            if container.host.name in self.job.drained:
+                return f"{name} is on {container.host.name}, which is drained"
             if container.kernel.revisions.get(NAME) != self.job.revision:
                 return f"{name} runs revision {container.kernel.revisions}"
             if self.yarn.attempts.get(container.cell) != container.attempt:
@@ -165,7 +166,7 @@ class World:
         if len(cells) < min(self.cells, wanted) and not self.job.is_mixed:
             return f"every copy of {record.task} is in cell {cells}"
         racks = {rack(self.containers[name].host.name) for name in record.placed.values()}
-        allowed = {rack(each) for each in self.hosts if each not in self.job.excluded}
+        allowed = {rack(each) for each in self.hosts if each not in self.job.drained}
         if len(racks) < min(len(allowed), wanted) and not self.job.is_mixed:
             return f"every copy of {record.task} is in rack {racks}"
         return ""
@@ -237,11 +238,13 @@ class World:
         self._ports += 1
         return self._ports
 
-    def refuses(self, port: int) -> bool:
-        """Return whether nobody listens at a candidate's port any more; a host that is away does not answer."""
-        return all(each.port != port for each in self.candidates) and not any(
-            each.is_cut or not each.is_up for each in self.master_hosts
-        )
+    def answer_of(self, asking: Candidate, port: int) -> PortAnswer:
+        """Return what a candidate's port answers to another; a host that is away does not."""
+        found = next((each for each in self.candidates if each.port == port), None)
+        if found is None:
+            is_away = any(each.is_cut or not each.is_up for each in self.master_hosts)
+            return PortAnswer.NONE if is_away else PortAnswer.REFUSED
+        return PortAnswer.NONE if found.host.is_cut or asking.host.is_cut else PortAnswer.ACCEPTED
 
     def am_refuses(self, cell: int) -> bool:
         """Return whether nobody listens at a cell's AM's port: it is dead, and its host is there to say so."""
@@ -271,19 +274,19 @@ class World:
         listed = self.yarn.listed.get(skein_id)
         return listed.container if listed is not None else None
 
-    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool]:
-        """Return whether a container lives as far as its port tells, what its witness says, and if its host answers.
+    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool, bool]:
+        """Return whether a container lives as far as its port tells, and what its witness says.
 
-        Only a live host refuses.
+        Further whether its host answers, and its process. Only a live host refuses.
         """
         process = self.containers.get(container)
         if process is None:
-            return True, None, False
+            return True, None, False, False
         host = process.host
         is_answered = host.is_up and not host.is_cut and not leader.host.is_cut
         if process.is_alive or not is_answered:
-            return True, None, is_answered
-        return False, process.end, True
+            return True, None, is_answered, is_answered and process.is_running
+        return False, process.end, True, False
 
     def connect(self, stream: Stream, leader: Leader) -> None:
         """Connect a container's stream to the leader that it names."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from appmaster.planning.actions import Change
-from appmaster.planning.model import JobModel
-from appmaster.planning.view import Recorded
-from appmaster.registered import Registration
+from appmaster.leadership.ports import Registration
+from appmaster.leadership.suspicion import Beat
+from appmaster.planning.state.actions import Change
+from appmaster.planning.state.model import JobModel
+from appmaster.planning.state.view import Recorded
 from standby.control.events import Leader
 from standby.errors import Fenced, Transient
 from standby.model import TaskId, TaskRecord
@@ -46,12 +47,13 @@ class ZooKeeper:
 
     clock: Clock
     written: Callable[[TaskRecord | None, TaskRecord], None]
-    """Called with the record before and after each write: where the laws of records are checked."""
+    """Called with the record before and after each write: where the invariants of records are checked."""
     records: dict[TaskId, Recorded] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     leader: Leader | None = None
     leader_session: Session | None = None
     epoch: int = 0
+    beat: Beat | None = None
     elected_ms: int = 0
     """When the present epoch began."""
     zxid: int = 100
@@ -140,6 +142,7 @@ class ZooKeeper:
         self.epoch += 1
         self.elected_ms = self.clock.now_ms
         self._set_leader(Leader(candidate, host, port, self.epoch), session)
+        self._beats(self.epoch)
         self.clock.tell("zookeeper: {} leads, epoch {}", candidate, self.epoch)
         return self.epoch
 
@@ -208,10 +211,19 @@ class ZooKeeper:
         return epoch == self.epoch
 
     def confirm(self, epoch: int) -> None:
-        """Raise `Fenced` when somebody was elected after ``epoch``."""
+        """Leave a beat; raise `Fenced` when somebody was elected after ``epoch``."""
         self.answer()
         if not self.is_current(epoch):
             raise Fenced("another leader has taken over")
+        self._beats(epoch)
+
+    def read_beat(self) -> Beat | None:
+        """Return the last beat of whoever led last."""
+        self.answer()
+        return self.beat
+
+    def _beats(self, epoch: int) -> None:
+        self.beat = Beat(epoch, 0 if self.beat is None else self.beat.number + 1)
 
     def write_tasks(self, epoch: int, changes: tuple[Change, ...]) -> tuple[Recorded, ...] | None:
         """Write all of ``changes`` or none (None); raises as the adapter does."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
-from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
+from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events, topics_of
 from appmaster.config import cluster
-from appmaster.growth import Growth
-from standby.adapters.confluent_kafka import connect
-from standby.adapters.kafka_changelog import KafkaChangelog
-from standby.adapters.kafka_sizes import Sizes
-from standby.adapters.kafka_writer import KafkaWriter
-from standby.adapters.lasting import lasting_admin
+from standby.adapters.kafka.broker import connect
+from standby.adapters.kafka.changelog import KafkaChangelog
+from standby.adapters.kafka.lasting import lasting_admin
+from standby.adapters.kafka.rights import Rights
+from standby.adapters.kafka.sizes import Sizes
+from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
@@ -48,12 +48,18 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
         read_events(kafka_settings(CONFIG), "events", follow=False, stop=lambda: True)
     ),
     "topics, groups, records": lambda: Topics(kafka_settings(CONFIG)),
-    "looking for new partitions": lambda: Growth(None, dict, lambda: None).connect(CONFIG),  # type: ignore[arg-type]
+    "looking for new partitions": lambda: topics_of(CONFIG),
     "fencing": lambda: fence(kafka_settings(CONFIG), ("id",)),
     "fencing a job": lambda: fence_job("cluster", JOB),
     "a kernel's broker": lambda: connect("cluster", CONFIG, JOB),
     "a changelog's reader": lambda: KafkaChangelog(CONFIG, JOB),
-    "a task's writer": lambda: KafkaWriter(CONFIG, JOB, 0, "id", None, Sizes(CONFIG, lasting_admin({}))),
+    "a task's writer": lambda: KafkaWriter(
+        CONFIG,
+        TopicPartition(JOB.changelog, 0),
+        "id",
+        None,
+        Refusal(Sizes(CONFIG, lasting_admin({})), Rights(lasting_admin({}))),
+    ),
     "the plain feed": lambda: PlainFeed(CONFIG, JOB).warm(),
 }
 

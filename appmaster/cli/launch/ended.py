@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from appmaster.cli import logs, yarn
+from appmaster.cli import yarn
+from appmaster.cli.reading import logs
+from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
 
 _ENDS: Final = ("FINISHED", "FAILED", "KILLED")
-
-#: Of the event log's entry.
-KIND: Final = "application_ended"
 
 #: Lines of its master's output that are shown with it.
 _LINES: Final = 5
@@ -55,7 +54,7 @@ def latest(client: Any, cluster: str) -> list[Ended]:
     """Return the last ended application of each cell of a cluster, as far as YARN remembers them."""
     found: dict[str, Any] = {}
     for report in client.get_applications(states=_ENDS):
-        # As `appmaster.cli.application` names them.
+        # As `appmaster.cli.launch.application` names them.
         prefix, _, number = report.name.rpartition("-")
         if prefix != f"standfast-{cluster}" or not number.isdecimal():
             continue
@@ -102,21 +101,7 @@ class Ends:
 
 
 def entry(end: Ended, job: str) -> dict[str, object]:
-    """Return the event log's entry for the end of an application; its schema is in docs/operations.md."""
-    absent = dict.fromkeys(("task", "copy", "container", "task_epoch", "decision"))
-    return {
-        "at_ms": end.at_ms,
-        "epoch": 0,
-        "kind": KIND,
-        "job": job,
-        **absent,
-        "host": end.host or None,
-        "reason": str(end),
-        "data": {
-            "application": end.application,
-            "state": end.state,
-            "final_status": end.final_status,
-            "diagnostics": end.diagnostics,
-            "output": end.output,
-        },
-    }
+    """Return the event log's entry for the end of an application; docs/events.md describes it."""
+    details = ApplicationEnded(end.application, end.state, end.final_status, end.diagnostics, end.output)
+    told = LogEntry(EntryKind.APPLICATION_ENDED, details, job=job, host=end.host or None, reason=str(end))
+    return written(told, end.at_ms, 0)

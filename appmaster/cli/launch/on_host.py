@@ -89,7 +89,7 @@ def _owners(directory: Path) -> Iterator[str]:
     """Yield who else could put state there, judged as containers judge it; nothing without standfast."""
     try:
         from standby.errors import Unavailable
-        from standby.kernel.directories import check_owners
+        from standby.kernel.store.directories import check_owners
     except ImportError:
         return
     try:

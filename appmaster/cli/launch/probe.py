@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from appmaster.cli import application, yarn
-from appmaster.cli.launch import ended, on_host
+from appmaster.cli import yarn
+from appmaster.cli.launch import application, ended, on_host
 from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.output import Progress
 from standby.config import JobConfig
@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.1
 #: They bring everything along that a container and a master need.
 _MODULES: Final = (
     "appmaster.__main__",
-    "standby.container",
+    "standby.process.container",
     "standby.adapters.rocksdict",
     "standby.kernel.replicas",
 )

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.dataset import Dataset, checksum, key_of, value_of
-from standby.replica.keys import split
+from standby.replica.store.keys import split
 
 
 @pytest.mark.parametrize("partitions", [1, 4])

@@ -14,8 +14,8 @@ from embedded.jarlock import read_lock
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Profile
-from standby.replica.keys import POSITION
-from standby.replica.origin import Position
+from standby.replica.store.keys import POSITION
+from standby.replica.store.origin import Position
 
 
 def test_every_position_that_a_database_is_given_is_noted_by_task(tmp_path: Path) -> None:

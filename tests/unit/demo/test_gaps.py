@@ -31,6 +31,13 @@ def test_the_former_active_of_a_hand_over_works_until_it_is_fenced() -> None:
     ]
 
 
+def test_a_loss_that_takes_longer_than_its_failover_is_measured_at_the_fence() -> None:
+    # The ports of a host are still being silenced while the successor works.
+    late = Disturbance((0,), 200, 1_000, 3_000, 4_000, 5_000, fenced_ms={0: 2_100})
+    (gap,) = gaps(late, {0: [900, 1_005, 2_400, 2_900, 3_100]})
+    assert (gap.last_ms, gap.first_ms) == (1_005, 2_400)
+
+
 def test_a_task_without_output_on_both_sides_has_no_gap() -> None:
     assert gaps(LOSS, {0: [900], 1: [1_500]}) == ()
     assert gaps(LOSS, {}) == ()

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
-from standby.replica.keys import prefix
-from standby.replica.overlay import BatchState, Outbox
+from standby.replica.store.keys import prefix
+from standby.replica.store.overlay import BatchState, Outbox
 
 PAGE = (Path(__file__).parents[3] / "docs" / "event-time.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"### Example: (.+?)\n\n```python\n(.+?)```", PAGE, re.DOTALL))

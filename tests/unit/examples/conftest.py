@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    from standby.adapters.pyspark import Spark
+    from standby.adapters.spark.session import Spark
 
     settings = {
         "spark.app.name": "examples",

@@ -14,7 +14,7 @@ from examples.flights import flights, flights_plain
 from examples.orders import orders, orders_plain
 from examples.visits import visits
 from standby.feed.batches import ROWS_OF_SEVERAL
-from standby.replica.overlay import Emitted, Outbox
+from standby.replica.store.overlay import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 from tests.unit.examples.fakes import FLIGHT
 from tests.unit.examples.malformed import (

@@ -13,7 +13,7 @@ from appmaster.cli.jobfile import load
 from examples.orders import orders, orders_plain
 from standby.feed.batches import ROWS_OF_SEVERAL
 from standby.feed.functions import job_code, step_of, transform_of
-from standby.replica.overlay import Emitted, Outbox
+from standby.replica.store.overlay import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 
 JOB_FILE = Path(orders.__file__).with_name("orders.yaml")

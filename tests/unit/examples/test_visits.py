@@ -14,7 +14,7 @@ import pytest
 from appmaster.cli.jobfile import load
 from examples.visits import visits
 from standby.feed.functions import job_code, step_of, transform_of
-from standby.replica.overlay import Emitted, Outbox
+from standby.replica.store.overlay import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 
 JOB_FILE = Path(visits.__file__).with_name("visits.yaml")

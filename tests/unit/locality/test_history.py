@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from locality.history import by_freshness, expire, forget, found, freshest, remember
-from standby.model import Held, Leftover, TaskId
+import pytest
+
+from locality.history import NOTHING, Found, Freshness, expire, forget, freshness, merge, remember
+from standby.model import Held, TaskId
 
 HOUR = 3_600_000
-TASK = TaskId("job", "main", 0)
+TASK, OTHER, EMPTY = (TaskId("job", "main", each) for each in range(3))
 
 
 def test_the_latest_host_comes_first_and_is_there_once() -> None:
@@ -53,23 +55,36 @@ def test_a_host_can_be_forgotten() -> None:
     assert forget(history, "h9") == history
 
 
-def test_the_freshest_has_the_least_to_replay() -> None:
-    history = (Held("h1", 5, 10), Held("h2", 4, 12), Held("h3", 9, None), Held("h4", 6, 10))
-    assert [each.host for each in by_freshness(history)] == ["h2", "h4", "h1", "h3"]
-    assert freshest(history) == Held("h2", 4, 12)
-    assert freshest((Held("h3", 9),)) == Held("h3", 9)
-    assert freshest(()) is None
+def test_what_was_seen_on_a_disk_adds_hosts_that_nobody_remembers() -> None:
+    assert merge((Held("h1", 9, 10),), (Found("h2", 7, 5),)) == (Held("h1", 9, 10), Held("h2", 0, 7))
+    assert merge((), ()) == ()
 
 
-def test_position_nought_was_reported() -> None:
-    assert freshest((Held("h1", 9, None), Held("h2", 1, 0))) == Held("h2", 1, 0)
+@pytest.mark.parametrize(
+    ("seen_ms", "position"),
+    [
+        pytest.param(9, 6, id="after the copy had left: a killed process left less than it had reported"),
+        pytest.param(8, 10, id="before the copy came, and wrote more"),
+        pytest.param(0, 10, id="nobody knows when"),
+    ],
+)
+def test_the_later_word_on_a_host_counts(seen_ms: int, position: int) -> None:
+    (held,) = merge((Held("h1", 9, 10),), (Found("h1", 6, seen_ms),))
+    assert held == Held("h1", 9, position)
 
 
-def test_state_found_on_disks_is_indexed_by_task() -> None:
-    other = TaskId("job", "main", 1)
-    assert found(
-        {
-            "h1": (Leftover(TASK, "run", 5), Leftover(other, "run", 7), Leftover(TASK, "run", 4)),
-            "h2": (Leftover(TASK, "run", 9),),
-        }
-    ) == {TASK: {"h1": 5, "h2": 9}, other: {"h1": 7}}
+def test_what_was_seen_stands_for_a_position_that_was_never_reported() -> None:
+    assert merge((Held("h1", 9, None),), (Found("h1", 6, 1),)) == (Held("h1", 9, 6),)
+
+
+def test_state_is_added_up_over_tasks() -> None:
+    found = freshness(
+        {TASK: (Held("h1", 9, 10), Held("h2", 5, None)), OTHER: (Held("h1", 7, 20),), EMPTY: ()},
+        {OTHER: (Found("h3", 25, 3),), TaskId("job", "main", 9): (Found("h4", 1, 3),)},
+    )
+    assert found == {
+        "h1": Freshness(nothing=False, behind=5, missing=1, age=-9),
+        "h2": Freshness(nothing=False, behind=35, missing=2, age=-5),
+        "h3": Freshness(nothing=False, behind=10, missing=2, age=0),
+    }
+    assert max(*found.values(), NOTHING) == NOTHING

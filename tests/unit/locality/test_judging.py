@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
+from locality.history import Found
 from locality.hosts import HostInfo
-from locality.judging import best, explain, judge, judge_one
-from locality.question import Question, Sibling
+from locality.judging import Judgement, best, explain
+from locality.question import Question, Sibling, Verdict
 from locality.rules import RULES, Filter
-from locality.samehost import closed_by, siblings_on
-from standby.model import Held, ProcessorId, SlotId, TaskId
+from locality.samehost import closed_by
+from standby.model import Held, TaskId
 
 TASK = TaskId("job", "main", 0)
 OTHER = TaskId("job", "main", 1)
@@ -23,6 +22,15 @@ H2 = HostInfo("h2", 1, "/r2", {"zone": "b"})
 H3 = HostInfo("h3", 2, "/r1", {"zone": "a"})
 H4 = HostInfo("h4", 2, "/r2", {"zone": "b"})
 HOSTS = (H1, H2, H3, H4)
+
+
+def judge(question: Question, hosts: tuple[HostInfo, ...] = HOSTS) -> tuple[Verdict, ...]:
+    return Judgement(question, hosts).verdicts()
+
+
+def judge_one(question: Question, host: HostInfo, hosts: tuple[HostInfo, ...] = HOSTS) -> Verdict:
+    others = tuple(each for each in hosts if (each.name, each.cell) != (host.name, host.cell))
+    return Judgement(question, (*others, host)).verdict(host)
 
 
 def names(question: Question, hosts: tuple[HostInfo, ...] = HOSTS) -> list[str]:
@@ -61,10 +69,9 @@ def test_a_host_is_one_host_in_whichever_cell() -> None:
 
 def test_every_reason_to_refuse_is_told_in_the_order_of_the_rules() -> None:
     question = Question(
-        siblings=(near(H1),),
-        full={"h1": "gave no container in 5000 ms", "h4": "gave no container in 5000 ms"},
+        siblings=(near(H1), near(H4, 1)),
         avoided={"h1": "is down", "h3": "is down"},
-        excluded={"h1": "is being drained", "h2": "is being drained"},
+        drained={"h1": "is being drained", "h2": "is being drained"},
     )
     assert [(each.host, each.reasons) for each in judge(question, HOSTS)] == [
         (
@@ -73,12 +80,11 @@ def test_every_reason_to_refuse_is_told_in_the_order_of_the_rules() -> None:
                 "holds copy 0, a copy of the same tasks",
                 "is being drained",
                 "is down",
-                "gave no container in 5000 ms",
             ),
         ),
+        ("h4", ("holds copy 1, a copy of the same tasks",)),
         ("h2", ("is being drained",)),
         ("h3", ("is down",)),
-        ("h4", ("gave no container in 5000 ms",)),
     ]
     assert best(question, HOSTS) is None
 
@@ -187,12 +193,17 @@ def test_the_state_of_several_tasks_is_added_up() -> None:
     )
 
 
-def test_what_was_found_on_a_disk_counts_more_than_what_is_remembered() -> None:
+def test_what_was_seen_on_a_disk_after_the_copy_left_counts_more_than_what_is_remembered() -> None:
     question = Question(
         histories={TASK: (Held("h1", 9, 100), Held("h2", 9, 50))},
-        leftovers={TASK: {"h2": 120, "h3": 110}, OTHER: {"h4": 500}},
+        leftovers={TASK: (Found("h2", 120, 10), Found("h3", 110, 1)), OTHER: (Found("h4", 500, 1),)},
     )
     assert names(question) == ["h2", "h3", "h1", "h4"]
+    assert [each.reasons[0] for each in judge(question)[:3]] == [
+        "holds its state (seen on its disk)",
+        "holds its state (seen on its disk), 10 records behind the freshest",
+        "holds its state, 20 records behind the freshest",
+    ]
 
 
 def test_a_container_from_a_host_that_nobody_knew_is_judged_like_any() -> None:
@@ -237,7 +248,7 @@ def test_explaining_goes_by_the_first_rule_that_decides() -> None:
 
 
 def test_explaining_a_copy_that_would_not_be_placed_there_now() -> None:
-    assert explain(Question(excluded={"h1": "is being drained"}), (H1, H2), H1) == (
+    assert explain(Question(drained={"h1": "is being drained"}), (H1, H2), H1) == (
         "h1: it is here, but would not be placed here now: is being drained",
         "h2: allowed: carries no copies",
     )
@@ -249,7 +260,7 @@ def test_explaining_a_copy_on_a_host_that_nobody_knew() -> None:
 
 def test_explaining_names_the_cells_of_a_host_where_they_differ() -> None:
     both = tuple(replace(each, cell=cell) for each in (H1, H2, H3) for cell in (1, 2))
-    question = Question(siblings=(near(H1),), excluded={"h2": "is being drained"}, loads={"h3": (1, 0)})
+    question = Question(siblings=(near(H1),), drained={"h2": "is being drained"}, loads={"h3": (1, 0)})
     assert explain(question, both, replace(H3, cell=1)) == (
         (
             "h3 in cell 1: it is here: shares its cell with copy 0; shares its rack with copy 0: no host in "
@@ -273,7 +284,7 @@ def test_explaining_says_the_same_of_two_cells_once() -> None:
 
 def test_explaining_a_copy_on_a_refused_host_says_the_refusal_once() -> None:
     both = (H1, replace(H1, cell=2), H2)
-    assert explain(Question(excluded={"h1": "is being drained"}), both, replace(H1, cell=2)) == (
+    assert explain(Question(drained={"h1": "is being drained"}), both, replace(H1, cell=2)) == (
         "h1: it is here, but would not be placed here now: is being drained",
         "h2: allowed: carries no copies",
     )
@@ -311,15 +322,6 @@ def test_the_page_shows_the_table() -> None:
         for number, each in enumerate(RULES, 1)
     ]
     assert "\n".join(rows) in page
-
-
-@pytest.mark.parametrize(("where", "sharing"), [("h1", True), ("h2", False)])
-def test_the_same_host_check_looks_at_copies_of_the_same_processor(where: str, sharing: bool) -> None:
-    first, second = (ProcessorId("job", "main", each) for each in (0, 1))
-    placements = {SlotId(first, 0): "h1", SlotId(first, 1): "h3", SlotId(second, 0): "h2"}
-    found = siblings_on(SlotId(first, 1), where, placements)
-    assert found == ((SlotId(first, 0),) if sharing else ())
-    assert siblings_on(SlotId(first, 1), "h3", placements) == ()
 
 
 def test_one_label_is_told_of_a_host_with_several_siblings() -> None:

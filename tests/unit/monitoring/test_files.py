@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterator
 
@@ -10,16 +9,18 @@ import pytest
 import yaml
 
 from appmaster import gauges, metrics
-from appmaster.adapters.credentials import as_metric
-from appmaster.planning.view import ClusterView
+from appmaster.adapters.credentials.certificates import as_metric
+from appmaster.planning.state.view import ClusterView
 from standby.adapters.gate import of_gates
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import of_process
 from standby.control.state import ControlState, Identity, Policy
-from standby.metrics import of_container
+from standby.process.metrics import of_container
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import shared_keyring
 from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels
 
-#: What service discovery and Prometheus itself add to every series (`appmaster.discovery`).
+#: What service discovery and Prometheus itself add to every series (`appmaster.api.discovery`).
 TARGET_LABELS = {"cluster", "component", "host", "candidate", "container", "instance", "job"}
 
 #: Prometheus' own, and those of its client library that are used.
@@ -32,7 +33,7 @@ OTHERS = {
 
 def of_leader() -> dict[str, set[str]]:
     """Return every metric of a leader's own with its labels."""
-    lifetime = as_metric(dt.datetime.now(dt.timezone.utc))
+    lifetime = as_metric(shared_keyring().credentials(PeerRole.MASTER).certificate)
     found = {each.name: set(each.labels) for each in (lifetime, *gauges.of_view(ClusterView(epoch=1)))}
     found |= {each.name: set(each.labels) for each in metrics.COUNTERS}
     found |= {each.name: set(each.labels) for each in metrics.HISTOGRAMS}

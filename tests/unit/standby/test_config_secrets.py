@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from appmaster.changes.operations import settled
 from appmaster.cli.jobfile import load
-from appmaster.records import RequestRecord
-from appmaster.requests import settled
+from appmaster.records import ChangeRecord
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig, flatten, kafka_settings, keys, parse, shown
-from standby.disclosure import is_path_of_secret, is_secret
 from standby.errors import BadConfiguration
 from standby.feed.settings import session_settings, source_options
+from standby.security.disclosure import is_path_of_secret, is_secret
 
 FLAT = {
     "job.name": "flights",
@@ -98,7 +98,7 @@ def test_representation_of_the_cluster_s_settings_keeps_its_secrets() -> None:
 
 
 def test_settled_change_keeps_no_configuration() -> None:
-    queued = RequestRecord("update", {"job": "j", "config": {"kafka.sasl.password": "s3cret"}, "code": ""})
+    queued = ChangeRecord("update", {"job": "j", "config": {"kafka.sasl.password": "s3cret"}, "code": ""})
     done = settled(queued, 3, "kafka.sasl.password: *** → ***", 2)
     assert "s3cret" not in repr(done)
     assert done.arguments["job"] == "j"

@@ -10,7 +10,7 @@ import pytest
 from standby import errortext
 from standby.errors import BadConfiguration
 from standby.replica.failing import code_error
-from standby.replica.overlay import Outbox
+from standby.replica.store.overlay import Outbox
 from tests.fakes.errors import KINDS
 
 

@@ -51,4 +51,4 @@ def test_bundles_of_code_lie_below_the_cluster() -> None:
     assert naming.code_path("c", "d1") == f"{root}/d1"
     assert naming.code_part_path("c", "d1", 3) == f"{root}/d1/parts/3"
     assert naming.code_complete_path("c", "d1") == f"{root}/d1/parts/complete"
-    assert naming.code_holder_path("c", "d1", "container_1-ab") == f"{root}/d1/container_1-ab"
+    assert naming.code_source_path("c", "d1", "container_1-ab") == f"{root}/d1/container_1-ab"

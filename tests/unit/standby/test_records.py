@@ -52,7 +52,7 @@ threads = [threading.Thread(target=decode) for _ in range(8)]
     [
         f"records.decode_task({encode_task(TASK)!r}, 'p')",
         f"records.decode_controller({encode(CONTROLLER)!r}, 'p')",
-        "desired.decode(b'{\"hosts\": {}}', 'p', desired.ExcludedRecord)",
+        "desired.decode(b'{\"hosts\": {}}', 'p', desired.DrainedRecord)",
     ],
 )
 def test_many_threads_may_be_the_first_to_decode(expression: str) -> None:

@@ -12,17 +12,11 @@ from typing import TypeVar
 import grpc
 import pytest
 
-from standby.adapters.grpc import (
-    CERTIFICATE_FILE,
-    KEY_FILE,
-    ControlStream,
-    ControlStreams,
-    Credentials,
-    load_credentials,
-)
+from standby.adapters.grpc import ControlStream, ControlStreams
+from standby.adapters.tls import Keys, channel_options
 from standby.control.effects import OpenStream
 from standby.control.events import (
-    AssignReceived,
+    AssignmentReceived,
     Event,
     ExitReceived,
     Leader,
@@ -30,8 +24,10 @@ from standby.control.events import (
     StreamConnected,
 )
 from standby.errors import BadConfiguration
-from standby.wire import CERTIFICATE_NAME, METHOD, Exit, Heartbeat, Hello, Report, encode
-from tests.fakes.certificates import new_credentials, shared_credentials, write_credentials
+from standby.security.credentials import FILE, load
+from standby.security.roles import PeerRole
+from standby.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
+from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
 from tests.fakes.leader import ScriptedLeader
 from tests.patience import PATIENCE_SECONDS
 
@@ -73,29 +69,32 @@ def news() -> News:
 
 @pytest.fixture
 def leader() -> Iterator[ScriptedLeader]:
-    with ScriptedLeader(shared_credentials()) as leader:
+    with ScriptedLeader(keys_of(PeerRole.MASTER)) as leader:
         yield leader
 
 
 def connect(
-    leader: ScriptedLeader | int, news: News, credentials: Credentials | None = None, interval_ms: int = 50
+    leader: ScriptedLeader | int, news: News, keys: Keys | None = None, interval_ms: int = 50
 ) -> ControlStream:
     port = leader if isinstance(leader, int) else leader.record.port
-    streams = ControlStreams(credentials or shared_credentials(), interval_ms)
+    streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms)
     return streams.open(OpenStream(3, Leader("a", "127.0.0.1", port, 1), HELLO), news.post)
 
 
 def test_missing_credentials_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match=CERTIFICATE_FILE):
-        load_credentials(tmp_path)
-    write_credentials(tmp_path, shared_credentials())
-    (tmp_path / KEY_FILE).unlink()
-    with pytest.raises(BadConfiguration, match=KEY_FILE):
-        load_credentials(tmp_path)
+    with pytest.raises(BadConfiguration, match=rf"{FILE}: No such file.*standfast submit"):
+        load(tmp_path)
+    write_credentials(tmp_path)
+    assert load(tmp_path) == shared_keyring().bootstrap(PeerRole.CONTAINER)
+    (tmp_path / FILE).write_bytes(b'{"credentials": 1}')
+    with pytest.raises(BadConfiguration, match=rf"{FILE}: no credentials"):
+        load(tmp_path)
 
 
 def test_credentials_show_nothing_of_the_key() -> None:
-    assert "KEY" not in repr(shared_credentials())
+    bootstrap = shared_keyring().bootstrap(PeerRole.CONTAINER)
+    assert "KEY" not in repr(bootstrap)
+    assert bootstrap.secret not in repr(bootstrap)
 
 
 def test_the_introduction_comes_first_then_everything_in_order(leader: ScriptedLeader, news: News) -> None:
@@ -139,7 +138,10 @@ def test_orders_are_posted_in_order(leader: ScriptedLeader, news: News) -> None:
     session.exit(epoch=4)
     # That the connection stands is told by another thread: it may come between the first orders.
     told = [each for each in news.take(52) if not isinstance(each, StreamConnected)]
-    assert told == [*(AssignReceived(3, each) for each in sent), ExitReceived(3, Exit(4, "told by the test"))]
+    assert told == [
+        *(AssignmentReceived(3, each) for each in sent),
+        ExitReceived(3, Exit(4, "told by the test")),
+    ]
     stream.drop()
 
 
@@ -173,7 +175,7 @@ def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_t
         port = free.getsockname()[1]
     connect(port, news)
     news.next(StreamBroken)
-    with ScriptedLeader(shared_credentials(), port=port) as leader:
+    with ScriptedLeader(keys_of(PeerRole.MASTER), port=port) as leader:
         # The very next try: nothing of the one before is left, such as gRPC's own back-off.
         stream = connect(leader, news)
         news.next(StreamConnected)
@@ -181,14 +183,21 @@ def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_t
 
 
 def test_a_leader_with_other_credentials_is_not_talked_to(news: News) -> None:
-    with ScriptedLeader(new_credentials()) as other:
+    with ScriptedLeader(keys_of(PeerRole.MASTER, new_keyring())) as other:
         connect(other, news)
         assert "UNAVAILABLE" in news.next(StreamBroken).reason
 
 
+@pytest.mark.parametrize("role", [PeerRole.CONTAINER, PeerRole.OPERATOR])
+def test_who_is_no_master_is_not_taken_for_a_leader(news: News, role: PeerRole) -> None:
+    with ScriptedLeader(keys_of(role)) as pretender:
+        connect(pretender, news)
+        assert "UNAVAILABLE" in news.next(StreamBroken).reason
+
+
 def test_a_container_without_credentials_is_not_listened_to(leader: ScriptedLeader) -> None:
-    trusting = grpc.ssl_channel_credentials(shared_credentials().certificate)
-    options = [("grpc.ssl_target_name_override", CERTIFICATE_NAME)]
+    trusting = grpc.ssl_channel_credentials(keys_of(PeerRole.CONTAINER).now.trust.encode())
+    options = channel_options(PeerRole.MASTER)
     with grpc.secure_channel(f"127.0.0.1:{leader.record.port}", trusting, options) as channel:
         call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):

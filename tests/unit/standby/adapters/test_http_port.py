@@ -8,18 +8,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from pathlib import Path
 
 import pytest
 
 from standby.adapters.gate import Gate, Limits, Refusal
 from standby.adapters.http_port import LIMITS, HttpPages, Page, Request
-from standby.adapters.peer_server import LIMITS as PEER_LIMITS
-from standby.adapters.peer_server import PeerServer
-from standby.adapters.tls import client_context
+from standby.adapters.peers.server import LIMITS as PEER_LIMITS
+from standby.adapters.peers.server import PeerServer
 from standby.peers import PeerAnswer
-from standby.wire import CERTIFICATE_NAME
-from tests.fakes.certificates import shared_credentials, write_credentials
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import keys_of
 from tests.floods import dripping, flood, idle
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
 
@@ -186,11 +184,8 @@ def test_flood_costs_no_thread_and_no_log_and_keeps_nobody_out(
     assert "Traceback" not in caplog.text
 
 
-def test_flood_of_the_port_for_peers_leaves_it_to_peers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_credentials(tmp_path, shared_credentials())
-    server = PeerServer("127.0.0.1", tmp_path)
+def test_flood_of_the_port_for_peers_leaves_it_to_peers(caplog: pytest.LogCaptureFixture) -> None:
+    server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
     server.start({"test": lambda _: PeerAnswer(200, b"yes", "text/plain")})
     threads = threading.active_count()
     try:
@@ -200,7 +195,11 @@ def test_flood_of_the_port_for_peers_leaves_it_to_peers(
                 assert len(server.gate._connections) <= PEER_LIMITS.connections
                 raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
                 peer = http.client.HTTPConnection("127.0.0.1", server.port)
-                peer.sock = client_context(tmp_path).wrap_socket(raw, server_hostname=CERTIFICATE_NAME)
+                peer.sock = (
+                    keys_of(PeerRole.OPERATOR)
+                    .client_context()
+                    .wrap_socket(raw, server_hostname=PeerRole.CONTAINER.server_name)
+                )
                 peer.request("GET", "/test")
                 response = peer.getresponse()
                 assert response.read() == b"yes"

@@ -11,19 +11,19 @@ import pytest
 from standby.control import exits
 from standby.control.core import RULES, step
 from standby.control.effects import (
+    Assign,
     CloseReplicas,
     CloseStream,
     Effect,
     LookUpLeader,
     Note,
-    Obey,
     OpenStream,
     Quit,
     Register,
     SendReport,
 )
 from standby.control.events import (
-    AssignReceived,
+    AssignmentReceived,
     Event,
     ExitReceived,
     Leader,
@@ -46,7 +46,7 @@ from standby.control.events import (
 from standby.control.state import ControlState, Identity, NoStream, Policy, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
-from standby.wire import Assign, Exit, JobDefinition
+from standby.wire import Assignment, Exit, JobDefinition
 
 IDENTITY = Identity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
 POLICY = Policy(orphan_timeout_ms=10_000)
@@ -121,8 +121,8 @@ def led(leader: Leader = LEADER) -> Played:
     return played
 
 
-def assign(epoch: int = 3, incarnation: int = 7, number: int = 1, **fields: typing.Any) -> Assign:
-    return Assign(epoch, incarnation, number, **{"replicas": (), "jobs": (), **fields})
+def assign(epoch: int = 3, incarnation: int = 7, number: int = 1, **fields: typing.Any) -> Assignment:
+    return Assignment(epoch, incarnation, number, **{"replicas": (), "jobs": (), **fields})
 
 
 def kinds(effects: list[Effect]) -> list[type]:
@@ -218,35 +218,35 @@ def test_the_introduction_tells_everything_held_and_what_lies_unused() -> None:
 def test_an_assignment_goes_to_the_kernel_and_its_number_is_reported() -> None:
     played = led()
     wanted = (Wanted(REPLICA, Role.ACTIVE, 4),)
-    owed = played.turn(AssignReceived(1, assign(number=5, replicas=wanted, jobs=(JOB,))))
-    assert owed[0] == Obey(wanted, {"flights": JOB})
+    owed = played.turn(AssignmentReceived(1, assign(number=5, replicas=wanted, jobs=(JOB,))))
+    assert owed[0] == Assign(wanted, {"flights": JOB})
     assert owed[1] == SendReport(1, 5, (), False)
     assert played.state.epoch == 3
 
 
 def test_a_resent_assignment_is_obeyed_again() -> None:
     played = led()
-    order = AssignReceived(1, assign(number=5))
-    assert played.turn(order) == [Obey((), {}), SendReport(1, 5, (), False)]
-    assert played.turn(order) == [Obey((), {})]
+    order = AssignmentReceived(1, assign(number=5))
+    assert played.turn(order) == [Assign((), {}), SendReport(1, 5, (), False)]
+    assert played.turn(order) == [Assign((), {})]
     assert played.state.refused == 0
 
 
 @pytest.mark.parametrize(
     ("why", "event"),
     [
-        ("an older controller epoch", AssignReceived(1, assign(epoch=2))),
-        ("a former incarnation", AssignReceived(1, assign(incarnation=6))),
-        ("an incarnation still to come", AssignReceived(1, assign(incarnation=8))),
-        ("an older number on the same stream", AssignReceived(1, assign(number=4))),
-        ("a stream that was left", AssignReceived(0, assign(number=9))),
+        ("an older controller epoch", AssignmentReceived(1, assign(epoch=2))),
+        ("a former incarnation", AssignmentReceived(1, assign(incarnation=6))),
+        ("an incarnation still to come", AssignmentReceived(1, assign(incarnation=8))),
+        ("an older number on the same stream", AssignmentReceived(1, assign(number=4))),
+        ("a stream that was left", AssignmentReceived(0, assign(number=9))),
         ("exit, of an older controller epoch", ExitReceived(1, Exit(2, "old"))),
         ("exit, of a stream that was left", ExitReceived(0, Exit(9, "old"))),
     ],
 )
 def test_an_order_is_refused_and_counted(why: str, event: Event) -> None:
     played = led()
-    played.turn(AssignReceived(1, assign(epoch=3, number=5)))
+    played.turn(AssignmentReceived(1, assign(epoch=3, number=5)))
     assert played.turn(event) == [], why
     assert played.state.refused == 1
     assert played.state.epoch == 3
@@ -255,19 +255,19 @@ def test_an_order_is_refused_and_counted(why: str, event: Event) -> None:
 def test_orders_are_refused_while_closing() -> None:
     played = led()
     assert kinds(played.turn(Terminated("SIGTERM"))) == [CloseReplicas]
-    assert not [each for each in played.turn(AssignReceived(1, assign())) if isinstance(each, Obey)]
+    assert not [each for each in played.turn(AssignmentReceived(1, assign())) if isinstance(each, Assign)]
     assert played.state.refused == 1
 
 
 def test_a_number_starts_anew_on_each_stream() -> None:
     played = led()
-    played.turn(AssignReceived(1, assign(number=5)))
+    played.turn(AssignmentReceived(1, assign(number=5)))
     played.turn(StreamBroken(1, "reset"))
     played.turns(200)
     assert isinstance(played.state.link, Stream)
     assert played.state.link.number == 2
-    owed = played.turn(AssignReceived(2, assign(number=1)))
-    assert owed == [Obey((), {}), SendReport(2, 1, (), False)]
+    owed = played.turn(AssignmentReceived(2, assign(number=1)))
+    assert owed == [Assign((), {}), SendReport(2, 1, (), False)]
 
 
 def test_a_broken_stream_is_opened_again_after_a_growing_delay() -> None:
@@ -291,7 +291,7 @@ def test_hearing_from_the_leader_ends_the_growth() -> None:
         played.turns(POLICY.backoff_most_ms)
     assert isinstance(played.state.link, Stream)
     assert played.state.link.attempt > 1
-    played.turn(AssignReceived(6, assign()))
+    played.turn(AssignmentReceived(6, assign()))
     assert played.state.link.attempt == 0
 
 
@@ -322,7 +322,7 @@ def test_a_leader_without_its_znode_keeps_its_stream() -> None:
     played = led()
     assert played.turn(LeaderMoved(), LeaderChanged(None)) == [LookUpLeader()]
     assert isinstance(played.state.link, Stream)
-    assert played.turn(AssignReceived(1, assign())) == [Obey((), {}), SendReport(1, 1, (), False)]
+    assert played.turn(AssignmentReceived(1, assign())) == [Assign((), {}), SendReport(1, 1, (), False)]
 
 
 def test_a_leader_that_cannot_be_read_is_read_again_even_while_its_stream_stands() -> None:
@@ -378,7 +378,7 @@ def test_a_change_of_phase_is_told_at_once_and_only_once() -> None:
 )
 def test_what_must_be_told_at_once(after: ReplicaStatus) -> None:
     played = led()
-    played.turn(AssignReceived(1, assign(jobs=(JOB,))))
+    played.turn(AssignmentReceived(1, assign(jobs=(JOB,))))
     played.statuses = {REPLICA: status(lag_ms=5)}
     assert kinds(played.turn()) == [SendReport]
     played.statuses = {REPLICA: after}
@@ -387,7 +387,7 @@ def test_what_must_be_told_at_once(after: ReplicaStatus) -> None:
 
 def test_offsets_wait_for_the_regular_report() -> None:
     played = led()
-    played.turn(AssignReceived(1, assign(jobs=(JOB,))))
+    played.turn(AssignmentReceived(1, assign(jobs=(JOB,))))
     played.statuses = {REPLICA: status(lag_ms=5, applied=1)}
     played.turn()
     played.statuses = {REPLICA: status(lag_ms=1_999, applied=2, end=3)}
@@ -547,5 +547,5 @@ def test_nothing_comes_after_the_end() -> None:
     played = led()
     played.broken = "the JVM is gone"
     played.turn()
-    assert played.turn(AssignReceived(1, assign()), Terminated("SIGTERM")) == []
+    assert played.turn(AssignmentReceived(1, assign()), Terminated("SIGTERM")) == []
     assert isinstance(played.state.link, Stream | NoStream)

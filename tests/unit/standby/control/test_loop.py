@@ -10,7 +10,8 @@ import pytest
 from standby.control import exits
 from standby.control.effects import OpenStream
 from standby.control.events import (
-    AssignReceived,
+    AssignmentReceived,
+    Event,
     Leader,
     LeaderChanged,
     Registered,
@@ -19,12 +20,12 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.inbox import Inbox
 from standby.control.loop import ControlLoop
-from standby.control.ports import OpenedStream, Post
+from standby.control.ports import OpenedStream, Ports, Post
 from standby.control.state import ControlState, Identity, Policy
 from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
-from standby.wire import Assign, JobDefinition, Report
+from standby.threads.inbox import Inbox
+from standby.wire import Assignment, JobDefinition, Report
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
 from tests.patience import PATIENCE_SECONDS
 
@@ -55,7 +56,7 @@ class Surrounded:
     """A loop in a world of fakes: ZooKeeper answers at once, streams connect at once."""
 
     def __init__(self, find: Callable[[], tuple[Leftover, ...]] = lambda: LEFT) -> None:
-        self.inbox = Inbox()
+        self.inbox: Inbox[Event] = Inbox()
         self.replicas = FakeReplicas()
         self.streams: list[FakeStream] = []
         self.has_left = False
@@ -65,11 +66,13 @@ class Surrounded:
                 Policy(orphan_timeout_ms=60_000, close_deadline_ms=50),
             ),
             self.inbox,
-            membership=self,
-            connect=self.connect,
-            replicas=self.replicas,
-            find_leftovers=find,
-            rss_bytes=lambda: 123,
+            Ports(
+                membership=self,
+                connect=self.connect,
+                replicas=self.replicas,
+                find_leftovers=find,
+                rss_bytes=lambda: 123,
+            ),
         )
 
     def register(self) -> None:
@@ -105,8 +108,8 @@ class Surrounded:
             Wanted(ReplicaId(TaskId("flights", "main", each), 0), Role.ACTIVE, 1) for each in partitions
         )
         stream = self.streams[-1].order
-        message = Assign(1, 7, len(self.replicas.obeyed) + 1, wanted, (JOB,))
-        self.inbox.post(AssignReceived(stream.stream, message))
+        message = Assignment(1, 7, len(self.replicas.applied) + 1, wanted, (JOB,))
+        self.inbox.post(AssignmentReceived(stream.stream, message))
         self.loop.turn(0.05)
 
 
@@ -120,7 +123,7 @@ def test_an_order_is_obeyed_before_it_is_reported() -> None:
     world = Surrounded()
     stream = world.led()
     world.order(0)
-    assert len(world.replicas.obeyed) == 1
+    assert len(world.replicas.applied) == 1
     report = stream.sent[-1]
     assert (report.number, report.rss_bytes, report.warm) == (1, 123, True)
     assert [each.phase for each in report.replicas] == [Phase.ACTIVE]

@@ -10,7 +10,7 @@ import pytest
 from standby.api import RowError
 from standby.errors import BadConfiguration
 from standby.eventtime import Watermark, emit_rows, event_times
-from standby.replica.overlay import Emitted, Outbox
+from standby.replica.store.overlay import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 
 

@@ -144,12 +144,15 @@ def test_the_source_reads_committed_records_and_stops_where_data_is_lost() -> No
     assert options["kafka.isolation.level"] == "read_committed"
     assert options["failOnDataLoss"] == "true"
     assert options["maxOffsetsPerTrigger"] == "77"
-    assert options["kafka.fetch.max.wait.ms"] == "10"
+    assert options["kafka.fetch.max.wait.ms"] == "1"
+    assert options["kafka.max.poll.records"] == "5000"
 
 
-def test_a_jobs_own_fetch_wait_is_kept() -> None:
-    options = source_options(config(kafka__fetch__wait__max__ms="50"), "group", FILES.__getitem__)
+def test_a_jobs_own_settings_of_the_consumer_are_kept() -> None:
+    settings = {"kafka__fetch__wait__max__ms": "50", "kafka__max__poll__records": "100"}
+    options = source_options(config(**settings), "group", FILES.__getitem__)
     assert options["kafka.fetch.max.wait.ms"] == "50"
+    assert options["kafka.max.poll.records"] == "100"
 
 
 def test_no_wait_of_the_source_is_longer_than_the_jobs_patience() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from standby.ended import Ran
 from standby.kernel.marks import Marks
 from standby.model import Offsets, TaskId
+from standby.process.ended import Ran
 
 ONE, TWO, OTHER = TaskId("job", "main", 1), TaskId("job", "main", 2), TaskId("other", "main", 1)
 

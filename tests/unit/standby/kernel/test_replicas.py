@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,18 @@ import msgspec
 import pytest
 
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.kernel import held, probes, settling
+from standby.feeding import queries
 from standby.kernel import job as job_module
+from standby.kernel import probes, runner
 from standby.kernel import replicas as replicas_module
+from standby.kernel.active import settling
 from standby.kernel.ports import WriterLost
 from standby.model import LeftOut, Phase, Role
 from standby.naming import state_path, transactional_id
 from standby.replica import failing
 from standby.replica.claim import Committed, epoch_in
 from standby.wire import JobDefinition
+from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
@@ -119,7 +124,9 @@ def test_an_offset_that_somebody_else_committed_fails_the_promotion_and_costs_no
     standby.want(0, Role.ACTIVE, 1)
     standby.await_phase(Phase.FAILED)
     assert all("not ours" in each.detail for each in standby.statuses())
-    assert by_source(standby.tally) == {"changelog": 2}, "each was opened once, and not wiped and made anew"
+    assert by_source(standby.restores) == {"changelog": 2}, (
+        "each was opened once, and not wiped and made anew"
+    )
 
 
 def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make) -> None:
@@ -137,7 +144,7 @@ def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a thousand tries the next pause, before it was bounded, was more than a float can hold."""
-    monkeypatch.setattr(held, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
     lab.name(0, 1)
     lab.records.is_away = True
     active = start("a")
@@ -560,7 +567,12 @@ def test_input_that_cannot_be_read_for_hours_is_tried_again(
     active = start("a", script=script)
     active.want(0, Role.ACTIVE, 1)
     active.eventually(lambda: tries[0] > 0)
-    active.replicas._jobs[JOB].pipeline._members._failures = 5_000
+    pipeline = active.replicas._jobs[JOB].pipeline
+
+    def fail_on_and_on() -> None:
+        pipeline._state = replace(pipeline._state, failures=5_000)
+
+    pipeline._worker.submit(fail_on_and_on).result(PATIENCE_SECONDS)
     seen = tries[0]
     active.eventually(lambda: tries[0] > seen + 3)
     is_away.clear()
@@ -803,7 +815,7 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(
         for _ in range(20):
             held_replica.flush_if_due(lab.clock())
         # What was asked of it is done.
-        held_replica._lane.submit(lambda: None).result(PATIENCE_SECONDS)
+        held_replica._worker.submit(lambda: None).result(PATIENCE_SECONDS)
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
 
 
@@ -999,3 +1011,49 @@ def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
     assert {each.phase for each in first.statuses()} == {Phase.TAILING}
     first.close()
     second.close()
+
+
+def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_DEAF_SECONDS", 0.3)
+    lab = MemoryLab(tmp_path, 2)
+    lab.name(0, 1)
+
+    def script(feed: MemoryFeed) -> None:
+        feed.may_go_deaf = True
+
+    active = lab.container("a", script=script)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    active.await_processed()
+    (feed,) = active.feeds.made
+    starts = len(feed.starts)
+    feed.deaf.add(0)
+    lab.produce(100)
+    active.await_processed()
+    lab.assert_exact()
+    assert len(feed.starts) > starts
+    active.close()
+
+
+def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_DEAF_SECONDS", 0.2)
+    lab = MemoryLab(tmp_path, 2)
+    lab.name(0, 1)
+
+    def script(feed: MemoryFeed) -> None:
+        feed.may_go_deaf = True
+        feed.batch = 20
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        time.sleep(0.5)
+        ledger_job.step(rows, state, out)
+
+    active = lab.container("a", script=script, step=step)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    active.await_processed()
+    (feed,) = active.feeds.made
+    assert len(feed.starts) == 1
+    active.close()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from standby.model import Phase, ReplicaId, Role, TaskId
-from standby.replica.drawing import page
 from standby.replica.lifecycle import (
     ENDED,
     MOVES,
@@ -118,10 +115,3 @@ def test_an_older_epoch_changes_nothing(signal: Signal) -> None:
 def test_a_newer_epoch_is_kept_even_without_a_move() -> None:
     after, effects = step(replica(Phase.TAILING), Order(ID, Signal.DEMOTE, 9, Role.STANDBY))
     assert (after.epoch, after.phase, effects) == (9, Phase.TAILING, ())
-
-
-def test_the_drawn_page_is_up_to_date() -> None:
-    drawn = Path(__file__).parents[4] / "docs" / "lifecycle.md"
-    assert drawn.read_text(encoding="utf-8") == page(), (
-        "run python -m standby.replica.drawing > docs/lifecycle.md"
-    )

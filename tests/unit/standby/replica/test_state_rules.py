@@ -26,8 +26,8 @@ from standby.replica.claim import (
     is_committed,
     settled_offsets,
 )
-from standby.replica.keys import POSITION, prefix, split
-from standby.replica.origin import (
+from standby.replica.store.keys import POSITION, prefix, split
+from standby.replica.store.origin import (
     Origin,
     Position,
     check_state,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from standby.replica.keys import after
+from standby.replica.store.keys import after
 from standby.state import ARROW, BYTES, INT, JSON, MSGPACK, TEXT, Key, Serde, json_of, msgpack_of, tuple_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

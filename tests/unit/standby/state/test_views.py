@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.api import Store
-from standby.replica.keys import prefix
-from standby.replica.overlay import BatchState
-from standby.replica.scan import Page
+from standby.replica.store.keys import prefix
+from standby.replica.store.overlay import BatchState
+from standby.replica.store.scan import Page
 from standby.state import INT, JSON, TEXT, Counters, Expiring, tuple_of, typed
 
 

@@ -1,0 +1,153 @@
+"""Code through the cluster's own file system: a `CodeDistributor` on top of Hadoop's shell (`hadoop fs`).
+
+The shell is there wherever Skein can submit, speaks every file system that the cluster is configured for (HDFS,
+viewfs, object stores), and brings Kerberos and delegation tokens with it. It costs a JVM for each call, which a
+bundle a day can bear. See docs/decisions/0013-code-of-jobs.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.naming import escape
+from standby.peers import BundleSource
+
+_log: Final = logging.getLogger(__name__)
+
+#: A call that takes longer has met a file system that does not answer, seconds.
+_CALL_SECONDS: Final = 120.0
+
+_MAIN: Final = "org.apache.hadoop.fs.FsShell"
+
+
+def find_shell(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the command of Hadoop's shell: an installed ``hadoop``, else its class with the cluster's class path.
+
+    The class path is that of ``yarn classpath``, as for a submit, or the one that YARN gave to this process. Raises
+    `BadConfiguration` when there is neither.
+    """
+    path = environment.get("PATH", os.defpath)
+    for home in ("HADOOP_COMMON_HOME", "HADOOP_HOME"):
+        installed = Path(environment.get(home, "")) / "bin" / "hadoop"
+        if environment.get(home) and os.access(installed, os.X_OK):
+            return str(installed), "fs"
+    hadoop = shutil.which("hadoop", path=path)
+    if hadoop is not None:
+        return hadoop, "fs"
+    java_home = environment.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{java_home}/bin" if java_home else path)
+    yarn = shutil.which("yarn", path=path)
+    classpath = environment.get("CLASSPATH", "")
+    if yarn is not None:
+        asked = subprocess.run(
+            [yarn, "classpath", "--glob"], env=dict(environment), capture_output=True, text=True, check=False
+        )
+        classpath = asked.stdout.strip() or classpath
+    if java is None or not classpath:
+        raise BadConfiguration(
+            "code.distributor=hdfs: there is no `hadoop` on PATH or in $HADOOP_COMMON_HOME, and no java with a "
+            "$CLASSPATH of Hadoop; use code.distributor=local"
+        )
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    return java, *options, "-cp", classpath, _MAIN
+
+
+def code_directory(directory: str, cluster: str) -> str:
+    """Return where a cluster's bundles lie, below ``code.hdfs.directory``."""
+    return f"{directory.rstrip('/')}/{escape(cluster)}/code"
+
+
+class HadoopCode:
+    """Keeps bundles as ``<directory>/<digest>.zip``; a file is there complete or not at all."""
+
+    def __init__(
+        self, shell: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._shell = tuple(shell)
+        self._directory = directory.rstrip("/")
+        self._environment = dict(environment)
+        self._lock = threading.Lock()
+        # A bundle may be forgotten while another one is fetched.
+        self._running: set[subprocess.Popen[str]] = set()
+        self._is_interrupted = False
+
+    def publish(self, bundle: str, path: Path) -> None:
+        """Put the file under another name first, then rename it: a reader never meets half of it.
+
+        Whether it is there is asked each time: another candidate may have removed it since (`forget`).
+        """
+        target = self._path(bundle)
+        if self._run("-test", "-e", target)[0] == 0:
+            return
+        draft = f"{self._directory}/.{bundle}.{uuid.uuid4().hex}"
+        self._must("-mkdir", "-p", self._directory)
+        self._must("-put", str(path), draft)
+        status, said = self._run("-mv", draft, target)
+        if status != 0:
+            self._run("-rm", "-f", "-skipTrash", draft)
+            # Somebody else was quicker: what has this name has this content.
+            if self._run("-test", "-e", target)[0] != 0:
+                raise Transient(f"{target}: {said}")
+
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        """Get the whole file; ``sources`` are not asked."""
+        # The shell writes beside its target and renames, so an old part goes only when the new one is whole.
+        self._must("-get", "-f", self._path(bundle), str(part))
+
+    def forget(self, bundle: str) -> None:
+        """Remove the file."""
+        self._must("-rm", "-f", "-skipTrash", self._path(bundle))
+
+    def interrupt(self) -> None:
+        """End the calls that are under way, and refuse every later one."""
+        with self._lock:
+            self._is_interrupted = True
+            for each in self._running:
+                each.kill()
+
+    def _path(self, bundle: str) -> str:
+        return f"{self._directory}/{bundle}.zip"
+
+    def _must(self, *arguments: str) -> None:
+        status, said = self._run(*arguments)
+        if status != 0:
+            raise Transient(f"hadoop fs {' '.join(arguments)}: {said or f'exit status {status}'}")
+
+    def _run(self, *arguments: str) -> tuple[int, str]:
+        """Return the exit status of a call, and the last line of what it said."""
+        with self._lock:
+            if self._is_interrupted:
+                raise Transient("called off")
+            try:
+                process = subprocess.Popen(
+                    (*self._shell, *arguments),
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                )
+            except OSError as error:
+                raise Unavailable(f"{self._shell[0]}: {error.strerror}") from error
+            self._running.add(process)
+        try:
+            _, said = process.communicate(timeout=_CALL_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            process.communicate()
+            raise Transient(f"hadoop fs {arguments[0]}: no answer within {_CALL_SECONDS:g} s") from error
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        lines = [each for each in said.splitlines() if each.strip() and " WARN " not in each]
+        return process.returncode, lines[-1] if lines else ""

@@ -1,0 +1,83 @@
+"""Gives and takes bundles of code on a candidate's port for peers (`standby.adapters.peers.code` is the other side)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from appmaster.code.store import BundleStore
+from standby.errors import BadConfiguration, CorruptState
+from standby.peers import PeerAnswer, PeerRequest, Route
+from standby.security.roles import Caller, PeerRole
+
+#: Who may have code run by the cluster: a container's credentials are in the hands of users' code.
+_UPLOADS: Final = frozenset({PeerRole.OPERATOR, PeerRole.MASTER})
+
+
+def code_route(
+    store: BundleStore, received: Callable[[str], None], audit: Callable[[Caller, str, bool], None]
+) -> Route:
+    """Return the route under `standby.peers.CODE_ROUTE`; ``received`` is told of each bundle that was uploaded.
+
+    ``GET code/<digest>`` gives a bundle, from ``Range`` on. ``POST code/<digest>?start=<n>&size=<all>`` takes the
+    bytes from ``start`` on, and says how many there are: who sends goes on from there. Only operators and masters may;
+    ``audit`` is told who, the bundle, and whether it was refused, when one is complete or refused.
+    """
+
+    def answer(request: PeerRequest) -> PeerAnswer:
+        if len(request.path) != 2 or request.method not in ("GET", "POST"):
+            return _refusal(HTTPStatus.NOT_FOUND, "GET or POST code/<digest>")
+        bundle = request.path[1]
+        try:
+            if request.method == "GET":
+                return _give(store, bundle, request.start)
+            if request.caller.role not in _UPLOADS:
+                audit(request.caller, bundle, True)
+                return _refusal(HTTPStatus.FORBIDDEN, f"{request.caller} may not upload code")
+            return _take(store, bundle, request, received, audit)
+        except BadConfiguration as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+        except CorruptState as error:
+            return _refusal(HTTPStatus.CONFLICT, str(error))
+
+    return answer
+
+
+def _give(store: BundleStore, bundle: str, start: int) -> PeerAnswer:
+    if not store.has(bundle):
+        return _refusal(HTTPStatus.NOT_FOUND, f"bundle {bundle} is not here")
+    return PeerAnswer(
+        HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK,
+        store.read(bundle, start),
+        "application/zip",
+        length=max(0, store.size(bundle) - start),
+    )
+
+
+def _take(
+    store: BundleStore,
+    bundle: str,
+    request: PeerRequest,
+    received: Callable[[str], None],
+    audit: Callable[[Caller, str, bool], None],
+) -> PeerAnswer:
+    try:
+        start, size = int(request.query["start"]), int(request.query["size"])
+    except (KeyError, ValueError):
+        raise BadConfiguration("an upload says start and size") from None
+    present = store.append(bundle, start, request.body)
+    if present >= size and not store.has(bundle):
+        store.complete(bundle, store.part(bundle))
+    is_complete = store.has(bundle)
+    if is_complete:
+        # Also when it was here before: it may be deleted meanwhile, and is wanted again now.
+        received(bundle)
+        audit(request.caller, bundle, False)
+    body = json.dumps({"size": present, "complete": is_complete}).encode()
+    return PeerAnswer(HTTPStatus.OK, body)
+
+
+def _refusal(status: HTTPStatus, text: str) -> PeerAnswer:
+    return PeerAnswer(status, text.encode() + b"\n", "text/plain")

@@ -1,0 +1,305 @@
+"""An operator's credentials: a directory for each cluster in $STANDFAST_CREDENTIALS, else ~/.standfast/credentials.
+
+The first submit of a cluster makes all of them: its authority, a certificate for each role, the secret that its tree in
+ZooKeeper is closed with, and the pair for Skein's AM. Who has the authority's key makes certificates for further
+operators (`standfast credentials issue`); their directories hold a certificate alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from appmaster.adapters.credentials.authority import Pair, issue, new_authority, skein_pair
+from appmaster.adapters.credentials.certificates import told_of_end
+from standby.adapters.tls import Keys
+from standby.adapters.zookeeper.access import AS_IT_IS, Access, container_secret, owner_access, owner_digest
+from standby.ensemble import Tls, tls_of
+from standby.errors import BadConfiguration
+from standby.naming import NAME
+from standby.security.credentials import Bootstrap, Credentials
+from standby.security.roles import PeerRole
+
+VARIABLE: Final = "STANDFAST_CREDENTIALS"
+
+_TRUST: Final = "authority.crt"
+_AUTHORITY: Final = "authority"
+_SECRET: Final = "zookeeper.secret"  # noqa: S105 (the name of a file)
+_NUMBER: Final = "number"
+
+#: Of a rotation that has begun: what everybody is to have in the end.
+_NEXT: Final = "next"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """What an operator has of one cluster, in ``directory``."""
+
+    cluster: str
+    directory: Path
+
+    @property
+    def keys(self) -> Keys:
+        """What this operator shows to the cluster's processes; raises `BadConfiguration` when it is of no use."""
+        return Keys(self.credentials(PeerRole.OPERATOR))
+
+    def told_of_end(self) -> str:
+        """Return what is to be said of the certificate's end; empty while it is far.
+
+        Raises `BadConfiguration` when it has ended.
+        """
+        return told_of_end(self._read("operator.crt").encode(), self.directory)
+
+    def credentials(self, role: PeerRole) -> Credentials:
+        """Return what processes of a role begin with."""
+        pair, trust = self.pair(role), self._read(_TRUST)
+        if role is PeerRole.OPERATOR and (following := self.directory / _NEXT / _TRUST).exists():
+            # A rotation has begun: some processes show the one already, others still the other.
+            trust += following.read_text()
+        return Credentials(self.number, trust, pair.certificate, pair.key)
+
+    def pair(self, role: PeerRole) -> Pair:
+        """Return the certificate of a role."""
+        return self._pair(role.value)
+
+    def bootstrap(self, role: PeerRole) -> Bootstrap:
+        """Return what a process of a role has before it has talked to anybody."""
+        secret = self.secret
+        mine = container_secret(secret) if role is PeerRole.CONTAINER else secret
+        return Bootstrap(self.credentials(role), mine, owner_digest(secret))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is that of the cluster's owner, who submits and rotates."""
+        return (self.directory / _SECRET).exists()
+
+    @property
+    def secret(self) -> str:
+        """What the cluster's tree in ZooKeeper is closed with; raises `BadConfiguration` for an issued keyring."""
+        self._check_whole("submit, or look into ZooKeeper")
+        return self._read(_SECRET).strip()
+
+    @property
+    def skein(self) -> Pair:
+        """The pair for Skein's AM."""
+        return Pair(self._read("skein.crt"), self._read("skein.pem"))
+
+    @property
+    def number(self) -> int:
+        """The number of what the directory holds, as it was given out last."""
+        try:
+            return int(self._read(_NUMBER))
+        except ValueError as error:
+            raise BadConfiguration(f"{self.directory / _NUMBER}: not a number") from error
+
+    def issue(self, name: str, target: Path) -> Keyring:
+        """Return a keyring in ``target`` for another operator, called ``name``: certificates only, no secret.
+
+        Raises `BadConfiguration` when there is one already.
+        """
+        self._check_whole("issue a certificate")
+        if target.exists():
+            raise BadConfiguration(f"{target} is there already; name a directory that is not")
+        _write(
+            target,
+            {
+                _TRUST: self._read(_TRUST),
+                _NUMBER: str(self.number),
+                **_files("operator", issue(self._pair(_AUTHORITY), PeerRole.OPERATOR, name)),
+            },
+        )
+        return Keyring(self.cluster, target)
+
+    def access(self, *, is_closed: bool | None = None, tls: Tls | None = None) -> Access:
+        """Return what this user's sessions with ZooKeeper prove: nothing, unless the keyring is the owner's.
+
+        ``tls`` says how its servers are talked to, if the environment does not.
+        """
+        tls = tls or tls_of(os.environ)
+        return (
+            owner_access(self.secret, is_closed=is_closed, tls=tls)
+            if self.is_whole
+            else replace(AS_IT_IS, tls=tls)
+        )
+
+    # ---- rotation ----
+
+    def next(self) -> Keyring:
+        """Return what everybody is to have in the end; made at the first call, and the same until `finish`."""
+        self._check_whole("rotate")
+        directory = self.directory / _NEXT
+        if not directory.exists():
+            _write(directory, _made(self.cluster, user_name()))
+        return Keyring(self.cluster, directory)
+
+    def authorities(self) -> str:
+        """Return the certificates of the authorities that are trusted, in PEM."""
+        return self._read(_TRUST)
+
+    def finish(self, number: int) -> None:
+        """Have the directory be as `next` says, given out last with ``number``."""
+        following = self.directory / _NEXT
+        for name in (_TRUST, *(f"{each}.{end}" for each in _PARTS for end in ("crt", "key"))):
+            if (following / name).exists():
+                (following / name).replace(self.directory / name)
+        _put(self.directory / _NUMBER, str(number))
+        shutil.rmtree(following)
+
+    def _check_whole(self, what: str) -> None:
+        if not self.is_whole:
+            raise BadConfiguration(
+                f"{self.directory} holds no more than an operator's certificate: who submitted cluster {self.cluster} "
+                f"first has what it takes to {what}"
+            )
+
+    def _pair(self, name: str) -> Pair:
+        return Pair(self._read(f"{name}.crt"), self._read(f"{name}.key"))
+
+    def _read(self, name: str) -> str:
+        path = self.directory / name
+        try:
+            return path.read_text()
+        except OSError as error:
+            raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+
+
+#: For each of these a certificate and a key.
+_PARTS: Final = (_AUTHORITY, *(each.value for each in PeerRole))
+
+
+def root() -> Path:
+    """Return where this user's keyrings are; raises `BadConfiguration` when there is no place for them."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    try:
+        return Path.home() / ".standfast" / "credentials"
+    except RuntimeError as error:
+        raise BadConfiguration(
+            f"this user has no home directory, and HOME is not set: set {VARIABLE} to a directory for credentials"
+        ) from error
+
+
+def user_name() -> str:
+    """Return this user's name; the number where the user database has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the latter from Python 3.13 on
+        return f"uid {os.getuid()}"
+
+
+def find(cluster: str) -> Keyring | None:
+    """Return this user's keyring of a cluster; None: there is none."""
+    return _in(root() / _checked(cluster), cluster)
+
+
+def require(cluster: str) -> Keyring:
+    """Return this user's keyring of a cluster; raises `BadConfiguration` naming what to do when there is none."""
+    found = find(cluster)
+    if found is None:
+        raise BadConfiguration(
+            f"{root()} has no credentials of cluster {cluster}: is the name right, or --cluster missing? Its first "
+            f"submit makes them; {VARIABLE} names the directory that it used"
+        )
+    return found
+
+
+def make_sure(cluster: str) -> Keyring:
+    """Return this user's keyring of a cluster, made at the first use; raises `BadConfiguration`."""
+    directory = root() / _checked(cluster)
+    try:
+        root().mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(root()):
+            if _in(directory, cluster) is None:
+                _write(
+                    directory,
+                    {
+                        **_made(cluster, user_name()),
+                        _SECRET: secrets.token_hex(32),
+                        _NUMBER: "1",
+                        "skein.crt": (skein := skein_pair()).certificate,
+                        "skein.pem": skein.key,
+                    },
+                )
+    except OSError as error:
+        raise BadConfiguration(
+            f"{directory} cannot be made ({error.strerror}): let {VARIABLE} name a directory that can be written"
+        ) from error
+    return Keyring(cluster, directory)
+
+
+def keyring_in(directory: Path, cluster: str) -> Keyring:
+    """Return the keyring in ``directory``, wherever it is; raises `BadConfiguration` when there is none."""
+    found = _in(directory, cluster)
+    if found is None:
+        raise BadConfiguration(f"{directory} holds no credentials of a cluster: there is no operator.crt")
+    return found
+
+
+def access_to(cluster: str, *, is_closed: bool | None = None) -> Access:
+    """Return what this user's sessions with ZooKeeper prove; nothing where this user does not own the cluster.
+
+    ``is_closed`` is what a submit asks of the tree; other commands take it as it is.
+    """
+    found = find(cluster)
+    return nobodys_access() if found is None else found.access(is_closed=is_closed)
+
+
+def nobodys_access() -> Access:
+    """Return the access of a session that proves nothing, as this user's environment says how servers are talked to."""
+    return replace(AS_IT_IS, tls=tls_of(os.environ))
+
+
+def _made(cluster: str, operator: str) -> dict[str, str]:
+    authority = new_authority(cluster)
+    names = {PeerRole.OPERATOR: operator, PeerRole.MASTER: cluster, PeerRole.CONTAINER: cluster}
+    files = {_TRUST: authority.certificate, f"{_AUTHORITY}.key": authority.key}
+    for role, name in names.items():
+        files |= _files(role.value, issue(authority, role, name))
+    return files
+
+
+def _files(name: str, pair: Pair) -> dict[str, str]:
+    return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
+
+
+def _in(directory: Path, cluster: str) -> Keyring | None:
+    return Keyring(cluster, directory) if (directory / "operator.crt").exists() else None
+
+
+def _checked(cluster: str) -> str:
+    if not NAME.match(cluster):
+        raise BadConfiguration(f"{cluster!r} is no name of a cluster")
+    return cluster
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
+    """Have a directory with files for this user alone: all of them or none."""
+    draft = directory.with_name(f".{directory.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700, parents=True)
+    for name, text in files.items():
+        _put(draft / name, text)
+    draft.replace(directory)
+
+
+def _put(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    draft.touch(0o600)
+    draft.write_text(text)
+    draft.replace(path)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

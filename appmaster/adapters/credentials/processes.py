@@ -1,0 +1,60 @@
+"""A cluster's processes as a rotation meets them: through ZooKeeper, and over TLS with what it shows and trusts."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from typing import Final
+
+from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
+from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
+from appmaster.ports import Process
+from standby.adapters.tls import Keys
+from standby.security.credentials import Credentials
+from standby.security.roles import PeerRole
+
+#: A process that says nothing for so long has not followed; it is asked again.
+_SECONDS: Final = 3.0
+
+
+class RegisteredProcesses:
+    """`appmaster.ports.Processes` of the cluster of an open session."""
+
+    def __init__(self, registry: ZooKeeperRegistry, credentials: ZooKeeperCredentials) -> None:
+        self._registry = registry
+        self._credentials = credentials
+
+    def given(self, role: PeerRole) -> Credentials | None:
+        """Return what was given out to a role last."""
+        return self._credentials.given(role)
+
+    def give(self, role: PeerRole, credentials: Credentials) -> None:
+        """Give it out."""
+        self._credentials.give(role, credentials)
+
+    def running(self) -> tuple[Process, ...]:
+        """Return those that are registered."""
+        candidates, containers = self._registry.candidates(), self._registry.containers()
+        return (
+            *(Process(PeerRole.MASTER, each.candidate, each.host, each.peer_port) for each in candidates),
+            *(Process(PeerRole.CONTAINER, each.container, each.host, each.peer_port) for each in containers),
+        )
+
+
+def talk(process: Process, shown: Credentials) -> str:
+    """Return why a process does not talk to who shows and trusts this; empty: it does."""
+    connection = http.client.HTTPConnection(process.host, process.port)
+    try:
+        plain = socket.create_connection((process.host, process.port), _SECONDS)
+        connection.sock = plain
+        connection.sock = (
+            Keys(shown).client_context().wrap_socket(plain, server_hostname=process.role.server_name)
+        )
+        # Whether what we show is trusted is heard with the first answer; there is no such page.
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
+    return ""

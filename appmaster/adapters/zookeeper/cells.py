@@ -1,0 +1,83 @@
+"""The records of a cluster's cells in ZooKeeper: made by whoever submits, completed by the cell's candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from appmaster import records as bodies
+from appmaster.adapters.zookeeper.calls import read_or_watch, translated, watcher
+from appmaster.records import CellRecord
+from standby import naming
+
+
+class ZooKeeperCells:
+    """The cells of one cluster. Every call may raise `Transient`, and `BadConfiguration` for what is no record."""
+
+    def __init__(self, client: Any, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+
+    def read(self, number: int, watch: Callable[[], None] | None = None) -> CellRecord | None:
+        """Return a cell's record, or None; ``watch`` is called once when it changes, comes or goes."""
+        path = naming.cell_path(self._cluster, number)
+        with translated("reading a cell"):
+            data = read_or_watch(self._client, path, watch)
+        return None if data is None else bodies.decode(data, path, CellRecord)
+
+    def read_all(self, watch: Callable[[], None] | None = None) -> dict[int, CellRecord]:
+        """Return every cell's record by its number; ``watch`` is called when one changes, comes or goes."""
+        with translated("reading the cells"):
+            try:
+                names = self._client.get_children(naming.cells_path(self._cluster), watch=watcher(watch))
+            except NoNodeError:
+                return {}
+        found = {int(each): self.read(int(each), watch) for each in names}
+        return {number: each for number, each in sorted(found.items()) if each is not None}
+
+    def claim(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
+        """Create a cell's record, so that two submits never make one cell twice; False when taken.
+
+        With ``replaces``, a record of an application that has ended gives way, if it is still that one.
+        """
+        path = naming.cell_path(self._cluster, number)
+        with translated("claiming a cell"):
+            if replaces is not None:
+                return self._change(number, lambda present: record if present == replaces else None)
+            try:
+                self._client.create(path, bodies.encode(record), makepath=True)
+            except NodeExistsError:
+                return False
+            return True
+
+    def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
+        """Change a cell's record as ``edit`` says; False when there is none, or ``edit`` returns None."""
+        with translated("recording the cell"):
+            return self._change(number, edit)
+
+    def put(self, number: int, record: CellRecord) -> None:
+        """Complete a cell's record that this process claimed."""
+        self.change(number, lambda _: record)
+
+    def drop(self, number: int) -> None:
+        """Remove a cell's record."""
+        with translated("removing a cell"), suppress(NoNodeError):
+            self._client.delete(naming.cell_path(self._cluster, number))
+
+    def _change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
+        path = naming.cell_path(self._cluster, number)
+        while True:
+            try:
+                data, stat = self._client.get(path)
+                changed = edit(bodies.decode(data, path, CellRecord))
+                if changed is None:
+                    return False
+                self._client.set(path, bodies.encode(changed), version=stat.version)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                return False
+            return True

@@ -1,0 +1,240 @@
+"""Queued changes in ZooKeeper: taken by any candidate, made by the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from appmaster import records as bodies
+from appmaster.adapters.zookeeper.calls import read_or_watch, translated
+from appmaster.adapters.zookeeper.election import after, commit, has_failed, transaction_of
+from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.changes import operations
+from appmaster.changes.operations import Made, Present
+from appmaster.changes.revisions import codes
+from appmaster.records import ChangeRecord, DrainedRecord, JobRecord, StatusRecord
+from standby import naming
+from standby import records as shared
+from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
+from standby.model import TaskRecord
+
+#: How often a change is tried again when somebody else was quicker, before a turn is left to others.
+_ATTEMPTS = 10
+
+#: Less than a client waits for an answer, seconds: calls are answered on a few threads, which must not all wait for a
+#: ZooKeeper that is away while cluster info could be given.
+_ANSWER_SECONDS = 2.0
+
+#: ZooKeeper takes about 1 MB in one transaction; task records are deleted by the path.
+_DELETED_AT_ONCE = 1_000
+
+
+class ZooKeeperChanges:
+    """The queued changes of one cluster, and the drained hosts, which changes alone write.
+
+    ``client`` is a started kazoo client that stays its owner's. Every call may raise `Transient`.
+    """
+
+    def __init__(self, client: Any, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+
+    def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
+        """Return a job as it is now, whoever changed it last; None when there is no such job.
+
+        Its actives' revisions are read ``with_tasks`` only.
+        """
+        path = naming.job_path(self._cluster, job)
+        with translated("reading a job"):
+            self._client.sync_async(path).get(timeout=_ANSWER_SECONDS)
+            found = self._read(path)
+            return self._present(path, found[0], with_tasks=with_tasks) if found is not None else None
+
+    def put(self, change: str, record: ChangeRecord) -> None:
+        """Queue a change; once more under the same id is the same change, whatever became of it."""
+        with translated("queueing a change"):
+            try:
+                path = naming.change_path(self._cluster, change)
+                self._client.create_async(path, bodies.encode(record)).get(timeout=_ANSWER_SECONDS)
+            except NodeExistsError:
+                return
+            except NoNodeError as error:
+                raise BadConfiguration(f"there is no cluster {self._cluster}") from error
+
+    def has_queued(self) -> bool:
+        """Return whether a change is asked for that no leader has settled yet."""
+        path = naming.changes_path(self._cluster)
+        with translated("reading what is queued"):
+            try:
+                names = self._client.get_children(path)
+            except NoNodeError:
+                return False
+            found = list(read_many(self._client, [f"{path}/{each}" for each in names]))
+        return any(bodies.decode(data, at, ChangeRecord).state == "queued" for at, data, _ in found)
+
+    def drained(self, watch: Callable[[], None] | None = None) -> dict[str, str]:
+        """Return the drained hosts, and why; ``watch`` is called once when they change."""
+        path = naming.drained_path(self._cluster)
+        with translated("reading which hosts are drained"):
+            data = read_or_watch(self._client, path, watch)
+        return {} if data is None else dict(bodies.decode(data, path, DrainedRecord).hosts)
+
+    def settle(self, change: str, epoch: int) -> None:
+        """Make a queued change: what it changes and its result are one transaction that checks the epoch.
+
+        Nothing when it is settled already. Raises `Fenced` when another leads, `NotYet` when it has to wait.
+        """
+        path = naming.change_path(self._cluster, change)
+        with translated("making a queued change"):
+            for _ in range(_ATTEMPTS):
+                found = self._read(path)
+                if found is None:
+                    return
+                record = bodies.decode(found[0], path, ChangeRecord)
+                if record.state != "queued" or self._settle(path, record, found[1], epoch):
+                    return
+        raise Transient(f"change {change}: what it changes does not stand still")
+
+    def refuse_left(self, why: str) -> None:
+        """Refuse every change that is queued; for who starts a cluster of which nothing runs.
+
+        They were meant for what had been there. Nobody leads, so there is no epoch to be checked.
+        """
+        root = naming.changes_path(self._cluster)
+        with translated("refusing changes of before"):
+            for name in self._client.get_children(root):
+                path = f"{root}/{name}"
+                found = self._read(path)
+                record = bodies.decode(found[0], path, ChangeRecord) if found is not None else None
+                if found is None or record is None or record.state != "queued":
+                    continue
+                refused = operations.settled(record, 0, why, is_refused=True)
+                with suppress(NoNodeError, BadVersionError):
+                    self._client.set(path, bodies.encode(refused), version=found[1])
+
+    def forget(self, change: str, version: int) -> None:
+        """Remove a settled change."""
+        with translated("removing a settled change"), suppress(NoNodeError, BadVersionError):
+            self._client.delete(naming.change_path(self._cluster, change), version=version)
+
+    def _settle(self, path: str, record: ChangeRecord, version: int, epoch: int) -> bool:
+        """Return whether the transaction was made; False when something had changed under it."""
+        transaction = self._leaders(epoch)
+        try:
+            if record.operation in operations.JOB_CHANGES:
+                made = self._change_job(transaction, record, epoch)
+                revision = made.record.definition.revision if made.record is not None else 0
+                result = operations.settled(record, epoch, made.said, revision)
+            elif record.operation in operations.HOST_CHANGES:
+                result = operations.settled(record, epoch, self._change_hosts(transaction, record))
+            else:
+                raise BadConfiguration(f"{record.operation}: this version of standfast does not know it")
+        except (Fenced, Transient):
+            raise
+        except StandfastError as error:
+            # What was put together so far is left: nothing of it is to be done.
+            transaction = self._leaders(epoch)
+            result = operations.settled(record, epoch, str(error), is_refused=True)
+        transaction.set_data(path, bodies.encode(result), version=version)
+        return self._commit(transaction, epoch)
+
+    def _leaders(self, epoch: int) -> Any:
+        """Return a transaction that only the leader of ``epoch`` can make; raises `Fenced`."""
+        return transaction_of(self._client, self._cluster, epoch)
+
+    @staticmethod
+    def _commit(transaction: Any, epoch: int) -> bool:
+        return not has_failed(commit(transaction, after(epoch)))
+
+    def _change_job(self, transaction: Any, change: ChangeRecord, epoch: int) -> Made:
+        job = operations.job_of(change.operation, change.arguments)
+        path = naming.job_path(self._cluster, job)
+        found = self._read(path)
+        present = self._present(path, found[0], with_tasks=False) if found is not None else None
+        if present is not None and change.operation in operations.NEEDS_TASKS:
+            tasks = self._tasks(path)
+            for each, (_, version) in tasks.items():
+                # What it is judged by is to hold when it is made.
+                transaction.check(each, version)
+            present = replace(present, active_revisions=tuple(each.revision for each, _ in tasks.values()))
+        made = operations.JOB_CHANGES[change.operation](present, change.arguments)
+        before = present.record if present is not None else None
+        if made.record is None:
+            self._delete(transaction, path, epoch)
+        elif made.record != before:
+            data = bodies.encode(made.record)
+            if found is None:
+                transaction.create(path, data)
+                transaction.create(f"{path}/tasks", b"")
+            else:
+                transaction.set_data(path, data, version=found[1])
+        status = f"{path}/status"
+        if made.is_new_chance and self._client.exists(status) is not None:
+            transaction.delete(status)
+        self._name_code(transaction, before, made.record)
+        return made
+
+    def _present(self, path: str, data: bytes, *, with_tasks: bool) -> Present:
+        record = bodies.decode(data, path, JobRecord)
+        found = self._read(f"{path}/status")
+        status = bodies.decode(found[0], f"{path}/status", StatusRecord) if found is not None else None
+        revisions = tuple(each.revision for each, _ in self._tasks(path).values()) if with_tasks else ()
+        if status is None:
+            return Present(record, active_revisions=revisions)
+        return Present(record, status.state, "; ".join(status.reasons), revisions)
+
+    def _tasks(self, path: str) -> dict[str, tuple[TaskRecord, int]]:
+        """Return the path of each task's record of the job at ``path``, with the record and its version."""
+        listed = self._client.get_children_async(f"{path}/tasks").get(timeout=_ANSWER_SECONDS)
+        asked = [(f"{path}/tasks/{each}", self._client.get_async(f"{path}/tasks/{each}")) for each in listed]
+        found = [(each, *pending.get(timeout=_ANSWER_SECONDS)) for each, pending in asked]
+        return {each: (shared.decode_task(data, each), stat.version) for each, data, stat in found}
+
+    def _delete(self, transaction: Any, path: str, epoch: int) -> None:
+        """Delete a job that has ended: its tasks, which may be more than one transaction takes, before the rest."""
+        names = self._client.get_children(f"{path}/tasks")
+        for begin in range(0, len(names), _DELETED_AT_ONCE):
+            some = self._leaders(epoch)
+            for each in names[begin : begin + _DELETED_AT_ONCE]:
+                some.delete(f"{path}/tasks/{each}")
+            self._commit(some, epoch)
+        for each in self._client.get_children(path):
+            transaction.delete(f"{path}/{each}")
+        transaction.delete(path)
+
+    def _name_code(self, transaction: Any, before: JobRecord | None, after: JobRecord | None) -> None:
+        """Change the node of each bundle that a job names from now on, and take its tombstone away.
+
+        Who wants to condemn it at the same moment fails (`ZooKeeperCodeDirectory.condemn`).
+        """
+        was = codes(before) if before is not None else frozenset()
+        for each in sorted((codes(after) if after is not None else frozenset()) - was):
+            path = naming.code_path(self._cluster, each)
+            found = self._read(path)
+            if found is None:
+                transaction.create(path, b"")
+            else:
+                transaction.set_data(path, b"", version=found[1])
+
+    def _change_hosts(self, transaction: Any, change: ChangeRecord) -> str:
+        path = naming.drained_path(self._cluster)
+        found = self._read(path)
+        hosts = dict(bodies.decode(found[0], path, DrainedRecord).hosts) if found is not None else {}
+        made = operations.HOST_CHANGES[change.operation](hosts, change.arguments)
+        data = bodies.encode(DrainedRecord(made.hosts))
+        if found is None:
+            transaction.create(path, data)
+        else:
+            transaction.set_data(path, data, version=found[1])
+        return made.said
+
+    def _read(self, path: str) -> tuple[bytes, int] | None:
+        try:
+            data, stat = self._client.get_async(path).get(timeout=_ANSWER_SECONDS)
+        except NoNodeError:
+            return None
+        return data, stat.version

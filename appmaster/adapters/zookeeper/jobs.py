@@ -1,0 +1,142 @@
+"""What is asked of jobs, and what is recorded of them, in ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from appmaster import records as bodies
+from appmaster.adapters.zookeeper.calls import read, translated, watcher
+from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.planning.state.model import JobModel
+from appmaster.planning.state.view import Recorded
+from appmaster.records import JobRecord, Loaded, ModelRecord, StatusRecord
+from standby import naming
+from standby import records as shared
+
+
+class ZooKeeperJobs:
+    """The jobs of one cluster. Every call may raise `Transient`, and `BadConfiguration` for what is no record."""
+
+    def __init__(self, client: Any, cluster: str) -> None:
+        self._client = client
+        self._cluster = cluster
+
+    def names(self, watch: Callable[[], None] | None = None) -> tuple[str, ...]:
+        """Return the names of all jobs; ``watch`` is called once when a job comes or goes."""
+        path = f"{naming.cluster_path(self._cluster)}/jobs"
+
+        with translated("listing jobs"):
+            try:
+                return tuple(sorted(self._client.get_children(path, watch=watcher(watch))))
+            except NoNodeError:
+                return ()
+
+    def read(self, name: str, watch: Callable[[], None] | None = None) -> JobRecord | None:
+        """Return a job's record; ``watch`` is called once when it changes."""
+        path = naming.job_path(self._cluster, name)
+        with translated("reading a job"):
+            found = read(self._client, path, watch)
+        return None if found is None else bodies.decode(found[0], path, JobRecord)
+
+    def status(self, job: str) -> StatusRecord | None:
+        """Return how far the leader is with a job; None before it has looked at it."""
+        path = f"{naming.job_path(self._cluster, job)}/status"
+        with translated("reading a job's status"):
+            found = read(self._client, path)
+        return None if found is None else bodies.decode(found[0], path, StatusRecord)
+
+    def load(
+        self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
+    ) -> Loaded | None:
+        """Return everything recorded of a job, or None when there is no such job.
+
+        ``watch`` is called once when the job's own record changes; the tasks' are read if ``has_tasks``.
+        """
+        job = self.read(name, watch)
+        if job is None:
+            return None
+        tasks = self._tasks(name) if has_tasks else ()
+        return Loaded(job, self.status(name), self._model(name), tasks)
+
+    def put(self, record: JobRecord) -> None:
+        """Create a job or change what is asked of it."""
+        path = naming.job_path(self._cluster, record.definition.name)
+        data = bodies.encode(record)
+        with translated("recording the job"):
+            self._client.ensure_path(f"{naming.cluster_path(self._cluster)}/jobs")
+            try:
+                self._client.create(path, data)
+            except NodeExistsError:
+                self._client.set(path, data)
+            # A submit is a new chance: how the last one ended is not held against it.
+            with suppress(NoNodeError):
+                self._client.delete(f"{path}/status")
+            self._client.ensure_path(f"{path}/tasks")
+
+    def put_back(self, former: JobRecord, status: StatusRecord | None) -> None:
+        """Have a job's record and its status as they were before `put`."""
+        path = naming.job_path(self._cluster, former.definition.name)
+        with translated("recording the job as it was"):
+            self._client.set(path, bodies.encode(former))
+            with suppress(NoNodeError):
+                self._client.delete(f"{path}/status")
+            if status is not None:
+                self._client.create(f"{path}/status", bodies.encode(status))
+
+    def withdraw(self, name: str) -> None:
+        """Remove a job's records; nothing when there are none."""
+        with translated("withdrawing the job"), suppress(NoNodeError):
+            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
+
+    def ask(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
+        """Change the requested state of a job; return False when there is no such job."""
+        wish = partial(msgspec.structs.replace, is_wanted=is_wanted, purge=purge)
+        return self._update("changing what is asked of the job", job, wish) is not None
+
+    def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
+        """Change a job's record, as ``change`` says, whoever else changes it; return it, None without such a job."""
+        return self._update("changing the job", name, change)
+
+    def delete(self, name: str) -> None:
+        """Remove a job with its records."""
+        with translated("deleting the job"):
+            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
+
+    def _update(self, doing: str, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
+        path = naming.job_path(self._cluster, name)
+        with translated(doing):
+            while True:
+                found = read(self._client, path)
+                if found is None:
+                    return None
+                changed = change(bodies.decode(found[0], path, JobRecord))
+                try:
+                    self._client.set(path, bodies.encode(changed), version=found[1].version)
+                except BadVersionError:
+                    continue
+                return changed
+
+    def _tasks(self, name: str) -> tuple[Recorded, ...]:
+        path = f"{naming.job_path(self._cluster, name)}/tasks"
+        with translated("loading task records"):
+            try:
+                names = self._client.get_children(path)
+            except NoNodeError:
+                return ()
+            found = read_many(self._client, [f"{path}/{each}" for each in names])
+            return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
+
+    def _model(self, job: str) -> JobModel | None:
+        """Return a job's recorded model; None before the first one."""
+        path = naming.model_path(self._cluster, job)
+        with translated("reading a job's model"):
+            found = read(self._client, path)
+        if found is None:
+            return None
+        return bodies.model_of(bodies.decode(found[0], path, ModelRecord), found[1].version)

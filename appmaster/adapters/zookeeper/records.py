@@ -1,0 +1,87 @@
+"""The leader's records of tasks, models and statuses: written in transactions that check the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from appmaster import records as bodies
+from appmaster.adapters.zookeeper.calls import translated
+from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
+from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.planning.state.actions import Change
+from appmaster.planning.state.model import JobModel
+from appmaster.planning.state.view import Recorded
+from appmaster.records import StatusRecord
+from standby import naming
+from standby import records as shared
+
+
+class ZooKeeperRecords:
+    """Writes as the leader that ``election`` says; each call raises `Fenced` when another leads."""
+
+    def __init__(self, client: Any, cluster: str, election: ZooKeeperElection) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._election = election
+
+    def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
+        """Write a decision's records in one transaction; return them with their new versions.
+
+        None when a record was not as expected, and nothing was written. Raises `Fenced` when another
+        leads, `Transient` when the outcome is unknown: then read back, the records carry the decision.
+        """
+        transaction = self._election.transaction()
+        for each in changes:
+            path = naming.task_path(self._cluster, each.record.task)
+            data = shared.encode_task(each.record)
+            if each.expected_version is None:
+                transaction.create(path, data)
+            else:
+                transaction.set_data(path, data, version=each.expected_version)
+        results = self._election.commit(transaction, "writing task records")
+        if has_failed(results):
+            return None
+        return tuple(
+            Recorded(each.record, 0 if each.expected_version is None else each.expected_version + 1)
+            for each in changes
+        )
+
+    def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
+        """Return the present records of the tasks in ``changes``; those without one are left out."""
+        paths = [naming.task_path(self._cluster, each.record.task) for each in changes]
+        with translated("reading task records back"):
+            # The read may be served by a server that lags behind the one that refused the write.
+            self._client.sync(naming.cluster_path(self._cluster))
+            found = read_many(self._client, paths)
+            return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
+
+    def write_model(self, model: JobModel, stage: str) -> JobModel | None:
+        """Write a job's model in place of its version ``znode``; return it with its new one.
+
+        None when the present one is another. Raises as `write_tasks`.
+        """
+        path = naming.model_path(self._cluster, model.job)
+        data = bodies.encode(bodies.model_record(model, stage))
+        transaction = self._election.transaction()
+        if model.znode < 0:
+            transaction.create(path, data)
+        else:
+            transaction.set_data(path, data, version=model.znode)
+        results = self._election.commit(transaction, "writing a job's model")
+        if has_failed(results):
+            return None
+        return replace(model, znode=model.znode + 1)
+
+    def write_status(self, job: str, status: StatusRecord) -> None:
+        """Record how far a job is; raises as `write_tasks`."""
+        path = f"{naming.job_path(self._cluster, job)}/status"
+        with translated("writing a job's status"):
+            exists = self._client.exists(path) is not None
+        transaction = self._election.transaction()
+        if exists:
+            transaction.set_data(path, bodies.encode(status))
+        else:
+            transaction.create(path, bodies.encode(status))
+        self._election.commit(transaction, "writing a job's status")

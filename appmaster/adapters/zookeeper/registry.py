@@ -1,0 +1,96 @@
+"""Who is registered in ZooKeeper at this moment: the candidates and the containers of a cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from appmaster import records as bodies
+from appmaster.adapters.zookeeper.calls import translated, watcher
+from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.leadership.ports import Registration
+from appmaster.records import CandidateRecord
+from standby import naming
+from standby import records as shared
+from standby.errors import BadConfiguration
+from standby.records import ContainerRecord
+
+_log = logging.getLogger(__name__)
+
+_Body = TypeVar("_Body")
+
+
+class ZooKeeperRegistry:
+    """Who has registered in one cluster. Every call may raise `Transient`."""
+
+    def __init__(self, client: Any, cluster: str) -> None:
+        self._client = client
+        self._root = naming.cluster_path(cluster)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of all clusters on these servers, whichever this session is of."""
+        with translated("listing clusters"):
+            try:
+                return tuple(sorted(self._client.get_children(naming.ROOT)))
+            except NoNodeError:
+                return ()
+
+    def register(self, record: CandidateRecord) -> None:
+        """Announce this candidate; the node lasts as long as the session."""
+        path = f"{self._root}/candidates/{record.candidate}"
+        with translated("registering the candidate"):
+            try:
+                self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
+            except NodeExistsError:
+                # Of this candidate's own former session, which nobody has closed yet.
+                self._client.delete(path)
+                self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
+
+    def candidates(self) -> tuple[CandidateRecord, ...]:
+        """Return every candidate that is registered at this moment."""
+        with translated("listing candidates"):
+            decode = partial(bodies.decode, kind=CandidateRecord)
+            return tuple(each for each, _ in _readable(self._client, f"{self._root}/candidates", decode))
+
+    def containers(self) -> tuple[ContainerRecord, ...]:
+        """Return every container that is registered at this moment."""
+        return tuple(each.record for each in self.registrations())
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return every registered container with its incarnation."""
+        with translated("listing containers"):
+            return tuple(
+                Registration(each, created)
+                for each, created in _readable(
+                    self._client, f"{self._root}/containers", shared.decode_container
+                )
+            )
+
+    def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
+        """Return the ids of the registered containers; ``watch`` is called once when one comes or goes."""
+        with translated("listing containers"):
+            try:
+                return frozenset(self._client.get_children(f"{self._root}/containers", watch=watcher(watch)))
+            except NoNodeError:
+                return frozenset()
+
+
+def _readable(client: Any, path: str, decode: Callable[[bytes, str], _Body]) -> Iterator[tuple[_Body, int]]:
+    """Yield the children of a node, decoded, and the transaction that created each.
+
+    One that goes meanwhile is left out, and so is one that cannot be read: every candidate reads all of them before
+    it leads, and none would for as long as that one is there.
+    """
+    try:
+        names = client.get_children(path)
+    except NoNodeError:
+        return
+    for child, data, stat in read_many(client, [f"{path}/{each}" for each in sorted(names)]):
+        try:
+            yield decode(data, child), stat.czxid
+        except BadConfiguration as error:
+            _log.error("left out: %s", error)

@@ -1,0 +1,82 @@
+"""A session with ZooKeeper, and what it is used for: one object for each role.
+
+Who composes takes the roles that he needs; the session itself only opens and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kazoo.client import KazooState
+from kazoo.handlers.threading import KazooTimeoutError
+
+from appmaster.adapters.zookeeper.cells import ZooKeeperCells
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
+from appmaster.adapters.zookeeper.code import ZooKeeperBundles
+from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
+from appmaster.adapters.zookeeper.election import ZooKeeperElection
+from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
+from appmaster.adapters.zookeeper.records import ZooKeeperRecords
+from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
+from appmaster.adapters.zookeeper.tree import ZooKeeperTree
+from standby.adapters.zookeeper.access import AS_IT_IS, Access, make_client
+from standby.errors import StandfastError, Unavailable
+
+
+class ZooKeeper:
+    """A session with the ensemble, for one cluster's tree. Thread-safe, as kazoo is."""
+
+    def __init__(self, hosts: str, cluster: str, session_ms: int = 6_000, access: Access = AS_IT_IS) -> None:
+        self._hosts = hosts
+        #: The kazoo client of this session, for adapters of their own; it is opened and closed here.
+        self.client = make_client(hosts, session_ms, access)
+        self.tree = ZooKeeperTree(self.client, cluster, access)
+        self.election = ZooKeeperElection(self.client, cluster)
+        self.records = ZooKeeperRecords(self.client, cluster, self.election)
+        self.registry = ZooKeeperRegistry(self.client, cluster)
+        self.cells = ZooKeeperCells(self.client, cluster)
+        self.jobs = ZooKeeperJobs(self.client, cluster)
+        self.changes = ZooKeeperChanges(self.client, cluster)
+        self.code = ZooKeeperBundles(self.client, cluster)
+        self.credentials = ZooKeeperCredentials(self.client, cluster)
+
+    def connect(self, timeout_seconds: float = 10.0) -> None:
+        """Open the session; raises `Unavailable` naming the servers when none answers in time.
+
+        Raises `BadConfiguration` when the cluster's tree is closed to this session, or closed against its wish.
+        """
+        try:
+            self.client.start(timeout=timeout_seconds)
+        except KazooTimeoutError as error:
+            self.client.close()
+            raise Unavailable(
+                f"no ZooKeeper server answers at {self._hosts} within {timeout_seconds:g} s; "
+                "check zookeeper.connect and that the servers run"
+                + (f"; {self.client.refusal}" if self.client.refusal else "")
+            ) from error
+        try:
+            self.tree.enter()
+        except StandfastError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go at once."""
+        self.client.stop()
+        self.client.close()
+
+    def __enter__(self) -> ZooKeeper:
+        self.connect()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def on_session(self, lost: Callable[[], None]) -> None:
+        """Call ``lost`` (on kazoo's thread) when the session has expired: leadership is gone."""
+
+        def listen(state: str) -> None:
+            if state == KazooState.LOST:
+                lost()
+
+        self.client.add_listener(listen)

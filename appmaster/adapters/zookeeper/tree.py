@@ -1,0 +1,206 @@
+"""A cluster's tree in ZooKeeper as a whole: whether it is there, and whose it is.
+
+It is everybody's, or that of the holders of the cluster's secrets.
+
+The root node's list speaks for the whole tree. ``/standfast`` itself is everybody's: clusters of several users lie
+below it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.security import ACL, Id, Permissions, make_acl
+
+from appmaster.adapters.zookeeper.calls import translated
+from standby import naming
+from standby.adapters.zookeeper.access import Access
+from standby.errors import BadConfiguration
+
+_log = logging.getLogger(__name__)
+
+#: So many nodes are asked about at once.
+_AT_ONCE: Final = 500
+
+
+class ZooKeeperTree:
+    """The tree of one cluster as a session finds it that proves what ``access`` says. Calls may raise `Transient`."""
+
+    def __init__(self, client: Any, cluster: str, access: Access) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._access = access
+        self._was_closed: bool | None = None
+
+    def enter(self) -> None:
+        """Have the session create nodes as those are that it finds.
+
+        Raises `BadConfiguration` when the tree is closed to this session, or not as its access wants it.
+        """
+        with translated("looking whose the cluster's tree is"):
+            if not self._cluster:
+                return
+            is_closed = self._found_closed()
+            if is_closed and self._access.is_closed is False:
+                raise BadConfiguration(
+                    f"zookeeper.acl: open, but the tree of cluster {self._cluster} is closed to others; leave the key "
+                    "out (`standfast delete` of its last job removes the tree)"
+                )
+            if is_closed is not None:
+                self._client.is_closing = is_closed
+            self._was_closed = is_closed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody who reaches ZooKeeper could read and change the cluster's tree when the session began."""
+        return self._was_closed is False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what this session creates is closed to others: as the tree was found, or is to be."""
+        return bool(self._client.is_closing)
+
+    def exists(self) -> bool:
+        """Return whether the cluster has a tree."""
+        with translated("looking for the cluster"):
+            return self._client.exists(naming.controller_epoch_path(self._cluster)) is not None
+
+    def make_way(self) -> None:
+        """Have the cluster's tree be closed to others if it is a new one; `prepare` makes it."""
+        if self._was_closed is None:
+            with translated("making the cluster's tree"):
+                self._make_way()
+
+    def prepare(self) -> None:
+        """Create the cluster's tree where it is missing; `drop` removes it."""
+        root = naming.cluster_path(self._cluster)
+        with translated("preparing the cluster's tree"):
+            for each in ("cells", "candidates", "code", "containers", "jobs", "changes"):
+                self._client.ensure_path(f"{root}/{each}")
+            with suppress(NodeExistsError):
+                self._client.create(naming.controller_epoch_path(self._cluster), b"0")
+
+    def drop(self, patience_seconds: float = 0.0) -> None:
+        """Remove the cluster's tree, unless it has a job.
+
+        A leader that is about to end holds its ephemeral record until then: for so long is it waited for.
+        """
+        root = naming.cluster_path(self._cluster)
+        leader, epoch = naming.controller_path(self._cluster), naming.controller_epoch_path(self._cluster)
+        with translated("removing the cluster's tree"):
+            try:
+                if self._client.get_children(f"{root}/jobs"):
+                    return
+            except NoNodeError:
+                pass  # it was not made completely
+            try:
+                others = [f"{root}/{each}" for each in self._client.get_children(root)]
+            except NoNodeError:
+                return
+            # The epoch stays the longest: whoever still leads fails its next write.
+            for each in (*(each for each in others if each not in (leader, epoch)), epoch):
+                self._drop(each)
+            has_left = threading.Event()
+            if self._client.exists(leader, watch=lambda _: has_left.set()) is not None:
+                has_left.wait(patience_seconds)
+            # The record of a leader that was killed stays until its session ends.
+            self._drop(leader)
+            self._drop(root)
+
+    def protect(self) -> int:
+        """Close the tree to all but the holders of the secret; return how many nodes of an open one were closed.
+
+        Nothing of the cluster may run: what its processes create would stay open.
+        """
+        with translated("closing the cluster's tree"):
+            self._make_way()
+            if self._found_closed() is not False:
+                return 0
+            return self._give(self._access)
+
+    def prove(self, access: Access) -> None:
+        """Prove another secret besides: a part of the tree may have been given to its holders already."""
+        with translated("proving who is there"):
+            for proof in access.proofs:
+                self._client.add_auth(*proof)
+
+    def hand_over(self, access: Access) -> int:
+        """Give a closed tree to the holders of another secret, proved before; return how many nodes it has."""
+        with translated("giving the cluster's tree away"):
+            return self._give(access)
+
+    def _make_way(self) -> None:
+        """Have a new tree be as the access says, and be one of several users' below the common root."""
+        if self._access.is_closed is False or not self._access.secret:
+            self._client.is_closing = False
+            return
+        self._client.is_closing = True
+        # Everybody adds to it, and nobody may close it to the others.
+        everybody = [make_acl("world", "anyone", read=True, create=True, delete=True)]
+        try:
+            self._client.create(naming.ROOT, b"", acl=everybody, makepath=True)
+        except NodeExistsError:
+            found, _ = self._client.get_acls(naming.ROOT)
+            if any(_is_everybodys(each) for each in found):
+                self._client.set_acls(naming.ROOT, everybody)
+
+    def _give(self, access: Access) -> int:
+        """Give every node to the holders of the secrets of ``access``, the root last; return how many there were.
+
+        The root speaks for the whole tree: while it is as it was, what broke off is done by the same command again.
+        """
+        client, root = self._client, naming.cluster_path(self._cluster)
+        count = 1
+        waiting = [f"{root}/{child}" for child in client.get_children(root)]
+        while waiting:
+            now, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            for each, pending in [(each, client.set_acls_async(each, access.list_for(each))) for each in now]:
+                with suppress(NoNodeError):  # it went meanwhile
+                    pending.get()
+                    count += 1
+                    waiting += [f"{each}/{child}" for child in client.get_children(each)]
+        client.set_acls(root, access.list_for(root))
+        return count
+
+    def _found_closed(self) -> bool | None:
+        """Return whether the tree is closed to others; None when there is none.
+
+        Raises `BadConfiguration` when it is closed to this session, too.
+        """
+        path = naming.cluster_path(self._cluster)
+        try:
+            found, _ = self._client.get_acls(path)
+        except NoNodeError:
+            return None
+        except NoAuthError as error:
+            raise _refused(path) from error
+        if any(_is_everybodys(each) for each in found):
+            return False
+        access = self._access
+        if access.secret and ACL(Permissions.ALL, Id("digest", access.owner)) in found:
+            return True
+        raise _refused(path)
+
+    def _drop(self, path: str) -> None:
+        """Remove a node with what is below it, if nobody adds to it meanwhile."""
+        try:
+            self._client.delete(path, recursive=True)
+        except NoNodeError:
+            return
+        except NotEmptyError:
+            _log.warning("%s could not be removed: somebody is still there", path)
+
+
+def _is_everybodys(acl: ACL) -> bool:
+    return bool(acl.id.scheme == "world" and acl.perms == Permissions.ALL)
+
+
+def _refused(path: str) -> BadConfiguration:
+    return BadConfiguration(
+        f"{path} in ZooKeeper is closed to these credentials: set STANDFAST_CREDENTIALS to the "
+        "directory that the first submit of this cluster used, or take another cluster.name"
+    )

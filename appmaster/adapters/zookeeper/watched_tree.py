@@ -1,0 +1,241 @@
+"""A part of ZooKeeper's tree, kept in memory and refreshed by watches.
+
+Whoever answers clients answers from it, so that neither sessions nor reads grow with the number of clients (from
+Storm's highly available Nimbus). One thread reads; kazoo's own threads only say which path has changed. Nodes are
+read one after the other, so the picture is not of one instant; its users act on differences and look again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState, WatchedEvent
+
+from appmaster.adapters.zookeeper.calls import AWAY
+from appmaster.changes.ports import Node, Nodes
+from standby.errors import Transient
+from standby.threads.inbox import Inbox
+
+_log: Final = logging.getLogger(__name__)
+
+#: Between two attempts while ZooKeeper does not answer, seconds; a new connection is noticed at once.
+_RETRY_SECONDS: Final = 0.5
+
+#: A server that answers nothing for so long is left to kazoo's own time-outs, seconds.
+_ANSWER_SECONDS: Final = 10.0
+
+#: Any name, in a pattern.
+ANY: Final = "*"
+
+
+_Path = tuple[str, ...]
+
+
+class _Everything:
+    """In the inbox instead of a path: nothing that is known may be relied on."""
+
+
+class WatchedTree:
+    """Keeps the nodes below ``root`` that match one of ``patterns``, such as ``candidates/*``.
+
+    ``*`` stands for any one name. What matches no pattern is not read, though its parents may be.
+    """
+
+    def __init__(self, client: Any, root: str, patterns: Iterable[str]) -> None:
+        """``client`` is a started kazoo client; it stays its owner's."""
+        self._client = client
+        self._root = root
+        self._patterns = tuple(tuple(each.split("/")) for each in patterns)
+        self._inbox: Inbox[_Path | _Everything | threading.Event] = Inbox()
+        self._nodes: dict[_Path, Node] = {}
+        self._dirty: set[_Path] = set()
+        self._lock = threading.Condition()
+        self._shown: Nodes = {}
+        self._is_complete = False
+        self._is_over = False
+        self._listeners: list[Callable[[], None]] = []
+        self._thread = threading.Thread(target=self._run, name="tree", daemon=True)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have ``changed`` called, on the tree's thread, after each change; before `start`."""
+        self._listeners.append(changed)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._client.add_listener(self._connection_changed)
+        self._inbox.post(_Everything())
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read no more; returns when the thread has ended."""
+        self._client.remove_listener(self._connection_changed)
+        self._is_over = True
+        self._inbox.post(_Everything())
+        self._thread.join(_ANSWER_SECONDS)
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes as they were read last; never changed, so any thread may read it."""
+        return self._shown
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything has been read, and ZooKeeper could be reached since."""
+        return self._is_complete
+
+    def fresh(self, timeout_seconds: float) -> Nodes:
+        """Return the nodes, read again after a sync: everything that anybody wrote before this call is in it.
+
+        Raises `Transient` when ZooKeeper does not answer in time.
+        """
+        done = threading.Event()
+        self._inbox.post(done)
+        if not done.wait(timeout_seconds):
+            raise Transient(f"ZooKeeper did not answer within {timeout_seconds:g} s")
+        return self._shown
+
+    def wait(self, is_so: Callable[[Nodes], bool], timeout_seconds: float) -> bool:
+        """Return whether the nodes came to be as ``is_so`` says, in time."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._lock:
+            while not is_so(self._shown):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._lock.wait(left)
+        return True
+
+    # ---- kazoo's threads ----
+
+    def _connection_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            # Watches of a session that has ended are gone, and what happened meanwhile was not told.
+            self._inbox.post(_Everything())
+        else:
+            self._is_complete = False
+
+    def _changed(self, event: WatchedEvent) -> None:
+        if not event.path:
+            # The session has ended, and the watches with it.
+            self._inbox.post(_Everything())
+            return
+        self._inbox.post(tuple(event.path[len(self._root) :].strip("/").split("/")))
+
+    # ---- the tree's thread ----
+
+    def _run(self) -> None:
+        waiting: list[threading.Event] = []
+        while True:
+            found = self._inbox.drain(_RETRY_SECONDS if self._dirty else 3600.0)
+            if self._is_over:
+                return
+            for each in found:
+                if isinstance(each, threading.Event):
+                    waiting.append(each)
+                elif not isinstance(each, _Everything):
+                    self._dirty.add(each)
+            if waiting or any(isinstance(each, _Everything) for each in found):
+                self._begin_anew()
+            if not self._dirty:
+                continue
+            try:
+                if waiting:
+                    self._client.sync_async(self._root).get(timeout=_ANSWER_SECONDS)
+                while self._dirty:
+                    self._read(sorted(self._dirty))
+            except AWAY as error:
+                self._is_complete = False
+                self._begin_anew()
+                _log.debug("the tree could not be read: %s", type(error).__name__)
+                continue
+            self._show(waiting)
+            waiting = []
+
+    def _begin_anew(self) -> None:
+        """Have everything read; what is shown stays until that is done."""
+        self._nodes = {}
+        self._dirty = {pattern[:1] for pattern in self._patterns}
+
+    def _show(self, waiting: list[threading.Event]) -> None:
+        with self._lock:
+            self._shown = {"/".join(path): node for path, node in self._nodes.items()}
+            self._is_complete = True
+            self._lock.notify_all()
+        for each in waiting:
+            each.set()
+        for changed in self._listeners:
+            changed()
+
+    def _read(self, paths: list[_Path]) -> None:
+        """Read ``paths`` again, all asked for at once; what lies below them is dirty then, where it matters."""
+        asked = [
+            (
+                path,
+                self._client.get_async(self._at(path), watch=self._changed) if self._is_kept(path) else None,
+                self._client.get_children_async(self._at(path), watch=self._changed)
+                if self._below(path)
+                else None,
+            )
+            for path in paths
+        ]
+        for path, data, children in asked:
+            self._dirty.discard(path)
+            if data is not None:
+                self._take(path, data)
+            if children is not None:
+                self._descend(path, children)
+
+    def _take(self, path: _Path, data: Any) -> None:
+        try:
+            content, stat = data.get(timeout=_ANSWER_SECONDS)
+        except NoNodeError:
+            self._await(path)
+            return
+        self._nodes[path] = Node(content, stat.version, stat.czxid, stat.ephemeralOwner)
+
+    def _descend(self, path: _Path, children: Any) -> None:
+        names = self._below(path)
+        try:
+            present = set(children.get(timeout=_ANSWER_SECONDS))
+        except NoNodeError:
+            self._await(path)
+            return
+        wanted = present if ANY in names else present & names
+        known = {
+            each[len(path)] for each in self._nodes if len(each) > len(path) and each[: len(path)] == path
+        }
+        for gone in known - wanted:
+            self._forget((*path, gone))
+        # Of the others their own watches tell, also when one of them went and came again.
+        self._dirty |= {(*path, each) for each in wanted - known}
+
+    def _await(self, path: _Path) -> None:
+        """Forget a node that is not there, and be told when it comes."""
+        self._forget(path)
+        if any(len(each) >= len(path) and each[len(path) - 1] == path[-1] for each in self._patterns):
+            # Only a question whether it exists leaves such a watch; of any other name its parent's list tells.
+            pending = self._client.exists_async(self._at(path), watch=self._changed)
+            if pending.get(timeout=_ANSWER_SECONDS):
+                self._dirty.add(path)
+
+    def _forget(self, path: _Path) -> None:
+        for each in [each for each in self._nodes if each[: len(path)] == path]:
+            del self._nodes[each]
+
+    def _at(self, path: _Path) -> str:
+        return "/".join((self._root, *path))
+
+    def _is_kept(self, path: _Path) -> bool:
+        return any(len(each) == len(path) and _matches(each, path) for each in self._patterns)
+
+    def _below(self, path: _Path) -> set[str]:
+        return {each[len(path)] for each in self._patterns if len(each) > len(path) and _matches(each, path)}
+
+
+def _matches(pattern: _Path, path: _Path) -> bool:
+    return all(each in (ANY, name) for each, name in zip(pattern, path, strict=False))

@@ -1,0 +1,317 @@
+"""A client of a running cluster: asks its candidates, over mutual TLS.
+
+Any candidate says who the others are and which one leads, so a client that knows one of them that is still there
+needs no session with ZooKeeper. It remembers them between commands; ZooKeeper is asked only when none answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import msgspec
+
+from appmaster.adapters.credentials.keyring import Keyring, require
+from appmaster.adapters.grpc import CALL
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.changes.operations import Present
+from appmaster.records import JobRecord
+from standby.adapters.tls import channel_options
+from standby.ensemble import Tls
+from standby.errors import StandfastError, Unavailable
+from standby.security.roles import PeerRole
+
+#: A candidate that says nothing for so long is passed over for the next one, seconds; more than it waits for a result.
+_PATIENCE_SECONDS: Final = 3.0
+
+#: Between two looks for a candidate while none answers, seconds.
+_AGAIN_SECONDS: Final = 0.25
+
+_OPTIONS: Final = [
+    *channel_options(PeerRole.MASTER),
+    ("grpc.enable_http_proxy", 0),
+    # A status tells of each replica, somewhat above 1 KB for a task: gRPC's own 4 MiB end before 4,000 of them.
+    ("grpc.max_receive_message_length", 256 << 20),
+]
+
+
+#: How long a command waits for a leader to make a change: longer than a change of leader takes, seconds.
+DECIDED_SECONDS: Final = 30.0
+
+
+class Refused(StandfastError):
+    """A change was not made, and will not be."""
+
+
+class StillQueued(StandfastError):
+    """Nobody has made a change yet; whoever leads next does."""
+
+
+class ClusterClient:
+    """Asks a cluster's candidates; finds the leader again by itself after a change of leader.
+
+    ``candidates`` are addresses (``host:port``) known beforehand, ``tls`` says how ZooKeeper is talked to, if the
+    environment does not.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        zookeeper: str,
+        keyring: Keyring | None = None,
+        candidates: Iterable[str] = (),
+        tls: Tls | None = None,
+    ) -> None:
+        #: Its name.
+        self.cluster = cluster
+        ring = keyring or require(cluster)
+        ring.told_of_end()
+        self._keys = ring.keys
+        self._zookeeper = ZooKeeper(zookeeper, cluster, access=ring.access(tls=tls))
+        self._is_connected = False
+        self._channels: dict[str, grpc.Channel] = {}
+        self._leader = ""
+        # Clusters of one name may be on several ensembles.
+        place = hashlib.sha256(f"{zookeeper}/{cluster}".encode()).hexdigest()[:16]
+        self._memory = ring.directory / f"candidates-{place}.json"
+        self._known: list[str] = [*candidates, *_remembered(self._memory)]
+
+    def __enter__(self) -> ClusterClient:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open."""
+        for each in self._channels.values():
+            each.close()
+        if self._is_connected:
+            self._zookeeper.close()
+
+    @property
+    def zookeeper(self) -> ZooKeeper:
+        """The client's session with ZooKeeper, opened at the first use."""
+        if not self._is_connected:
+            self._zookeeper.connect()
+            self._is_connected = True
+        return self._zookeeper
+
+    # ---- what any candidate answers ----
+
+    def info(self) -> dict[str, Any]:
+        """Return the cluster's info (`appmaster.api.discovery.info`); raises `Unavailable` when nobody answers."""
+        return self.call_any("cluster")
+
+    def call_any(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Return the first candidate's answer to what every one of them answers; raises as `call`."""
+        return _checked(self._ask_any({"operation": operation, **arguments}))
+
+    def queue(self, change: str, **arguments: Any) -> str:
+        """Return the id under which a change (`appmaster.changes.operations.OPERATIONS`) is queued, whoever leads.
+
+        Raises `Unavailable` when no candidate takes it, `StandfastError` for one that cannot be made.
+        """
+        # The id is ours: asked a second time, of another candidate, it is the same change.
+        queued = uuid.uuid4().hex
+        self.call_any("queue", change=change, arguments=arguments, id=queued)
+        return queued
+
+    def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
+        """Return a job as it is now, None when there is no such job; its actives' revisions ``with_tasks`` only.
+
+        Any candidate is asked, and ZooKeeper when none answers: commands read of a cluster that does not run, too.
+        """
+        try:
+            found = self.call_any("job", job=job, with_tasks=with_tasks)["present"]
+        except Unavailable:
+            return self.zookeeper.changes.present(job, with_tasks=with_tasks)
+        return msgspec.convert(found, Present) if found is not None else None
+
+    def job(self, name: str) -> JobRecord | None:
+        """Return a job's record as it is now; None when there is no such job."""
+        found = self.present(name)
+        return found.record if found is not None else None
+
+    def change(
+        self, change: str, timeout_seconds: float = DECIDED_SECONDS, **arguments: Any
+    ) -> dict[str, Any]:
+        """Return a change that was queued and made; raises as `queue` and `result`."""
+        return self.result(self.queue(change, **arguments), timeout_seconds)
+
+    def result(self, queued: str, timeout_seconds: float) -> dict[str, Any]:
+        """Return a settled change (`appmaster.api.server.shown`); any candidate is asked, as long as it takes.
+
+        Raises `Refused`, or `StillQueued` when it is not settled in time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                answer = self.call_any("result", id=queued, wait_seconds=left)
+            except Unavailable:
+                if left <= 0:
+                    raise
+                # The last candidate may be about to come back.
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            if answer["state"] == "done":
+                return answer
+            if answer["state"] == "refused":
+                raise Refused(str(answer["said"]))
+            if left <= 0:
+                raise StillQueued(
+                    f"change {queued} is still queued after {timeout_seconds:g} s; who leads next makes it"
+                )
+
+    # ---- what only the leader answers ----
+
+    def status(self) -> dict[str, Any]:
+        """Return the leader's snapshot (`appmaster.api.snapshot`); raises `Unavailable` when none leads."""
+        return self.call("status")
+
+    def call(self, operation: str, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
+        """Return the leader's answer to ``operation``.
+
+        Raises `Unavailable` when no leader can be reached, `StandfastError` with the leader's own error.
+        """
+        return _checked(self._ask_leader({"operation": operation, **arguments}, timeout_seconds))
+
+    def _ask_leader(self, question: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+        said = ""
+        # The leader of a moment ago, the one that the candidates name, and the one that ZooKeeper has.
+        for find in (self._latest, self._named, self._recorded):
+            address = find()
+            if not address:
+                continue
+            try:
+                answer = self._ask(address, question, timeout_seconds)
+            except grpc.RpcError as error:
+                said = (
+                    f"the leader of cluster {self.cluster} at {address} does not answer: {error.code().name}"
+                )
+                self._leader = ""
+                continue
+            if answer.get("is_leader") is False or answer.get("is_other"):
+                said = str(answer["error"])
+                self._leader = ""
+                continue
+            self._leader = address
+            return answer
+        raise Unavailable(said or f"cluster {self.cluster} has no leader now")
+
+    def _latest(self) -> str:
+        """Return the address of the leader that answered last."""
+        return self._leader
+
+    def _named(self) -> str:
+        """Return the leader's address as the candidates say that are known; empty when none of them knows."""
+        stale = ""
+        for address in tuple(self._known):
+            answer = self._tried(address, {"operation": "cluster"})
+            leader = answer.get("leader") if answer is not None else None
+            if answer is None or not leader:
+                continue
+            found = f"{leader['host']}:{leader['port']}"
+            if not _is_cut_off(answer):
+                return found
+            # A leader that is cut off itself still names itself.
+            stale = stale or found
+        return stale
+
+    def _recorded(self) -> str:
+        """Return the leader's address as it is in ZooKeeper."""
+        leader = self.zookeeper.election.controller()
+        if leader is None:
+            return ""
+        address = f"{leader.host}:{leader.port}"
+        # Learns the other candidates too, for the time when this one is gone.
+        self._tried(address, {"operation": "cluster"})
+        return address
+
+    def _ask_any(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the first answer, preferably of a candidate that is not cut off from ZooKeeper itself."""
+        cut_off: dict[str, Any] | None = None
+        for address in tuple(self._known):
+            answer = self._tried(address, question)
+            if answer is not None and not _is_cut_off(answer):
+                return answer
+            cut_off = cut_off or answer
+        if cut_off is not None:
+            return cut_off
+        candidates = self.zookeeper.registry.candidates()
+        for each in candidates:
+            answer = self._tried(f"{each.host}:{each.port}", question)
+            if answer is not None:
+                return answer
+        raise Unavailable(f"no candidate of cluster {self.cluster} answers")
+
+    def _tried(self, address: str, question: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return a candidate's answer; None when there is none, or when it is of another cluster by now."""
+        try:
+            answer = self._ask(address, question, _PATIENCE_SECONDS)
+        except grpc.RpcError:
+            return None
+        if answer.get("is_other"):
+            return None
+        if question["operation"] == "cluster" and "candidates" in answer:
+            self._remember(address, answer)
+        return answer
+
+    def _remember(self, address: str, info: Mapping[str, Any]) -> None:
+        known = [f"{each['host']}:{each['port']}" for each in info["candidates"]]
+        # Those that are gone stay last: a restarted one may come back where it was.
+        self._known = list(dict.fromkeys((address, *known, *self._known)))[:16]
+        draft = self._memory.with_name(f".{self._memory.name}.{os.getpid()}")
+        with suppress(OSError):
+            draft.write_text(json.dumps(self._known))
+            draft.replace(self._memory)
+
+    def _ask(self, address: str, question: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.secure_channel(address, self._keys.channel_credentials(), _OPTIONS)
+            self._channels[address] = channel
+        ask = channel.unary_unary(CALL, None, None)
+        # Named in each question: an address that is remembered may be another cluster's by now.
+        data = json.dumps({**question, "cluster": self.cluster}).encode()
+        try:
+            answer: dict[str, Any] = json.loads(ask(data, timeout=timeout_seconds, wait_for_ready=False))
+        except grpc.RpcError:
+            # It would wait longer and longer before it tried the address again.
+            self._channels.pop(address).close()
+            raise
+        return answer
+
+
+def _is_cut_off(answer: Mapping[str, Any]) -> bool:
+    """Return whether who answers cannot reach ZooKeeper: it says so, or shows a picture of before."""
+    return answer.get("status") == Unavailable.exit_status or answer.get("is_fresh") is False
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" not in answer:
+        return answer
+    status = int(answer.get("status", 1))
+    if status == Unavailable.exit_status:
+        # Who waits for a candidate waits for one that can do it, too.
+        raise Unavailable(answer["error"])
+    error = StandfastError(answer["error"])
+    error.exit_status = status
+    raise error
+
+
+def _remembered(memory: Path) -> list[str]:
+    try:
+        known = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [each for each in known if isinstance(each, str)] if isinstance(known, list) else []

@@ -1,0 +1,143 @@
+"""The part of the control API that only the leader has: the job's status, commands, and reasons of placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from appmaster.effects import Replies
+from appmaster.planning.placement.left_state import histories
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.requests.needs import Need
+from appmaster.planning.requests.requests import cell_loads, host_loads, question
+from appmaster.planning.state.view import ClusterView, Command, Operation
+from locality.judging import explain
+from standby.errors import BadConfiguration
+from standby.model import ProcessorId, SlotId, TaskId
+
+#: How long a command waits for the turn that decides it: a record may be on its way to ZooKeeper.
+_DECISION_SECONDS: Final = 4.0
+
+#: The operations that are commands; the second is the hand-over's former name, which a client may still use.
+_COMMANDS: Final = {
+    "handover": Operation.HAND_OVER,
+    "failover": Operation.HAND_OVER,
+    "unpark": Operation.UNPARK,
+}
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
+
+
+class LeaderApi:
+    """Answers questions, on any thread."""
+
+    def __init__(
+        self, view: Callable[[], ClusterView], status: Callable[[], Mapping[str, Any]], replies: Replies
+    ) -> None:
+        self._view = view
+        self._status = status
+        self._replies = replies
+
+    def __call__(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to one question; errors are `StandfastError` or in the answer itself."""
+        operation = asked.get("operation")
+        if operation == "status":
+            return self._status()
+        if operation == "explain":
+            return self._explain(_task(self._view(), asked))
+        if operation in _COMMANDS:
+            return self._command(_COMMANDS[operation], asked)
+        return {"error": f"no such operation: {operation}", "status": 2}
+
+    def _command(self, operation: Operation, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        view = self._view()
+        container, processor = "", None
+        if asked.get("container"):
+            container = _text(asked, "container")
+        elif asked.get("processor") is not None:
+            processor = _processor(view, asked)
+        else:
+            task = _task(view, asked)
+            processor = view.processor_of(task)
+        copy = _number(asked, "copy") if asked.get("copy") is not None else None
+        answer = self._replies.ask(
+            lambda number: Command(number, operation, processor, container, copy), _DECISION_SECONDS
+        )
+        if answer.is_refused:
+            return {"error": answer.said, "status": 1}
+        return {"said": answer.said}
+
+    def _explain(self, task: TaskId) -> Mapping[str, Any]:
+        """Return why each copy of a task is where it is, and why nowhere better."""
+        view = self._view()
+        processor = view.processor_of(task)
+        if processor is None:
+            raise BadConfiguration(f"there is no task {task}")
+        job = view.jobs[task.job]
+        turn = Turn(view)
+        found = next((each for each in turn.cohorts(job, processor) or () if task in each.tasks), None)
+        if found is None:
+            return {"task": str(task), "copies": [], "note": "its record is being written; ask again"}
+        copies = []
+        for copy in sorted({*found.copies, *found.record.placed}):
+            holder = turn.holder(found, copy)
+            slot = SlotId(processor, copy)
+            need = Need(
+                slot,
+                job,
+                is_active=copy == found.record.active,
+                preferred=found.record.hosts.get(copy) if job.policy.host_affinity else None,
+                siblings=turn.siblings((found,), slot),
+                histories=histories(turn, (found,), copy),
+            )
+            # What the copy itself puts on its host and cell speaks for no other ones.
+            own = holder.id if holder is not None else ""
+            asked = question(turn, need, host_loads(turn, own), cell_loads(turn, own))
+            present = turn.host(holder.host, holder.cell) if holder is not None else None
+            copies.append(
+                {
+                    "copy": copy,
+                    "role": "active" if copy == found.record.active else "standby",
+                    "host": holder.host if holder is not None else None,
+                    "container": holder.id if holder is not None else None,
+                    "why": list(explain(asked, view.offers, present)),
+                }
+            )
+        return {"task": str(task), "processor": str(processor), "copies": copies}
+
+
+def _task(view: ClusterView, asked: Mapping[str, Any]) -> TaskId:
+    job, partition = _text(asked, "job"), _number(asked, "partition")
+    known = view.jobs.get(job)
+    if known is None:
+        raise BadConfiguration(f"there is no job {job} in this cluster")
+    task = TaskId(job, known.spec.stage, partition)
+    if view.processor_of(task) is None:
+        raise BadConfiguration(f"{job} has no task {partition}; it has 0 to {len(known.model.tasks) - 1}")
+    return task
+
+
+def _processor(view: ClusterView, asked: Mapping[str, Any]) -> ProcessorId:
+    job, number = _text(asked, "job"), _number(asked, "processor")
+    known = view.jobs.get(job)
+    if known is None:
+        raise BadConfiguration(f"there is no job {job} in this cluster")
+    processor = ProcessorId(job, known.spec.stage, number)
+    if processor not in known.model.processors:
+        numbers = ", ".join(str(each.number) for each in sorted(known.model.processors))
+        raise BadConfiguration(f"{job} has no processor {number}; it has {numbers}")
+    return processor
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadConfiguration(f"{name}: missing in the question")
+    return value
+
+
+def _number(asked: Mapping[str, Any], name: str) -> int:
+    value = asked.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadConfiguration(f"{name}: {value!r} is not a number")
+    return value

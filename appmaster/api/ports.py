@@ -1,0 +1,33 @@
+"""What answering clients needs of what every candidate runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from appmaster.changes.operations import Present
+from appmaster.records import ChangeRecord
+
+
+class ClusterQueries(Protocol):
+    """As `appmaster.changes.queue.ChangeQueue`."""
+
+    def info(self) -> Mapping[str, Any]:
+        """Return the cluster's info."""
+        ...
+
+    def leader(self) -> Mapping[str, Any] | None:
+        """Return id, host and port of who leads."""
+        ...
+
+    def queue(self, operation: str, arguments: Mapping[str, Any], submitter: str, change: str) -> str:
+        """Return the id of a queued change."""
+        ...
+
+    def present(self, job: str, with_tasks: bool) -> Present | None:
+        """Return a job as it is now; its actives' revisions ``with_tasks`` only."""
+        ...
+
+    def result(self, change: str, wait_seconds: float) -> ChangeRecord:
+        """Return a change as it stands, waiting a while until it is settled."""
+        ...

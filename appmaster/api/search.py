@@ -1,0 +1,167 @@
+"""Looks a key up in the tasks of a job: whom to ask, and whom to believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from standby.errors import Transient
+from standby.model import Role
+from standby.peers import PeerAddress
+
+#: So many containers are asked at the same time.
+_THREADS: Final = 16
+
+#: What a replica says, as JSON (`standby.process.lookup`), and the ``container`` that it is in.
+Answer = dict[str, Any]
+
+#: Asks a container: address, job, store, parameters. Raises `Transient` when it does not answer.
+LookUp = Callable[[PeerAddress, str, str, Mapping[str, str]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedKey:
+    """What is looked for, and in which tasks."""
+
+    job: str
+    store: str
+    key: bytes
+    partitions: frozenset[int]
+    role: Role
+    max_lag_ms: int | None
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the question to a container."""
+        query = {"hex": self.key.hex(), "role": self.role.value}
+        if len(self.partitions) == 1:
+            query["partition"] = str(next(iter(self.partitions)))
+        if self.max_lag_ms is not None:
+            query["max_lag_ms"] = str(self.max_lag_ms)
+        return query
+
+
+class Search:
+    """Asks until every task has answered, or one of them has the key.
+
+    An active's answer counts if it is the active, at its epoch, by what the leader said *before* the question: a
+    former active that was cut off answers as ever. Whoever is named then has, at that moment, every commit that there
+    is: a successor claims only after the record names it. What a successor commits between the leader's word and the
+    answer comes at the same time as the question, and may be in the answer or not. A standby's answer says itself
+    how old it may be.
+    """
+
+    def __init__(
+        self,
+        wanted: WantedKey,
+        status: Callable[[], Mapping[str, Any]],
+        containers: Callable[[], Iterable[PeerAddress]],
+        look_up: LookUp,
+    ) -> None:
+        """``status`` is the leader's present snapshot, ``containers`` those that are registered."""
+        self._wanted = wanted
+        self._status = status
+        self._containers = containers
+        self._look_up = look_up
+        self._answers: dict[int, Answer] = {}
+        self._missing: dict[int, str] = {}
+
+    def answers(self) -> list[Answer]:
+        """Return what was found; if nothing was, the answer of every task."""
+        answers = [answer for _, answer in sorted(self._answers.items())]
+        return [each for each in answers if each["found"]] or answers
+
+    def complaint(self) -> str:
+        """Return who did not answer, and why."""
+        return "; ".join(f"task {partition}: {why}" for partition, why in sorted(self._missing.items()))
+
+    def ask(self) -> bool:
+        """Ask those who have not answered yet; return whether there is nothing more to ask.
+
+        Raises `Unavailable` when nobody leads.
+        """
+        wanted = self._wanted
+        self._missing = dict.fromkeys(wanted.partitions - set(self._answers), "")
+        status = self._status()
+        holders = self._holders(status)
+        addresses = {each.container: each for each in self._containers()}
+        said: list[Answer] = []
+        with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+            asked = {
+                container: pool.submit(
+                    self._look_up, addresses[container], wanted.job, wanted.store, wanted.query()
+                )
+                for container in holders
+                if container in addresses
+            }
+        for container, partitions in holders.items():
+            if container not in asked:
+                self._excuse(partitions, f"{container} is not registered")
+                continue
+            try:
+                body = asked[container].result()
+            except Transient as error:
+                self._excuse(partitions, str(error))
+                continue
+            for each in body["declined"]:
+                if each["partition"] in partitions:
+                    self._excuse((each["partition"],), f"copy {each['copy']} in {container}: {each['why']}")
+            said += [
+                {**each, "container": container}
+                for each in body["answers"]
+                if each["partition"] in partitions
+            ]
+        self._believe(said, status)
+        self._missing = {
+            partition: why or f"it has no {wanted.role.value} copy now"
+            for partition, why in self._missing.items()
+            if partition not in self._answers
+        }
+        return not self._missing or any(each["found"] for each in self._answers.values())
+
+    def _holders(self, status: Mapping[str, Any]) -> dict[str, list[int]]:
+        """Return container → tasks that are to be asked there."""
+        holders: dict[str, list[int]] = {}
+        for task in _tasks(status, self._wanted.job):
+            partition = task["task"]["partition"]
+            if partition in self._missing:
+                for each in task["replicas"]:
+                    is_active = each["copy"] == task["active"]
+                    if each["container"] and is_active == (self._wanted.role is Role.ACTIVE):
+                        holders.setdefault(each["container"], []).append(partition)
+        return holders
+
+    def _believe(self, said: Iterable[Answer], status: Mapping[str, Any]) -> None:
+        run = next((each["run"] for each in status["jobs"] if each["name"] == self._wanted.job), None)
+        current = {each["task"]["partition"]: each for each in _tasks(status, self._wanted.job)}
+        for answer in said:
+            partition = answer["partition"]
+            task = current.get(partition)
+            if partition not in self._missing or task is None:
+                continue
+            if answer["run"] != run:
+                self._excuse((partition,), f"{answer['container']} has another run's state")
+            elif answer["role"] == Role.ACTIVE.value and (answer["copy"], answer["epoch"]) != (
+                task["active"],
+                task["epoch"],
+            ):
+                self._excuse(
+                    (partition,),
+                    f"copy {answer['copy']} in {answer['container']} answers at epoch {answer['epoch']}, but copy "
+                    f"{task['active']} is active at epoch {task['epoch']}",
+                )
+            else:
+                best = self._answers.get(partition)
+                # Of several standbys the one that is least behind.
+                if best is None or answer["lag_ms"] < best["lag_ms"]:
+                    self._answers[partition] = answer
+
+    def _excuse(self, partitions: Iterable[int], why: str) -> None:
+        for each in partitions:
+            if each in self._missing:
+                self._missing[each] = ", ".join(filter(None, (self._missing[each], why)))
+
+
+def _tasks(status: Mapping[str, Any], job: str) -> list[Mapping[str, Any]]:
+    return [each for each in status["tasks"] if each["task"]["job"] == job]

@@ -1,0 +1,139 @@
+"""A candidate's control API.
+
+As with Storm's highly available Nimbus, any candidate gives the cluster's info and takes changes into the queue. What
+only the leader can answer or do, the others refuse, naming the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from appmaster.api.ports import ClusterQueries
+from appmaster.changes.operations import KEPT_ARGUMENTS
+from appmaster.records import ChangeRecord
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.security.roles import Caller
+
+#: A call waits no longer than this for a result: its thread is one of a few. Clients ask again.
+MOST_WAIT_SECONDS: Final = 1.0
+
+#: What changes nothing, and is not in the audit.
+READING: Final = frozenset({"cluster", "job", "result", "status", "explain"})
+
+#: What the audit tells of a call, of everything in it: no setting, which may be a secret.
+HARMLESS: Final = KEPT_ARGUMENTS | {"id", "partition", "copy", "container", "processor"}
+
+#: Of what only the leader answers.
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+Audit = Callable[[Caller, str, Mapping[str, Any], str], None]
+
+
+class ApiServer:
+    """Answers questions on any thread; ``leads`` says whether this candidate, called ``me``, is the leader."""
+
+    def __init__(
+        self,
+        cluster: str,
+        me: str,
+        changes: ClusterQueries,
+        leads: Callable[[], bool],
+        leader_api: Answer,
+        audit: Audit = lambda caller, operation, about, said: None,
+    ) -> None:
+        """Take what is told of each call that asks for a change: who, what, about what, and what was said to it."""
+        self._audit = audit
+        self._cluster = cluster
+        self._me = me
+        self._changes = changes
+        self._leads = leads
+        self._leader_api = leader_api
+
+    def __call__(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to one question; errors are `StandfastError` or in the answer itself."""
+        operation = str(asked.get("operation"))
+        if operation in READING:
+            return self._answered(caller, asked)
+        about = {name: value for name, value in _about(asked).items() if name in HARMLESS}
+        try:
+            answer = self._answered(caller, asked)
+        except StandfastError as error:
+            self._audit(caller, str(asked.get("change", operation)), about, str(error))
+            raise
+        if not answer.get("is_other") and answer.get("is_leader") is not False:
+            said = str(answer.get("error") or answer.get("said") or answer.get("state") or "")
+            self._audit(caller, str(asked.get("change", operation)), about, said)
+        return answer
+
+    def _answered(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        if asked.get("cluster", self._cluster) != self._cluster:
+            said = f"this is cluster {self._cluster}, not {asked['cluster']}"
+            return {"error": said, "status": Unavailable.exit_status, "is_other": True}
+        operation = asked.get("operation")
+        if operation == "cluster":
+            return self._changes.info()
+        if operation == "job":
+            present = self._changes.present(_text(asked, "job"), asked.get("with_tasks") is True)
+            return {"present": msgspec.to_builtins(present) if present is not None else None}
+        if operation == "queue":
+            return self._queue(caller, asked)
+        if operation == "result":
+            return shown(_text(asked, "id"), self._result(asked))
+        if not self._leads():
+            return self._refusal()
+        return self._leader_api(asked)
+
+    def _queue(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        arguments = asked.get("arguments", {})
+        if not isinstance(arguments, Mapping):
+            raise BadConfiguration("arguments: not an object")
+        queued = self._changes.queue(_text(asked, "change"), arguments, caller.name, str(asked.get("id", "")))
+        return {"id": queued, "state": "queued"}
+
+    def _result(self, asked: Mapping[str, Any]) -> ChangeRecord:
+        wait = asked.get("wait_seconds", 0.0)
+        if not isinstance(wait, (int, float)):
+            raise BadConfiguration(f"wait_seconds: {wait!r} is not a number")
+        return self._changes.result(_text(asked, "id"), min(float(wait), MOST_WAIT_SECONDS))
+
+    def _refusal(self) -> Mapping[str, Any]:
+        leader = self._changes.leader()
+        if leader is None:
+            said = f"candidate {self._me} does not lead, and nobody else does at this moment"
+        elif leader["candidate"] == self._me:
+            # On both sides of a leadership: it has not taken over yet, or its lease is over.
+            said = f"candidate {self._me} is recorded as leader, but cannot act as one at this moment"
+        else:
+            at = f"{leader['host']}:{leader['port']}"
+            said = f"candidate {self._me} does not lead; {leader['candidate']} at {at} does"
+        return {"error": said, "status": Unavailable.exit_status, "is_leader": False, "leader": leader}
+
+
+def shown(change: str, record: ChangeRecord) -> dict[str, Any]:
+    """Return a queued change as clients see it."""
+    return {
+        "id": change,
+        "operation": record.operation,
+        "state": record.state,
+        "said": record.said,
+        "epoch": record.epoch,
+        "revision": record.revision,
+        "submitter": record.submitter,
+        "at_ms": record.at_ms,
+    }
+
+
+def _about(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call says, and what the change says that it queues."""
+    arguments = asked.get("arguments")
+    return {**asked, **(arguments if isinstance(arguments, Mapping) else {})}
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadConfiguration(f"{name}: missing in the question")
+    return value

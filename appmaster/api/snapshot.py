@@ -1,0 +1,188 @@
+"""The view as plain data: what `standfast status` and its kin, the HTTP port and the demo read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from appmaster.planning.state.model import JobSpec
+from appmaster.planning.state.view import ClusterView, Container, Policy
+from standby.model import ReplicaId, ReplicaStatus, Role, TaskRecord
+
+
+def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:
+    """Return everything the leader knows, as JSON-ready data; the schema is in docs/operations.md."""
+    unsettled = {each.job for each in view.unsettled}
+    return {
+        "cluster": cluster,
+        "leader": {**leader, "epoch": view.epoch},
+        "jobs": [
+            {
+                "name": job.name,
+                "run": job.run,
+                "status": job.state.value,
+                "reasons": list(job.reasons),
+                "traceback": job.traceback,
+                "processors": len(job.model.processors),
+                "copies": job.model.copies,
+                "containers": job.model.containers or len(job.model.slots),
+                "model_version": job.model.version,
+                "revision": job.revision,
+                "policy": "restart" if job.policy.restarts else "promote",
+                "mixed": job.model.is_mixed,
+                "asked": asked(job.spec, job.policy),
+                "is_modelling": job.is_modelling,
+                "settled": job.name not in unsettled,
+                "notes": list(job.notes),
+                "parked": {str(processor): str(why) for processor, why in job.model.parked.items()},
+            }
+            for job in view.jobs.values()
+        ],
+        "tasks": [_task(view, each.record) for _, each in sorted(view.records.items())],
+        "containers": [
+            {
+                "container": each.id,
+                "skein_id": each.skein_id,
+                "host": each.host,
+                "cell": each.cell,
+                "pid": each.pid,
+                "http_port": each.http_port,
+                "state": each.presence.value,
+                "slot": str(home) if (home := view.home(each.id)) is not None else None,
+                "replicas": len(view.assigned.get(each.id, ())),
+                "revisions": dict(each.revisions),
+                "warm": each.is_warm,
+                "rss_bytes": each.rss_bytes,
+                "heard_ms_ago": max(0, view.now_ms - each.heard_ms),
+                "reason": each.reason,
+            }
+            for _, each in sorted(view.containers.items())
+        ],
+        "requests": [
+            {
+                "skein_id": each.skein_id,
+                "slot": str(each.slot),
+                "kind": each.kind.value,
+                "host": each.host,
+                "state": each.state.value,
+                "waited_ms": max(0, view.now_ms - each.since_ms),
+            }
+            for _, each in sorted(view.requests.items())
+        ],
+        "handovers": [
+            {
+                "processor": str(processor),
+                "to_copy": each.to_copy,
+                "to": each.to,
+                "reason": str(each.reason),
+                "waited_ms": max(0, view.now_ms - each.since_ms),
+            }
+            for processor, each in sorted(view.handovers.items())
+        ],
+        "failovers": [
+            {
+                "processor": str(processor),
+                "from": each.lost,
+                "to": each.to,
+                "to_copy": each.to_copy,
+                "is_planned": each.is_planned,
+                "reason": each.reason.value,
+            }
+            for processor, each in sorted(view.failovers.items())
+        ],
+        "cells": [
+            {
+                "cell": each.number,
+                "attempt": each.attempt,
+                "is_up": each.is_up,
+                "state": each.state.value,
+                "since_ms_ago": max(0, view.now_ms - each.since_ms),
+                "containers": sum(held.cell == each.number for held in view.containers.values()),
+                "reason": each.reason,
+            }
+            for _, each in sorted(view.cells.items())
+        ],
+        "hosts": {
+            name: {"cell": each.cell, "rack": each.rack, "attributes": dict(each.attributes)}
+            for name, each in sorted(view.hosts.items())
+        },
+        "drained": dict(view.drained),
+        "settled": not view.unsettled,
+    }
+
+
+def asked(spec: JobSpec, policy: Policy) -> dict[str, Any]:
+    """Return what is asked of a job, as JSON-ready data: by it a command sees that the leader has heard of a change."""
+    named = {name: value for name, value in asdict(spec).items() if name != "grouper"}
+    settings = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()
+    }
+    return {**named, "grouper": spec.grouper.__qualname__, "policy": settings}
+
+
+def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:
+    job = view.jobs.get(record.task.job)
+    processor = view.processor_of(record.task)
+    model = job.model.processors.get(processor) if job is not None and processor is not None else None
+    copies = sorted({*(model.copies if model is not None else ()), *record.placed})
+    return {
+        "task": {"job": record.task.job, "stage": record.task.stage, "partition": record.task.partition},
+        "epoch": record.epoch,
+        "active": record.active,
+        "in_sync": list(record.in_sync),
+        "claimed": record.claimed,
+        "processor": processor.number if processor is not None else None,
+        "displaced": record.displaced,
+        "moving": {str(copy): container for copy, container in record.moving.items()},
+        "failures": (
+            {
+                "offset": record.failures.offset,
+                "count": record.failures.count,
+                "reason": record.failures.reason,
+            }
+            if record.failures is not None
+            else None
+        ),
+        "replicas": [_replica(view, record, copy) for copy in copies],
+    }
+
+
+def _replica(view: ClusterView, record: TaskRecord, copy: int) -> dict[str, Any]:
+    container = view.containers.get(record.placed.get(copy, ""))
+    status = _status(container, record, copy)
+    role = Role.ACTIVE if record.active == copy else Role.STANDBY
+    return {
+        "copy": copy,
+        "role": role.value,
+        "phase": status.phase.value if status is not None else None,
+        "container": container.id if container is not None else None,
+        "host": container.host if container is not None else record.hosts.get(copy),
+        "pid": container.pid if container is not None else None,
+        "in_sync": copy in record.in_sync and container is not None,
+        "applied": status.applied if status is not None else None,
+        "end": status.end if status is not None else None,
+        "changelog_lag_records": status.lag_records if status is not None else None,
+        "changelog_lag_ms": status.lag_ms if status is not None else None,
+        "input_committed": status.input_committed if status is not None else None,
+        "input_end": status.input_end if status is not None else None,
+        "input_lag_records": status.input_lag if status is not None else None,
+        "input_lag_ms": status.input_lag_ms if status is not None else None,
+        "input_rate": (
+            round(status.input_rate, 1) if status is not None and status.input_rate is not None else None
+        ),
+        "failures": status.failures.count if status is not None and status.failures is not None else 0,
+        "skipped": status.skipped - status.dead_lettered if status is not None else 0,
+        "dead_lettered": status.dead_lettered if status is not None else 0,
+        # With several inputs the two above are sums.
+        "input_offsets": dict(status.input_offsets) if status is not None else {},
+        "warm": container.is_warm if container is not None else False,
+        "start_ms": status.start_ms if status is not None else None,
+        "detail": status.detail if status is not None else "",
+        "traceback": status.traceback if status is not None else "",
+    }
+
+
+def _status(container: Container | None, record: TaskRecord, copy: int) -> ReplicaStatus | None:
+    if container is None:
+        return None
+    return container.statuses.get(ReplicaId(record.task, copy))

@@ -1,0 +1,70 @@
+"""What a job has to agree with when it is submitted into a cluster that runs already. Pure.
+
+A cluster's containers are made once, as the job asked that started it: their size, their Python, their hosts. Jobs
+that come later run in such containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from standby.config import JobConfig, keys, names, parse, written
+from standby.errors import BadConfiguration
+
+#: Keys that hold for the cluster's processes whichever job they serve.
+OF_THE_CLUSTER: Final = names("cluster")
+
+#: Not one of them, but containers have Spark's connector only when the job that started the cluster needed it.
+_FEED: Final = "task.feed"
+
+_NO_CONNECTOR: Final = "spark, but the job that started the cluster brought no Spark connector"
+
+
+def of_the_cluster(config: JobConfig) -> dict[str, str]:
+    """Return what of a job's configuration holds for the cluster that it starts: key → value, as text."""
+    fields = {key.name: field.name for key, field in keys()}
+    return {name: written(getattr(config, fields[name])) for name in (*OF_THE_CLUSTER, _FEED)}
+
+
+def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` naming each key that a job gives otherwise than the running cluster has it.
+
+    ``settings`` are as `of_the_cluster` gave them when the cluster was started, ``flat`` is what the job gives: what it
+    leaves out it takes as it is there, and its other keys have to go with that.
+    """
+    asked = of_the_cluster(parse(flat))
+    wrong = [
+        f"{name}: {asked[name] or '(nothing)'}, and the cluster has {settings[name] or '(nothing)'}"
+        for name in OF_THE_CLUSTER
+        if name in flat and name in settings and asked[name] != settings[name]
+    ]
+    if lacks_connector(asked[_FEED], settings):
+        wrong.append(f"{_FEED}: {_NO_CONNECTOR}")
+    if wrong:
+        lines = "\n  ".join(wrong)
+        raise BadConfiguration(
+            f"cluster {cluster} runs already, and its containers are what they are; leave these keys out, or give "
+            f"the job a cluster of its own (cluster.name):\n  {lines}"
+        )
+    taken = {name: settings[name] for name in OF_THE_CLUSTER if name in settings}
+    try:
+        parse({**flat, **taken})
+    except BadConfiguration as error:
+        raise BadConfiguration(
+            f"cluster {cluster} runs already, and with what the job takes over from it {error}"
+        ) from error
+
+
+def check_feed(feed: str, settings: Mapping[str, str]) -> None:
+    """Raise `BadConfiguration` for a running job's feed that its cluster's containers cannot have; as `check_joins`."""
+    if lacks_connector(feed, settings):
+        raise BadConfiguration(
+            f"{_FEED}: {_NO_CONNECTOR}; end the cluster's jobs and submit this one first, or give it a cluster of its "
+            "own (cluster.name)"
+        )
+
+
+def lacks_connector(feed: str, settings: Mapping[str, str]) -> bool:
+    """Return whether containers of a cluster with ``settings`` have not what ``feed`` needs."""
+    return feed == "spark" and settings.get(_FEED, "spark") != "spark"

@@ -1,0 +1,289 @@
+"""Changes of what is desired, as they wait in ZooKeeper for a leader, and what each of them does.
+
+Any candidate takes a change and gives it an id; the leader makes it and writes its result in one transaction, so that
+it is made once, whoever leads by then. Commands that must be carried out at once are not queued: only the leader takes
+them (`appmaster.api.leader_api`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from appmaster.changes import revisions
+from appmaster.config import spec
+from appmaster.planning.state.view import JobState
+from appmaster.records import ChangeRecord, JobRecord
+from standby import naming
+from standby.config import parse
+from standby.errors import BadConfiguration, StandfastError, Transient
+from standby.wire import JobDefinition
+
+#: Of a change's id: it becomes the name of a node.
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+#: So many settled changes are kept for whoever still wants to know.
+KEPT: Final = 200
+
+
+#: What a settled change keeps of its arguments.
+KEPT_ARGUMENTS: Final = frozenset({"job", "hosts", "reason", "purge", "revision", "code"})
+
+
+class NotYet(Transient):
+    """Something has to end first: the change stays queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A job as it is when a change is to be made."""
+
+    record: JobRecord
+    state: str = ""
+    """Of its status (`JobState`); empty: no leader has told yet."""
+    failure: str = ""
+    """Why it was given up; empty: it was not."""
+    active_revisions: tuple[int, ...] = ()
+    """The highest revision that an active of each task was given; known where `NEEDS_TASKS` says so."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is wanted, and was not given up."""
+        return self.record.is_wanted and self.state != JobState.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A job's record after a change, and what was done."""
+
+    record: JobRecord | None
+    """None: there is no such job any more."""
+    said: str
+    is_new_chance: bool = False
+    """How the job's last run ended is not held against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedHosts:
+    """The drained hosts after a change, and what was done."""
+
+    hosts: Mapping[str, str]
+    said: str
+
+
+Arguments = Mapping[str, Any]
+
+
+def submit(present: Present | None, arguments: Arguments) -> Made:
+    """Return a job as it is submitted anew, once its last deployment has ended.
+
+    Raises `StandfastError` when it runs already as something else, `NotYet`.
+    """
+    definition = _definition(arguments)
+    new = Made(JobRecord(definition), f"{definition.name} is submitted", is_new_chance=True)
+    if present is None:
+        return new
+    record = present.record
+    if record.definition == definition and record.is_wanted:
+        return Made(record, f"{definition.name} is submitted already")
+    if present.runs:
+        raise StandfastError(f"{definition.name} runs already; stop it first, or update it")
+    if record.definition.run != definition.run:
+        raise StandfastError(f"{definition.name} has another run with state of its own; delete it first")
+    if definition.revision <= max(each.revision for each in (record.definition, *record.former)):
+        raise StandfastError(f"somebody else has changed {definition.name} meanwhile; submit it again")
+    _await_end(present)
+    return new
+
+
+def deploy(present: Present | None, arguments: Arguments) -> Made:
+    """Return a job that is to run again, once its last deployment has ended; raises `NotYet`."""
+    known = _known(present, arguments)
+    if not known.record.is_wanted:
+        _await_end(known)
+        return Made(replace(known.record, is_wanted=True, purge=False), "it is to run", is_new_chance=True)
+    if not known.runs:
+        raise StandfastError(f"it has failed ({known.failure}); submit it as its file says")
+    return Made(known.record, "it is to run already")
+
+
+def undeploy(present: Present | None, arguments: Arguments) -> Made:
+    """Return a job that is to end; with ``purge`` also its local state.
+
+    Raises `NotYet` until a leader has taken up that it is to run: one that never saw it wanted would not tell of its
+    end, and whatever waits for that end would wait for ever.
+    """
+    purge = bool(arguments.get("purge", False))
+    known = _known(present, arguments)
+    if known.record.is_wanted and not known.state:
+        raise NotYet(f"{known.record.definition.name} was submitted just now; the leader takes it up first")
+    return Made(replace(known.record, is_wanted=False, purge=purge), "it is to end")
+
+
+def update(present: Present | None, arguments: Arguments) -> Made:
+    """Return a running job with another configuration (``config``, flat) or another bundle (``code``)."""
+    record = _running(present, arguments).record
+    wanted = arguments.get("config")
+    if not isinstance(wanted, Mapping):
+        raise BadConfiguration("config: missing in the change")
+    settings = {str(name): str(value) for name, value in wanted.items()}
+    code = _code(arguments)
+    found = revisions.update(record, settings, record.definition.code if code is None else code)
+    return Made(found.record, "; ".join(found.described()) or "it is as asked for already")
+
+
+def rollback(present: Present | None, arguments: Arguments) -> Made:
+    """Return a running job as it was before ``revision``, which is its present one.
+
+    Judged by the task records (`appmaster.changes.revisions.rollback`): a record names an active before that one is
+    told itself.
+    """
+    known = _running(present, arguments)
+    bad = arguments.get("revision")
+    if known.record.definition.revision != bad:
+        raise StandfastError(
+            f"it is revision {known.record.definition.revision} meanwhile, not {bad} any more"
+        )
+    returned = revisions.rollback(known.record, known.active_revisions)
+    return Made(returned, f"it returns to revision {known.record.former[0].revision}")
+
+
+def delete(present: Present | None, arguments: Arguments) -> Made:
+    """Return no job, once its last deployment has ended; raises `NotYet`."""
+    known = _known(present, arguments)
+    if known.record.is_wanted:
+        raise StandfastError("it is to run; undeploy it first")
+    _await_end(known)
+    return Made(None, "it is deleted")
+
+
+def drain(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
+    """Return the drained hosts with those that were named."""
+    named, why = _hosts(arguments), str(arguments.get("reason", ""))
+    return DrainedHosts({**hosts, **dict.fromkeys(named, why)}, f"{', '.join(named)} are to be drained")
+
+
+def admit(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
+    """Return the drained hosts without those that were named."""
+    named = _hosts(arguments)
+    left = {host: why for host, why in hosts.items() if host not in named}
+    return DrainedHosts(left, f"{', '.join(named)} are used again")
+
+
+#: What changes one job's record.
+JOB_CHANGES: Final[Mapping[str, Callable[[Present | None, Arguments], Made]]] = {
+    "submit": submit,
+    "deploy": deploy,
+    "undeploy": undeploy,
+    "update": update,
+    "rollback": rollback,
+    "delete": delete,
+}
+
+#: Those of them that are judged by what the job's tasks have been through.
+NEEDS_TASKS: Final = frozenset({"rollback"})
+
+#: What changes the drained hosts.
+HOST_CHANGES: Final[Mapping[str, Callable[[Mapping[str, str], Arguments], DrainedHosts]]] = {
+    "drain": drain,
+    "admit": admit,
+}
+
+#: Every change that can be queued.
+OPERATIONS: Final = (*JOB_CHANGES, *HOST_CHANGES)
+
+
+def check(change: str, operation: str, arguments: Arguments) -> None:
+    """Raise `BadConfiguration` for a change that no leader could ever make."""
+    if not _ID.match(change):
+        raise BadConfiguration(f"{change!r} is no id of a change: letters, digits, dash and underscore")
+    if operation in JOB_CHANGES:
+        job_of(operation, arguments)
+        _code(arguments)
+    elif operation in HOST_CHANGES:
+        _hosts(arguments)
+    else:
+        raise BadConfiguration(f"{operation}: cannot be queued; {', '.join(OPERATIONS)} can")
+
+
+def job_of(operation: str, arguments: Arguments) -> str:
+    """Return the name of the job that a change is about; raises `BadConfiguration` when it names none."""
+    if operation == "submit":
+        return _definition(arguments).name
+    job = arguments.get("job")
+    if not isinstance(job, str) or not job:
+        raise BadConfiguration("job: missing in the change")
+    # It becomes part of a node's path. A name that ZooKeeper refuses would end the queue of each leader in turn, since
+    # the change stays queued.
+    if not naming.NAME.match(job):
+        raise BadConfiguration(f"job: {job!r} is no name of a job: letters, digits, dot, dash and underscore")
+    return job
+
+
+def settled(
+    change: ChangeRecord, epoch: int, said: str, revision: int = 0, *, is_refused: bool = False
+) -> ChangeRecord:
+    """Return the change with its result; ``revision`` is the job's after a change of one.
+
+    Of its arguments no more is kept than which job or hosts it was about: a configuration may have passwords in it.
+    """
+    kept = {name: value for name, value in change.arguments.items() if name in KEPT_ARGUMENTS}
+    state = "refused" if is_refused else "done"
+    return replace(change, arguments=kept, state=state, said=said, epoch=epoch, revision=revision)
+
+
+def _known(present: Present | None, arguments: Arguments) -> Present:
+    if present is None:
+        raise BadConfiguration(f"there is no job {arguments.get('job')} in this cluster")
+    return present
+
+
+def _running(present: Present | None, arguments: Arguments) -> Present:
+    known = _known(present, arguments)
+    if not known.record.is_wanted:
+        raise BadConfiguration("it does not run; submit it as its file says")
+    if not known.runs:
+        raise BadConfiguration(f"it has failed ({known.failure}); submit it as its file says")
+    return known
+
+
+def _await_end(present: Present) -> None:
+    """Raise `NotYet` while a deployment that is not wanted any more has not ended: its tasks are being fenced."""
+    if not present.record.is_wanted and present.state != JobState.UNDEPLOYED:
+        raise NotYet(f"{present.record.definition.name} is still being undeployed")
+
+
+def _definition(arguments: Arguments) -> JobDefinition:
+    """Return the definition in a change; raises `BadConfiguration` for one that no leader could lead."""
+    try:
+        found = msgspec.convert(arguments.get("definition"), JobDefinition)
+    except msgspec.ValidationError as error:
+        raise BadConfiguration(f"definition: {error}") from error
+    config = parse(found.config)
+    if found.name != config.job_name:
+        raise BadConfiguration(f"definition: its name is {found.name!r}, and its job.name {config.job_name}")
+    _code({"code": found.code})
+    spec(config, found.tasks)
+    return found
+
+
+def _code(arguments: Arguments) -> str | None:
+    """Return the bundle that a change names, None when it names none; raises `BadConfiguration` for no name of one."""
+    code = arguments.get("code")
+    if code is None:
+        return None
+    if not isinstance(code, str) or (code and not naming.NAME.match(code)):
+        raise BadConfiguration(f"code: {code!r} is not the name of a bundle")
+    return code
+
+
+def _hosts(arguments: Arguments) -> tuple[str, ...]:
+    hosts = arguments.get("hosts")
+    if not isinstance(hosts, (list, tuple)) or not hosts or not all(isinstance(each, str) for each in hosts):
+        raise BadConfiguration("hosts: a list of names is missing in the change")
+    return tuple(hosts)

@@ -1,0 +1,201 @@
+"""A candidate's side of the queue of changes: takes changes, tells their results, and has the cluster's info.
+
+All of it is read from a part of ZooKeeper's tree that watches keep fresh. The leader also makes the queued changes, on
+a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from appmaster.api import discovery
+from appmaster.changes import operations
+from appmaster.changes.operations import Present
+from appmaster.changes.ports import ChangeRecords, ClusterTree
+from appmaster.changes.waiting import change_of, outlived, queued
+from appmaster.records import ChangeRecord
+from standby.errors import BadConfiguration, Fenced, StandfastError, Transient, Unavailable
+from standby.threads.worker import Worker
+
+_log: Final = logging.getLogger(__name__)
+
+#: What is kept of the cluster's tree; nothing of it grows with clients, and nothing with tasks.
+PATTERNS: Final = (
+    "candidates/*",
+    "cells/*",
+    "containers/*",
+    "controller",
+    "drained",
+    "jobs/*",
+    "jobs/*/status",
+    "changes/*",
+)
+
+#: Between two attempts at what ZooKeeper did not take, seconds.
+_RETRY_SECONDS: Final = 0.5
+
+#: How long a question waits for a look at ZooKeeper that is certainly of now, seconds; less than a client waits.
+_FRESH_SECONDS: Final = 2.0
+
+#: When nothing at all happens, seconds: watches tell of new changes.
+_IDLE_SECONDS: Final = 60.0
+
+
+class ChangeQueue:
+    """One candidate's; ``tree`` has the nodes of `PATTERNS`, and is started and closed here.
+
+    ``wall_ms`` gives Unix milliseconds; ``fenced`` is called, on the queue's thread, when another leads; ``more`` is
+    what else belongs into the cluster's info, as JSON-ready data.
+    """
+
+    def __init__(
+        self,
+        tree: ClusterTree,
+        records: ChangeRecords,
+        cluster: str,
+        me: str,
+        wall_ms: Callable[[], int],
+        fenced: Callable[[str], None],
+        more: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._more = more
+        self._cluster = cluster
+        self._me = me
+        self._wall_ms = wall_ms
+        self._fenced = fenced
+        self._tree = tree
+        self._records = records
+        self._worker = Worker("changes", self._turn)
+        self._epoch = 0
+        self._is_unfinished = False
+
+    # ---- what any thread may ask ----
+
+    def info(self) -> dict[str, Any]:
+        """Return the cluster's info (`appmaster.api.discovery.info`); raises `Transient` before it was ever read."""
+        nodes = self._tree.nodes
+        if not nodes and not self._tree.is_complete:
+            raise Transient("ZooKeeper has not been read yet")
+        found = discovery.info(
+            self._cluster, {path: each.data for path, each in nodes.items()}, self._wall_ms()
+        )
+        return {**found, **self._more(), "answered_by": self._me, "is_fresh": self._tree.is_complete}
+
+    def leader(self) -> Mapping[str, Any] | None:
+        """Return id, host and port of the candidate that leads; None while none does, as far as is known."""
+        return discovery.leader({path: each.data for path, each in self._tree.nodes.items()})
+
+    def queue(
+        self, operation: str, arguments: Mapping[str, Any], submitter: str = "", change: str = ""
+    ) -> str:
+        """Return the id under which a change is queued; the same id again is the same change.
+
+        Raises `BadConfiguration` for what no leader could make, `Transient`.
+        """
+        change = change or uuid.uuid4().hex
+        operations.check(change, operation, arguments)
+        self._records.put(change, ChangeRecord(operation, arguments, submitter, self._wall_ms()))
+        return change
+
+    def present(self, job: str, with_tasks: bool) -> Present | None:
+        """Return a job as it is now, read with a sync; None when there is no such job. Raises `Transient`."""
+        return self._records.present(job, with_tasks=with_tasks)
+
+    def seen(self, change: str) -> ChangeRecord:
+        """Return a change as far as this candidate has heard of it: nothing is asked of ZooKeeper.
+
+        For whoever has no credentials. Raises `BadConfiguration` when it has not heard of it.
+        """
+        found = change_of(self._tree.nodes, change)
+        if found is None:
+            raise BadConfiguration(
+                "there is no such change, or it was settled long ago, or it is not known here yet"
+            )
+        return found
+
+    def result(self, change: str, wait_seconds: float = 0.0) -> ChangeRecord:
+        """Return a change as it stands, settled if that happens in time.
+
+        Raises `BadConfiguration` when there is none of this id: never queued, or settled long ago.
+        """
+
+        def is_settled(nodes: Any) -> bool:
+            found = change_of(nodes, change)
+            return found is not None and found.state != "queued"
+
+        self._tree.wait(is_settled, wait_seconds)
+        found = change_of(self._tree.nodes, change)
+        if found is None:
+            # Queued a moment ago by another candidate, perhaps: then a sync shows it.
+            found = change_of(self._tree.fresh(_FRESH_SECONDS), change)
+        if found is None:
+            raise BadConfiguration(f"there is no change {change}, or it was settled long ago")
+        return found
+
+    # ---- its life ----
+
+    def start(self) -> None:
+        """Begin."""
+        self._tree.listen(self._worker.wake)
+        self._tree.start()
+        self._worker.start()
+
+    def lead(self, epoch: int) -> None:
+        """Make queued changes from now on, under ``epoch``; 0: no longer. Returns at once."""
+        self._worker.put(lambda: self._take_lead(epoch))
+
+    def rest(self) -> None:
+        """Make what can be made now, and no more changes after that; what is queued still waits for another leadership.
+
+        What waited for a job's end can be made when it has come, which may be the moment in which the last one ended:
+        whoever rests looks then whether there is more to lead.
+        """
+        self._worker.submit(lambda: self._take_lead(0)).result()
+
+    def close(self) -> None:
+        """End."""
+        self._worker.close()
+        self._worker.join()
+        self._tree.close()
+
+    def _take_lead(self, epoch: int) -> None:
+        if self._epoch and not epoch:
+            self._settle_all()
+        self._epoch = epoch
+
+    def _turn(self) -> None:
+        self._worker.wait(_RETRY_SECONDS if self._is_unfinished else _IDLE_SECONDS)
+        self._worker.catch_up()
+        if self._epoch and not self._worker.is_closed:
+            self._is_unfinished = not self._settle_all()
+
+    def _settle_all(self) -> bool:
+        """Make the changes that wait, oldest first; return False when some of it is to be tried again.
+
+        Behind one that has to wait, those of the same job wait too: their order is what was meant.
+        """
+        nodes = self._tree.nodes
+        waiting: set[str] = set()
+        try:
+            for change, job in queued(nodes):
+                if job in waiting:
+                    continue
+                try:
+                    self._records.settle(change, self._epoch)
+                except Unavailable as error:
+                    _log.info("change %s waits: %s", change, error)
+                    waiting.add(job)
+                else:
+                    _log.info("change %s is settled", change)
+            for change, version in outlived(nodes):
+                self._records.forget(change, version)
+        except Fenced as error:
+            self._epoch = 0
+            self._fenced(str(error))
+        except StandfastError as error:
+            _log.warning("queued changes: %s", error)
+            return False
+        return not waiting

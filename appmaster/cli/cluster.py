@@ -1,0 +1,80 @@
+"""The cluster that a command is about: the options that name it, a session with its ZooKeeper, a client of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from appmaster.adapters.credentials.keyring import access_to, nobodys_access
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
+from appmaster.cli.parsers import cluster_name
+from appmaster.records import JobRecord
+from standby.errors import BadConfiguration
+
+
+def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job's") -> None:
+    """Add the options that say which cluster is meant, and ``--json``."""
+    parser.add_argument(
+        "--cluster", metavar="NAME", type=cluster_name, help=f"the cluster's name (default: {default})"
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        default=os.environ.get("STANDFAST_ZOOKEEPER", ""),
+        help="ZooKeeper servers (default: $STANDFAST_ZOOKEEPER)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def open_zookeeper(arguments: argparse.Namespace) -> ZooKeeper:
+    """Return an unopened session for the cluster that the arguments name; raises `BadConfiguration`."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    cluster = arguments.cluster or arguments.job
+    return ZooKeeper(arguments.zookeeper, cluster, access=access_to(cluster))
+
+
+def open_client(arguments: argparse.Namespace) -> ClusterClient:
+    """Return a client of the cluster that the arguments name; raises `BadConfiguration`."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    return ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper)
+
+
+def record_of(job: str, client: ClusterClient) -> JobRecord:
+    """Return the job's record; raises `BadConfiguration` when there is no such job."""
+    record = client.job(job)
+    if record is None:
+        raise BadConfiguration(
+            f"there is no job {job} in its cluster; is the name right, or --cluster missing?"
+        )
+    return record
+
+
+def cluster_of(arguments: argparse.Namespace) -> str:
+    """Return the name of the cluster that is meant; raises `BadConfiguration` when that is not clear."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    if arguments.cluster:
+        return str(arguments.cluster)
+    with ZooKeeper(arguments.zookeeper, "", access=nobodys_access()) as zookeeper:
+        names = zookeeper.registry.clusters()
+    if len(names) != 1:
+        raise BadConfiguration(
+            f"there are {len(names)} clusters ({', '.join(names)}); say which with --cluster"
+            if names
+            else "there is no cluster on these ZooKeeper servers"
+        )
+    return names[0]
+
+
+def known_client(arguments: argparse.Namespace) -> ClusterClient:
+    """Return a client of the job's cluster; raises `BadConfiguration` when there is no such job."""
+    client = open_client(arguments)
+    try:
+        record_of(arguments.job, client)
+    except BaseException:
+        client.close()
+        raise
+    return client

@@ -1,0 +1,225 @@
+"""``standfast drain`` and ``standfast admit``: hosts are emptied, and used again.
+
+`drain` records the hosts, and waits until they are empty: actives are handed over to standbys that are in
+sync, copies are filled elsewhere before they are given up here. Nothing new is placed there until `admit`. The
+application master of the cluster itself stays where YARN started it.
+
+Exit status: 0 empty (with --no-wait: recorded); 1 something stays (the host goes on being emptied); 2 no such
+cluster or host; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from appmaster.adapters.credentials.keyring import user_name
+from appmaster.api.client import ClusterClient
+from appmaster.cli.cluster import cluster_of
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command, cluster_name
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.25
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = add_command(subparsers, name, run, text, __doc__)
+        parser.add_argument("hosts", metavar="HOST", nargs="+", help="a host, by YARN's name of it")
+        parser.add_argument(
+            "--cluster",
+            metavar="NAME",
+            type=cluster_name,
+            help="the cluster's name (default: the only one there is)",
+        )
+        parser.add_argument(
+            "--zookeeper",
+            metavar="HOSTS",
+            default=os.environ.get("STANDFAST_ZOOKEEPER", ""),
+            help="ZooKeeper servers (default: $STANDFAST_ZOOKEEPER)",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        return parser
+
+    drain = command("drain", _drain, "empty hosts, as planned")
+    drain.add_argument("--reason", metavar="TEXT", default="", help="why, for status and event log")
+    drain.add_argument("--no-wait", action="store_true", help="do not wait until they are empty")
+    drain.add_argument(
+        "--timeout", type=float, default=300.0, metavar="SECONDS", help="how long to wait (default: 300)"
+    )
+    command("admit", _admit, "use drained hosts again")
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """A container that is still on a drained host."""
+
+    container: str
+    host: str
+    state: str
+    slot: str
+    actives: tuple[tuple[str, int], ...]
+    """Job and partition of each task that is active in it."""
+    standbys: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        held = [
+            f"{len(tasks)} {role}{'s' if len(tasks) > 1 else ''}"
+            for role, tasks in (("active", self.actives), ("standby copy", self.standbys))
+            if tasks
+        ]
+        return f"{self.slot or self.container} on {self.host} ({', '.join(held) or self.state})"
+
+
+def staying(status: Mapping[str, Any], hosts: Collection[str]) -> tuple[Staying, ...]:
+    """Return the containers on the hosts, by the leader's status. Pure."""
+    held: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]] = {}
+    for task in status["tasks"]:
+        name = (task["task"]["job"], task["task"]["partition"])
+        for each in task["replicas"]:
+            if each["container"] is not None:
+                roles = held.setdefault(each["container"], ([], []))
+                roles[each["copy"] != task["active"]].append(name)
+    return tuple(
+        Staying(
+            each["container"],
+            each["host"],
+            each["state"],
+            each["slot"] or "",
+            *(tuple(tasks) for tasks in held.get(each["container"], ([], []))),
+        )
+        for each in status["containers"]
+        if each["host"] in hosts
+    )
+
+
+def _drain(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    hosts = tuple(dict.fromkeys(arguments.hosts))
+    why = arguments.reason or f"drained by {user_name()}"
+    with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
+        try:
+            status = client.status()
+        except Unavailable as error:
+            queued = client.queue("drain", hosts=hosts, reason=why)
+            progress.say(f"queued as {queued}; nobody leads now to carry it out ({error})")
+            return _print(arguments, hosts, (), {})
+        _check_known(hosts, status)
+        client.change("drain", hosts=hosts, reason=why)
+        master = status["leader"]["host"]
+        if master in hosts:
+            progress.say(f"the application master itself runs on {master}, and stays there")
+        left: tuple[Staying, ...] = ()
+        reasons: dict[str, list[str]] = {}
+        if not arguments.no_wait:
+            left = _wait_empty(client, hosts, arguments.timeout, progress)
+            reasons = {each.container: _why(client, each) for each in left}
+    if not left:
+        progress.say(f"{', '.join(hosts)}: {'recorded' if arguments.no_wait else 'empty'}")
+    for each in left:
+        progress.say(f"stays: {each}")
+        for line in reasons[each.container]:
+            progress.say(f"  {line}")
+    if left:
+        progress.say(
+            "it goes on being emptied as soon as there is room elsewhere: add a host, or give the jobs fewer "
+            f"standbys; `standfast admit {' '.join(hosts)}` takes it back"
+        )
+    return _print(arguments, hosts, left, reasons)
+
+
+def _check_known(hosts: Sequence[str], status: Mapping[str, Any]) -> None:
+    known = {*status.get("hosts", {}), *(each["host"] for each in status["containers"] if each["host"])}
+    unknown = [each for each in hosts if each not in known]
+    if unknown:
+        raise BadConfiguration(
+            f"{', '.join(unknown)}: no host of this cluster; it has {', '.join(sorted(known))}"
+        )
+
+
+def _wait_empty(
+    client: ClusterClient, hosts: Collection[str], timeout_seconds: float, progress: Progress
+) -> tuple[Staying, ...]:
+    """Return what is still on the hosts when they are empty, or the time is over."""
+    deadline = time.monotonic() + timeout_seconds
+    has_heard = False
+    left: tuple[Staying, ...] = ()
+    while time.monotonic() < deadline:
+        try:
+            status = client.status()
+        except Unavailable:
+            progress.say("waiting for the application master")
+            time.sleep(_POLL_SECONDS)
+            continue
+        has_heard = has_heard or all(each in status["drained"] for each in hosts)
+        asked = [each for each in status["requests"] if each["host"] in hosts]
+        left = staying(status, hosts)
+        if has_heard and not left and not asked:
+            return ()
+        actives = sum(len(each.actives) for each in left)
+        standbys = sum(len(each.standbys) for each in left)
+        progress.say(f"still there: {len(left)} containers with {actives} actives, {standbys} standby copies")
+        time.sleep(_POLL_SECONDS)
+    if not has_heard:
+        raise StandfastError("recorded, but the leader has not taken it up; see `standfast status`")
+    return left
+
+
+def _why(client: ClusterClient, each: Staying) -> list[str]:
+    """Return why a container is still there: by the rules of placement, for one of its tasks."""
+    for job, partition in (*each.actives, *each.standbys):
+        try:
+            answer = client.call("explain", job=job, partition=partition)
+        except StandfastError as error:
+            return [str(error)]
+        return [
+            line for copy in answer["copies"] if copy["container"] == each.container for line in copy["why"]
+        ]
+    return [f"it is {each.state} and holds nothing; YARN has not ended it yet"]
+
+
+def _admit(arguments: argparse.Namespace) -> int:
+    hosts = tuple(dict.fromkeys(arguments.hosts))
+    with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
+        drained = client.info()["drained"]
+        client.change("admit", hosts=hosts)
+    known = {each for each in hosts if each in drained}
+    left = {host: why for host, why in drained.items() if host not in hosts}
+    if arguments.json:
+        print_json({"admitted": sorted(known), "drained": left})
+        return 0
+    for each in hosts:
+        print(f"{each} may be used again" if each in known else f"{each} was not drained")
+    if left:
+        print(f"still drained: {', '.join(sorted(left))}")
+    return 0
+
+
+def _print(
+    arguments: argparse.Namespace,
+    hosts: Sequence[str],
+    left: Sequence[Staying],
+    reasons: Mapping[str, list[str]],
+) -> int:
+    if arguments.json:
+        document = [
+            {
+                "container": each.container,
+                "host": each.host,
+                "state": each.state,
+                "slot": each.slot,
+                "actives": [list(task) for task in each.actives],
+                "standbys": [list(task) for task in each.standbys],
+                "why": reasons.get(each.container, []),
+            }
+            for each in left
+        ]
+        print_json({"hosts": list(hosts), "stays": document})
+    return 1 if left else 0

@@ -1,0 +1,64 @@
+"""``standfast rekey``: give a closed tree in ZooKeeper to a new secret, and the cluster to new credentials.
+
+For when a secret is no secret any more; certificates that only come to their end are changed by ``standfast credentials
+rotate`` while jobs run. Kill the jobs of the cluster, move its directory in $STANDFAST_CREDENTIALS (or
+~/.standfast/credentials) elsewhere, name that place to this command, which makes new ones, and submit again.
+
+Exit status: 0 done; 1 the cluster runs; 2 no such cluster, one that is open, or the former credentials do not fit; 3 a
+server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from appmaster.adapters.credentials.keyring import keyring_in, make_sure
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.cli.cluster import add_cluster_options
+from appmaster.cli.clusters.protect import check_stopped
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
+from standby.errors import BadConfiguration
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``rekey`` on the command line."""
+    parser = add_command(
+        subparsers, "rekey", _rekey, "give a closed tree in ZooKeeper to new credentials", __doc__
+    )
+    parser.add_argument("job", metavar="JOB", help="a job of the cluster")
+    parser.add_argument(
+        "--former",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where the cluster's former credentials are now",
+    )
+    add_cluster_options(parser)
+
+
+def _rekey(arguments: argparse.Namespace) -> int:
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    cluster = arguments.cluster or arguments.job
+    former = keyring_in(arguments.former, cluster).access()
+    present = make_sure(cluster).access()
+    if former == present:
+        raise BadConfiguration(f"{arguments.former} holds the credentials that {cluster} has now")
+    with ZooKeeper(arguments.zookeeper, cluster, access=former) as zookeeper:
+        # What an earlier attempt has given away is to be read, too.
+        zookeeper.tree.prove(present)
+        if not zookeeper.tree.exists():
+            raise BadConfiguration(f"there is no cluster {cluster}")
+        if not zookeeper.tree.is_closed:
+            raise BadConfiguration(
+                f"the tree of {cluster} is open to everybody; there is nothing to give to new credentials"
+            )
+        check_stopped(zookeeper, cluster)
+        count = zookeeper.tree.hand_over(present)
+    if arguments.json:
+        print_json({"cluster": cluster, "nodes": count})
+    else:
+        Progress().say(f"{count} nodes of {cluster} belong to the new credentials")
+    return 0

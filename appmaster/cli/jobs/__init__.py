@@ -1,0 +1,1 @@
+"""Commands that start, change and end a job."""

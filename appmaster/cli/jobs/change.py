@@ -1,0 +1,224 @@
+"""``standfast update`` and ``standfast rollback``: a running job changes, and goes on running.
+
+`update` compares the job file with what runs. Keys that the leader alone acts on apply at once and start
+nothing anew. Any other change is a new revision: containers are started anew one by one, standbys first, and
+actives are handed over as planned. What cannot change on a running job is refused, all of it in one message. Where
+nothing has changed and the candidates lack the job's code, they are given it.
+
+`rollback` returns to the revision before the present one. It is refused when the present one has been active and has
+another `task.stores.version`: the former code may not be able to read its state.
+
+Exit status: 0 done, or nothing to do; 1 refused, or not rolled out in time (it goes on); 2 the job, a key or a
+value is wrong; 3 a server cannot be used; 130 interrupted (the roll-out goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from appmaster.adapters.kafka import Topics
+from appmaster.api.client import ClusterClient
+from appmaster.api.snapshot import asked
+from appmaster.changes.compatibility import check_feed
+from appmaster.changes.operations import Present
+from appmaster.changes.revisions import Update, asked_of, rollback, update
+from appmaster.cli.cluster import add_cluster_options, open_client
+from appmaster.cli.jobfile import load
+from appmaster.cli.jobs import rollout
+from appmaster.cli.jobs.submit import check_topics, short_of_hosts
+from appmaster.cli.launch.code import deliver
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
+from appmaster.config import policy, spec
+from appmaster.records import JobRecord
+from standby.code.bundles import pack
+from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.errors import BadConfiguration, Unavailable
+from standby.feed.functions import job_code, step_of
+from standby.feed.make import check_transform
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``update`` and ``rollback`` on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        return add_command(subparsers, name, run, text, __doc__)
+
+    parser = command("update", _update, "change a running job: its configuration, its code, or both")
+    parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file, as the job is to be")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="set a key on top of the file",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_waiting(parser)
+    parser = command("rollback", _rollback, "return a job to the revision before the present one")
+    parser.add_argument("job", metavar="JOB", help="the job's name")
+    add_cluster_options(parser)
+    _add_waiting(parser)
+
+
+def _add_waiting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="say what would change, and change nothing")
+    parser.add_argument(
+        "--wait",
+        choices=("deployed", "none"),
+        default="deployed",
+        help="what to wait for: everything rolled out (default), or nothing",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="how long to wait (default: %(default)g)",
+    )
+
+
+def _update(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    job = load(arguments.job, arguments.settings)
+    name = job.config.job_name
+    with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
+        record = _running(name, client).record
+        job = job.keeping(asked_of(record))
+        # The master resolves it too, and must not find it missing.
+        spec(job.config, record.definition.tasks)
+        progress.say("checking the job's functions")
+        with job_code(job.directory, job.config.modules) as code:
+            step_of(job.config)
+            bundle = pack(code)
+            change = update(record, job.flat, bundle.digest)
+            if change.is_nothing:
+                if not arguments.check and _is_lacked(name, client):
+                    deliver(bundle, job.config, client, progress.say)
+                    progress.say(f"the code of {name}, which candidates lacked, was brought once more")
+                progress.say(f"{name} is as {arguments.job} asks for already; nothing was changed")
+                return _print(arguments, record, change, status=None)
+            for line in change.described():
+                progress.say(line)
+            if warning := _short_of_hosts(job.config, client):
+                progress.say(warning)
+            if change.is_new_revision:
+                progress.say("checking Kafka, and the job's transform")
+                check_topics(job, Topics(kafka_settings(job.config)))
+                if any(each.key == "task.feed" for each in change.differences):
+                    cells = client.zookeeper.cells.read_all().values()
+                    check_feed(job.config.feed, next((each.settings for each in cells if each.settings), {}))
+                check_transform(job.config, code)
+        if arguments.check:
+            progress.say("everything is in order; nothing was changed")
+            return _print(arguments, record, change, status=None)
+        if change.is_new_revision:
+            # Before the definition that names it.
+            deliver(bundle, job.config, client, progress.say)
+        client.change("update", job=name, config=dict(job.flat), code=bundle.digest)
+        written = _running(name, client).record
+        if change.is_new_revision:
+            progress.say(f"{name} is revision {written.definition.revision} now; rolling it out")
+        status = _wait(arguments, client, written, progress)
+        if status is not None:
+            progress.say(f"{name} is updated")
+    return _print(arguments, written, change, status)
+
+
+def _rollback(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    with open_client(arguments) as client:
+        present = _running(arguments.job, client, with_tasks=True)
+        bad = present.record.definition.revision
+        # The leader judges again when it makes the change: an active may have been handed over meanwhile.
+        returned = rollback(present.record, present.active_revisions)
+        old, new = present.record.former[0].revision, returned.definition.revision
+        progress.say(f"returning from revision {bad} to revision {old}, as {new}")
+        if arguments.check:
+            return _print(arguments, present.record, None, status=None)
+        client.change("rollback", job=arguments.job, revision=bad)
+        written = _running(arguments.job, client).record
+        status = _wait(arguments, client, written, progress)
+        if status is not None:
+            progress.say(f"{arguments.job} runs as revision {old} did")
+    return _print(arguments, written, None, status)
+
+
+def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
+    """Return a warning when the hosts that the leader knows cannot take every copy; empty when nobody says."""
+    try:
+        return short_of_hosts(config, len(usable_hosts(client.status())))
+    except Unavailable:
+        return ""
+
+
+def usable_hosts(status: Mapping[str, Any]) -> frozenset[str]:
+    """Return the hosts that may hold copies, by the leader's status. Pure."""
+    held = {each["host"] for each in status["containers"] if each["host"]}
+    return frozenset({*status["hosts"], *held} - set(status["drained"]))
+
+
+def _is_lacked(name: str, client: ClusterClient) -> bool:
+    """Return whether a job's code is lacked where it is to be, as far as a candidate says so."""
+    try:
+        info = client.info()
+    except Unavailable:
+        return False
+    return any(name in info.get(what, {}) for what in ("waiting", "quarantined"))
+
+
+def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> Present:
+    """Return a job that runs; raises `BadConfiguration` when it does not."""
+    present = client.present(name, with_tasks=with_tasks)
+    if present is None:
+        raise BadConfiguration(
+            f"there is no job {name} in its cluster; `standfast submit` starts it (or is --cluster missing?)"
+        )
+    if not present.record.is_wanted:
+        raise BadConfiguration(f"{name} does not run; `standfast submit` starts it as its file says")
+    if not present.runs:
+        raise BadConfiguration(
+            f"{name} has failed ({present.failure}); `standfast submit` starts it as its file says"
+        )
+    return present
+
+
+def _wait(
+    arguments: argparse.Namespace, client: ClusterClient, record: JobRecord, progress: Progress
+) -> dict[str, Any] | None:
+    """Return the leader's status after the roll-out; None when nobody waits for it."""
+    if arguments.wait == "none":
+        return None
+    config, definition = parse_recorded(asked_of(record)), record.definition
+    goal = rollout.Goal(
+        definition.name, definition.revision, asked(spec(config, definition.tasks), policy(config))
+    )
+    return rollout.wait(client, goal, arguments.timeout, progress)
+
+
+def _print(
+    arguments: argparse.Namespace,
+    record: JobRecord,
+    change: Update | None,
+    status: Mapping[str, Any] | None,
+) -> int:
+    if arguments.json:
+        changes = [
+            {"key": each.key, "before": before, "after": after, "applies": each.applies}
+            for each in (change.differences if change is not None else ())
+            for before, after in (each.shown,)
+        ]
+        document: dict[str, Any] = {
+            "job": record.definition.name,
+            "revision": record.definition.revision,
+            "former": [each.revision for each in record.former],
+            "changes": changes,
+            "is_new_code": change is not None and change.is_new_code,
+            "is_rolled_out": status is not None,
+        }
+        print_json(document)
+    return 0

@@ -1,0 +1,198 @@
+"""``standfast handover`` and ``standfast unpark``: something is done to a running job now.
+
+`handover` hands the active role over to a standby as planned: the standby gets ready while the active goes on,
+and the gap is a fraction of a crash's. It is no failure and is not counted as one. `unpark` lets a processor run
+again that was withdrawn for failing too often.
+
+Exit status: 0 done (with --no-wait: begun); 1 refused, given up, or not done in time; 2 no such job, task or
+processor; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from appmaster.api.client import ClusterClient
+from appmaster.cli.cluster import add_cluster_options, known_client
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
+from standby.errors import StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.1
+
+#: A leader tells of a hand-over within this time after it is done, seconds; otherwise another one has taken over.
+_TOLD_SECONDS: Final = 10.0
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands on the command line."""
+
+    def command(name: str, run: Any, text: str, *aliases: str) -> argparse.ArgumentParser:
+        parser = add_command(subparsers, name, run, text, __doc__, aliases)
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        return parser
+
+    text = "hand a task's processor over to a standby, as planned"
+    # Samza's word, and that of earlier versions, for what is no failure.
+    parser = command("handover", _hand_over, text, "failover")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "task",
+        metavar="TASK",
+        type=int,
+        nargs="?",
+        help="number of the task's input partition; the tasks of its processor go together",
+    )
+    what.add_argument("--processor", metavar="N", type=int, help="number of the processor")
+    what.add_argument("--container", metavar="ID", help="everything active in this container (YARN id)")
+    parser.add_argument(
+        "--to", metavar="COPY", type=int, help="the copy that takes over (default: the best one)"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait (default: 60)"
+    )
+    parser = command("unpark", _unpark, "let a parked processor run again")
+    parser.add_argument("processor", metavar="PROCESSOR", type=int, help="number of the processor")
+
+
+def _hand_over(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    asked: dict[str, Any] = {"job": arguments.job, "copy": arguments.to}
+    if arguments.container is not None:
+        asked["container"] = arguments.container
+    elif arguments.processor is not None:
+        asked["processor"] = arguments.processor
+    else:
+        asked["partition"] = arguments.task
+    with known_client(arguments) as client:
+        before = client.status()
+        processors = _concerned(before, arguments)
+        said = client.call("handover", **asked)["said"]
+        progress.say(said)
+        finished = [] if arguments.no_wait else _wait(client, arguments, before, processors, progress)
+    if arguments.json:
+        print_json({"job": arguments.job, "said": said, "handovers": finished})
+    else:
+        for each in finished:
+            print(describe(each))
+    return 0
+
+
+def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> frozenset[int]:
+    """Return the numbers of the processors that the command is about."""
+    found = set()
+    for task in status["tasks"]:
+        if task["task"]["job"] != arguments.job:
+            continue
+        is_meant = task["task"]["partition"] == arguments.task
+        if arguments.processor is not None:
+            is_meant = task["processor"] == arguments.processor
+        if arguments.container is not None:
+            is_meant = any(
+                each["copy"] == task["active"] and each["container"] == arguments.container
+                for each in task["replicas"]
+            )
+        if is_meant:
+            found.add(task["processor"])
+    return frozenset(found)
+
+
+def _wait(
+    client: ClusterClient,
+    arguments: argparse.Namespace,
+    before: Mapping[str, Any],
+    processors: frozenset[int],
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Return what was told of each hand-over once all are done; raises `StandfastError` when one comes to nothing."""
+    told = _finished(before, arguments.job)
+    epochs = _epochs(before, arguments.job)
+    deadline = time.monotonic() + arguments.timeout
+    changed: float | None = None
+    while time.monotonic() < deadline:
+        try:
+            status = client.status()
+        except Unavailable:
+            progress.say("waiting for the application master")
+            time.sleep(_POLL_SECONDS)
+            continue
+        new = {
+            number: done
+            for number, done in _finished(status, arguments.job).items()
+            if number in processors and done != told.get(number)
+        }
+        for done in new.values():
+            if done["kind"] == "handover_given_up":
+                raise StandfastError(
+                    f"the hand-over of processor {done['processor']} was given up: {done['reason']}; "
+                    "its active goes on"
+                )
+        if processors <= set(new):
+            return [new[number] for number in sorted(new)]
+        now = _epochs(status, arguments.job)
+        is_active = all(
+            epoch > epochs[task][1]
+            for task, (number, epoch) in now.items()
+            if number in processors and task in epochs
+        )
+        if is_active and changed is None:
+            changed = time.monotonic()
+        if changed is not None and time.monotonic() - changed > _TOLD_SECONDS:
+            progress.say("another copy is active; how long the gap was is not known (did the leader change?)")
+            return [new[number] for number in sorted(new)]
+        progress.say("the new active is taking over" if is_active else "the standby is getting ready")
+        time.sleep(_POLL_SECONDS)
+    raise StandfastError(
+        f"not done within {arguments.timeout:g} s; it goes on: see `standfast tasks {arguments.job}`"
+    )
+
+
+def _finished(status: Mapping[str, Any], job: str) -> dict[int, dict[str, Any]]:
+    return {each["processor"]: each for each in status.get("finished", ()) if each["job"] == job}
+
+
+def _epochs(status: Mapping[str, Any], job: str) -> dict[int, tuple[int, int]]:
+    """Return task → its processor and its epoch."""
+    return {
+        task["task"]["partition"]: (task["processor"], task["epoch"])
+        for task in status["tasks"]
+        if task["task"]["job"] == job
+    }
+
+
+def gap_ms(times: Mapping[str, int | None]) -> int | None:
+    """Return for how long a task had no active, milliseconds: from the decision to the new active's first commit.
+
+    A task without waiting input ends it by being active; None when the times are not known.
+    """
+    end = times.get("first_commit_ms") or times.get("active_ms")
+    begin = times.get("detected_ms")
+    return None if end is None or begin is None else max(0, end - begin)
+
+
+def describe(done: Mapping[str, Any]) -> str:
+    """Return what the leader told of a hand-over as one line for people."""
+    gaps = []
+    for task, times in sorted(done["tasks"].items(), key=lambda each: int(each[0])):
+        gap = gap_ms(times)
+        until = "first commit" if times.get("first_commit_ms") else "active, no input waits"
+        gaps.append(f"task {task}: gap {gap} ms ({until})" if gap is not None else f"task {task}: active")
+    kind = "handed over" if done["kind"] == "handover_finished" else "failed over"
+    return (
+        f"processor {done['processor']} is {kind} to copy {done['copy']} on {done['host']}: {'; '.join(gaps)}"
+    )
+
+
+def _unpark(arguments: argparse.Namespace) -> int:
+    with known_client(arguments) as client:
+        said = client.call("unpark", job=arguments.job, processor=arguments.processor)["said"]
+    if arguments.json:
+        print_json({"job": arguments.job, "said": said})
+    else:
+        print(said)
+    return 0

@@ -1,0 +1,123 @@
+"""Waiting until a running job is what it is asked to be, with progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from appmaster.api.client import ClusterClient
+from appmaster.cli.output import Progress
+from standby.errors import StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a job is to become."""
+
+    job: str
+    revision: int
+    asked: Mapping[str, Any]
+    """As `appmaster.api.snapshot.asked` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a job is on the way to its goal."""
+
+    is_done: bool
+    said: str
+    failure: str = ""
+
+
+def standing(status: Mapping[str, Any], goal: Goal) -> Standing:
+    """Return how far the job is, by the leader's status. Pure."""
+    job = next((each for each in status["jobs"] if each["name"] == goal.job), None)
+    if job is None:
+        return Standing(False, "the leader has not loaded the job yet")
+    if job["status"] == "failed":
+        return Standing(False, "failed", "; ".join(job["reasons"]))
+    if job["revision"] > goal.revision:
+        return Standing(False, "", f"revision {job['revision']} was asked for meanwhile")
+    # Keys that only one side knows are of another version of standfast.
+    heard = all(job["asked"][key] == value for key, value in goal.asked.items() if key in job["asked"])
+    if job["revision"] < goal.revision or not heard or job["is_modelling"]:
+        return Standing(False, "the leader has not taken it up yet")
+    serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
+    current = sum(each[goal.job] == goal.revision for each in serving)
+    said = f"{current} of {len(serving)} containers run revision {goal.revision}"
+    if job["status"] == "deployed" and current == len(serving) > 0:
+        waits_for = under_way(status, job)
+        return Standing(not waits_for, f"{said}; {waits_for}" if waits_for else said)
+    why = "; ".join(job["reasons"][:2])
+    return Standing(False, f"{said}; {job['status']}{f': {why}' if why else ''}")
+
+
+def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
+    """Return what is being moved or handed over in a job that is deployed; empty when all is in place. Pure.
+
+    Its status may be of a moment ago: the copies themselves are what counts.
+    """
+    name = job["name"]
+    tasks = [
+        each for each in status["tasks"] if each["task"]["job"] == name and each["processor"] is not None
+    ]
+    missing = max(0, job["asked"]["tasks"] - len(tasks))
+    unfinished = sum(
+        len(each["replicas"]) != job["copies"] or not all(copy["in_sync"] for copy in each["replicas"])
+        for each in tasks
+    )
+    moving = sum(bool(each["moving"]) for each in tasks)
+    places: dict[int, set[tuple[tuple[int, str | None], ...]]] = {}
+    for each in tasks:
+        place = tuple((copy["copy"], copy["container"]) for copy in each["replicas"])
+        places.setdefault(each["processor"], set()).add(place)
+    # The tasks of a processor belong together: where they are not yet, some are about to move.
+    apart = sum(len(found) > 1 for found in places.values())
+    prefix = f"{name}/"
+    handed = [
+        each for each in (*status["handovers"], *status["failovers"]) if each["processor"].startswith(prefix)
+    ]
+    said = [
+        f"{count} {what}"
+        for count, what in (
+            (missing, "tasks are not there yet"),
+            (unfinished, "tasks have not all their copies in sync, and no others"),
+            (moving, "tasks are moving"),
+            (apart, "processors are not together yet"),
+            (len(handed), "actives are being handed over"),
+        )
+        if count
+    ]
+    return ", ".join(said)
+
+
+def wait(client: ClusterClient, goal: Goal, timeout_seconds: float, progress: Progress) -> dict[str, Any]:
+    """Return the leader's status once the job is what it is to be.
+
+    Raises `StandfastError` when it fails, or takes longer; it goes on all the same.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    said = "the leader has not answered"
+    while time.monotonic() < deadline:
+        try:
+            status = client.status()
+        except Unavailable:
+            progress.say("waiting for the application master")
+            time.sleep(_POLL_SECONDS)
+            continue
+        found = standing(status, goal)
+        if found.failure:
+            raise StandfastError(f"{goal.job}: {found.failure}")
+        said = found.said
+        progress.say(said)
+        if found.is_done:
+            return status
+        time.sleep(_POLL_SECONDS)
+    raise StandfastError(
+        f"{goal.job} is not there after {timeout_seconds:g} s ({said}); it goes on: "
+        f"see `standfast status {goal.job}`"
+    )

@@ -1,0 +1,198 @@
+"""``standfast kill`` and ``standfast delete``.
+
+`kill` ends a job's run for now: its record is withdrawn, every task's writer is fenced, the containers
+are stopped, and only then is it killed; state, offsets and run stay, and the next submit goes on from
+them. `delete` does that, then removes changelog, group, local state and records.
+
+Other jobs of the cluster go on; with its last job the cluster ends.
+
+Exit status: 0 done; 1 it did not end in time; 2 no such job; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from appmaster.adapters import kafka
+from appmaster.adapters.kafka import Topics
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient, StillQueued
+from appmaster.cli import yarn
+from appmaster.cli.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.jobs import sweeping
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.parsers import add_command
+from appmaster.planning.state.view import JobState
+from standby import naming
+from standby.config import kafka_settings, parse_recorded
+from standby.errors import StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.2
+
+#: How long an orderly end may take before YARN is told to end the application, seconds.
+_ORDERLY_SECONDS: Final = 60.0
+
+#: How long a leader whose process was ended may still be there for ZooKeeper: a session's time-out and more, seconds.
+_LEFT_SECONDS: Final = 30.0
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``kill`` and ``delete`` on the command line."""
+    for name, run, text in (
+        ("kill", _kill, "stop a job; its state and offsets stay for the next submit"),
+        ("delete", _delete, "stop a job and remove its state, offsets and records"),
+    ):
+        parser = add_command(subparsers, name, run, text, __doc__)
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        if name == "delete":
+            parser.add_argument(
+                "--no-sweep",
+                action="store_true",
+                help="leave the state on hosts where no container of the job is any more; nobody ever uses it again",
+            )
+
+
+def _kill(arguments: argparse.Namespace) -> int:
+    progress = Progress(is_quiet=arguments.json)
+    with open_client(arguments) as client:
+        record_of(arguments.job, client)
+        with yarn.skein_client() as driver:
+            undeploy(arguments.job, client, driver, purge=False, progress=progress)
+    if arguments.json:
+        print_json({"job": arguments.job, "status": "killed"})
+    else:
+        progress.say(f"{arguments.job} is killed; its state and offsets are kept")
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    progress = Progress(is_quiet=arguments.json)
+    cluster = arguments.cluster or arguments.job
+    with open_client(arguments) as client:
+        definition = record_of(arguments.job, client).definition
+        with yarn.skein_client() as driver:
+            left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
+            goes_on = undeploy(arguments.job, client, driver, purge=True, progress=progress)
+            if left:
+                progress.say(f"removing its state on {', '.join(left)}")
+                why = sweeping.sweep(cluster, definition, left, driver)
+                if why:
+                    progress.say(f"warning: some of it may be left there, and is never used again: {why}")
+        topics = Topics(kafka_settings(parse_recorded(definition.config)))
+        progress.say("removing changelog and offsets")
+        topics.delete([definition.changelog])
+        topics.delete_group(definition.group)
+        if goes_on:
+            client.change("delete", job=arguments.job)
+        else:
+            client.zookeeper.jobs.delete(arguments.job)
+            client.zookeeper.tree.drop(_LEFT_SECONDS)
+            if not client.zookeeper.jobs.names():
+                topics.delete([naming.event_topic(cluster)])
+    if arguments.json:
+        print_json({"job": arguments.job, "status": "deleted"})
+    else:
+        progress.say(f"{arguments.job} is deleted")
+    return 0
+
+
+def _hosts_left(job: str, client: ClusterClient, driver: Any) -> tuple[str, ...]:
+    """Return the hosts on which nobody removes the job's state when its containers end."""
+    loaded = client.zookeeper.jobs.load(job)
+    records = [each.record for each in loaded.tasks] if loaded is not None else []
+    try:
+        purged = sweeping.hosts_of_containers(client.status(), job)
+    except Unavailable:
+        purged = frozenset()
+    running = [each.host for each in driver.get_nodes(states=["RUNNING"])]
+    return sweeping.hosts_with_state(records, purged, running)
+
+
+def undeploy(
+    job: str,
+    client: ClusterClient,
+    driver: Any,
+    *,
+    purge: bool,
+    progress: Progress,
+    deadline: Deadline | None = None,
+) -> bool:
+    """End a job, and its cluster when it was the last one; return whether the cluster goes on.
+
+    Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
+    when it does not end in time: when that is the ``deadline`` of the whole command, the leader goes on ending it.
+    """
+    orderly = deadline.within(_ORDERLY_SECONDS) if deadline is not None else Deadline(_ORDERLY_SECONDS)
+    is_queued = False
+    while not is_queued:
+        try:
+            client.change("undeploy", orderly.left_seconds, job=job, purge=purge)
+            is_queued = True
+        except Unavailable:
+            if not yarn.running(client.zookeeper, driver):
+                # No leader is left to do it: whatever still runs of it must not commit any more.
+                progress.say("no application of it runs; fencing its tasks")
+                _withdraw(job, client, purge=purge)
+                return False
+            if orderly.is_over:
+                break
+            time.sleep(_POLL_SECONDS)
+        except StillQueued:
+            break
+    progress.say(f"undeploying {job}")
+    while not orderly.is_over:
+        try:
+            jobs = {each["job"]: each for each in client.info()["jobs"]}
+        except StandfastError:
+            # The candidates have ended with their cluster, or one is about to come back.
+            if not yarn.running(client.zookeeper, driver):
+                _drop_cells(client.zookeeper)
+                return False
+        else:
+            mine = jobs.get(job, {"status": "", "is_wanted": True})
+            is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
+            if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
+                return True
+        time.sleep(_POLL_SECONDS)
+    if deadline is not None and deadline.is_over:
+        raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s; it goes on ending")
+    _end_by_force(job, client, driver, purge=purge, progress=progress)
+    return False
+
+
+def _runs(job: Mapping[str, Any]) -> bool:
+    """Return whether a job in the cluster's info keeps the cluster alive."""
+    return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
+
+
+def _end_by_force(job: str, client: ClusterClient, driver: Any, *, purge: bool, progress: Progress) -> None:
+    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there."""
+    zookeeper = client.zookeeper
+    others = [each for each in zookeeper.jobs.names() if each != job]
+    if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
+        raise StandfastError(
+            f"{job} has not ended within {_ORDERLY_SECONDS:g} s; the leader goes on ending it: see `standfast status`"
+        )
+    running = yarn.running(zookeeper, driver)
+    progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
+    for each in running:
+        yarn.kill(driver, each)
+    yarn.await_end(driver, running)
+    _withdraw(job, client, purge=purge)
+
+
+def _withdraw(job: str, client: ClusterClient, *, purge: bool) -> None:
+    """Record and fence what no leader is there for."""
+    client.zookeeper.jobs.ask(job, is_wanted=False, purge=purge)
+    kafka.fence_job(client.cluster, record_of(job, client).definition)
+    _drop_cells(client.zookeeper)
+
+
+def _drop_cells(zookeeper: ZooKeeper) -> None:
+    for number in zookeeper.cells.read_all():
+        zookeeper.cells.drop(number)

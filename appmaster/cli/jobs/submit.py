@@ -1,0 +1,433 @@
+"""``standfast submit``: check everything, then submit, then wait until every replica is in place.
+
+The cluster is the one that `cluster.name` names, by default of the job's own name. When it runs already with other
+jobs in it, the job is submitted into it through its candidates; else the cluster is started with it.
+
+Exit status: 0 deployed; 1 the application ended or did not deploy in time; 2 the job, a key, a value or
+a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from appmaster.adapters import kafka_release
+from appmaster.adapters.code.hadoop import find_shell
+from appmaster.adapters.credentials.keyring import make_sure
+from appmaster.adapters.kafka import EventLog, Topics
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
+from appmaster.changes.compatibility import check_joins
+from appmaster.changes.revisions import asked_of, grown, refuse_another_run
+from appmaster.cli import yarn
+from appmaster.cli.clusters import cells
+from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.jobs.topics import identified, with_changelog
+from appmaster.cli.launch import probe, starting
+from appmaster.cli.launch.code import bundle_of
+from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.launch.ended import Ends
+from appmaster.cli.launch.undo import Undo
+from appmaster.cli.output import Progress, print_json
+from appmaster.cli.reading.observe import tasks_table
+from appmaster.records import JobRecord
+from appmaster.topics import brokers, changelog, input_growth
+from appmaster.topics.ports import TopicShape
+from standby import naming
+from standby.adapters.zookeeper.access import owner_access
+from standby.code.bundles import pack
+from standby.config import JobConfig, kafka_settings
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.feed.functions import job_code, step_of
+from standby.feed.make import check_transform
+from standby.security.disclosure import is_secret
+from standby.wire import JobDefinition
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``submit`` on the command line."""
+    parser = subparsers.add_parser(
+        "submit",
+        help="check a job, submit it to YARN and wait until it is deployed",
+        description="Check a job, submit it to YARN and wait until every replica is deployed.",
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="set a key on top of the file",
+    )
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="if the job runs already, stop it and start it as it is now; its state stays",
+    )
+    parser.add_argument("--check", action="store_true", help="check everything, submit nothing")
+    parser.add_argument(
+        "--wait",
+        choices=("deployed", "warm", "none"),
+        default="deployed",
+        help="what to wait for: all replicas registered and restored (default), also warm, or nothing",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long the whole command may take (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--probe",
+        action=argparse.BooleanOptionalAction,
+        help="look at one of the hosts first, with a container of a few seconds (default: for a job that is new, and "
+        "with --check)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=_submit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """What a submit talks to."""
+
+    topics: Topics
+    zookeeper: ZooKeeper
+    driver: Any
+    """YARN, through Skein."""
+    client: ClusterClient
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A job that can be submitted, as far as can be known before."""
+
+    job: JobFile
+    start: starting.Start
+    cluster: starting.Cluster
+
+    @property
+    def present(self) -> JobRecord | None:
+        """The job as it was submitted before; None for a new one."""
+        return self.cluster.present.record if self.cluster.present is not None else None
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    deadline = Deadline(arguments.timeout)
+    job = load(arguments.job, arguments.settings)
+    config = job.config
+    yarn.hadoop_conf()
+    progress.say("checking the job's functions")
+    with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
+        step_of(config)
+        # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
+        transform = background.submit(check_transform, config, code, deadline.left_seconds)
+        progress.say("checking Kafka and ZooKeeper")
+        topics = Topics(kafka_settings(config))
+        tasks = check_topics(job, topics)
+        # ZooKeeper is asked in their name.
+        ring = make_sure(config.cluster)
+        if end := ring.told_of_end():
+            progress.say(end)
+        access = owner_access(
+            ring.secret,
+            is_closed=None if config.zookeeper_acl == "digest" else False,
+            tls=config.zookeeper_tls,
+        )
+        with (
+            ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
+            yarn.skein_client() as driver,
+            ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
+        ):
+            servers = _Servers(topics, zookeeper, driver, client)
+            progress.say("checking YARN")
+            checked = _check(arguments, job, code, tasks, servers, progress.say)
+            if warning := check_tree(
+                job, is_open=zookeeper.tree.is_open, is_new=not checked.cluster.has_others
+            ):
+                progress.say(warning)
+            _, racks = checked.start.topology
+            if warning := short_of_hosts(config, len(racks)):
+                progress.say(warning)
+            for warning in brokers.warnings(look_at_brokers(config, checked.start.definition)):
+                progress.say(warning)
+            if not checked.cluster.has_others:
+                cells.check(config, code, checked.start.topology, progress.say)
+                if _is_probed(arguments, checked.cluster):
+                    probe.check_host(config, driver, deadline, progress)
+            progress.say("checking the job's transform")
+            transform.result()
+            if arguments.check:
+                progress.say("everything is in order; nothing was submitted")
+                return 0
+            if deadline.is_over:
+                raise StandfastError(
+                    f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
+                )
+            with Undo(progress) as undo:
+                launch = cells.Launching(deadline, progress, undo)
+                applications, status = _launch(arguments, checked, servers, launch)
+    if status is None:
+        return 0
+    seconds = progress.seconds
+    if arguments.json:
+        print_json({"applications": list(applications), "seconds": round(seconds, 3), **status})
+    else:
+        progress.say(f"{config.job_name} is deployed")
+        tasks_table(status, config.job_name)
+    return 0
+
+
+def _check(
+    arguments: argparse.Namespace,
+    job: JobFile,
+    code: Path,
+    tasks: int,
+    servers: _Servers,
+    say: Callable[[str], None],
+) -> _Checked:
+    """Return the job with what the servers say of it; raises `StandfastError` when it cannot be submitted."""
+    config = job.config
+    topology = check_yarn(job, servers.driver)
+    cluster = starting.look(config, servers.zookeeper, servers.driver)
+    if cluster.has_job and not arguments.update:
+        raise BadConfiguration(
+            f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
+            f"`standfast kill {config.job_name}`, or submit with --update"
+        )
+    if cluster.has_others:
+        check_joins(config.cluster, cluster.settings, job.given)
+    if config.code_distributor == "hdfs":
+        find_shell()
+    bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
+    present = cluster.present.record if cluster.present is not None else None
+    definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
+    definition = identified(config, servers.topics, definition, say, has_run=present is not None)
+    check_changelog(job, servers.topics, definition, present)
+    return _Checked(job, starting.Start(config, definition, code, bundle, topology), cluster)
+
+
+def _launch(
+    arguments: argparse.Namespace, checked: _Checked, servers: _Servers, launch: cells.Launching
+) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+    """Return the applications of the job's cluster, and its status once it is deployed; None when nobody waits."""
+    start, cluster, progress = checked.start, checked.cluster, launch.progress
+    client, driver = servers.client, servers.driver
+    config, definition, bundle = start.config, start.definition, start.bundle
+    starting.make_way(config.job_name, cluster, client, driver, launch)
+    before = starting.before(config.job_name, servers.zookeeper)
+
+    def make() -> JobDefinition:
+        make_topics(checked.job, servers.topics, definition, checked.present, launch.undo)
+        if checked.present is not None:
+            # Their changelog's partitions are there now: they stay tasks, whatever becomes of the submit.
+            servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
+        return with_changelog(servers.topics, definition)
+
+    started: tuple[str, ...] = ()
+    if cluster.has_others and bundle is not None:
+        ready = replace(start, definition=make())
+        started = starting.join(ready, bundle, client, driver, launch)
+    if not started:
+        started = starting.start(start, make, servers.zookeeper, driver, launch)
+    progress.say(f"submitted as {', '.join(started)}")
+    if arguments.wait == "none":
+        return started, None
+    with closing(EventLog(kafka_settings(config), naming.event_topic(config.cluster))) as events:
+        ends = Ends(config.job_name, progress.say, events.append)
+        awaited = starting.Awaited(definition, started, before, arguments.wait == "warm", ends)
+        return started, starting.wait_deployed(awaited, client, driver, launch)
+
+
+def _is_probed(arguments: argparse.Namespace, cluster: starting.Cluster) -> bool:
+    """Return whether a host is looked at: if nobody says otherwise, with ``--check`` and for a job that is new."""
+    if arguments.probe is not None:
+        return bool(arguments.probe)
+    return arguments.check or cluster.present is None
+
+
+def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
+    """Return a warning when everybody who reaches ZooKeeper can change the job's cluster; empty if not.
+
+    ``is_open`` says that they can already, ``is_new`` that no other job of the cluster runs. Raises
+    `BadConfiguration` when the job does not want that, or has secrets, which everybody could read.
+    """
+    config = job.config
+    is_meant = config.zookeeper_acl == "open"
+    if not is_open and not is_meant:
+        return ""
+    if is_new and is_open and not is_meant:
+        raise BadConfiguration(
+            f"the tree of cluster {config.cluster} in ZooKeeper is open: everybody who reaches ZooKeeper can run code "
+            f"as you. Close it with `standfast protect {config.cluster}`, or set zookeeper.acl=open if that is meant"
+        )
+    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
+    if readable:
+        raise BadConfiguration(
+            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, for the tree of cluster "
+            f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
+            f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
+        )
+    return (
+        f"everybody who reaches ZooKeeper can run code as you, for the tree of cluster {config.cluster} is open; to "
+        f"close it, kill its jobs and give `standfast protect {config.cluster}`"
+    )
+
+
+def check_topics(job: JobFile, topics: Topics) -> int:
+    """Return the number of tasks, which is the number of partitions of every input.
+
+    Raises `BadConfiguration` naming each topic that does not exist, or how many partitions each input has when
+    the numbers differ, `Unavailable` naming one that this principal may not describe.
+    """
+    config = job.config
+    known = dict(topics.partitions())
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    # Kafka's list leaves out what may not be described, too; of a topic that is asked for by name it says so.
+    unlisted = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
+    known.update((name, topics.count(name)) for name in unlisted)
+    missing = [name for name in unlisted if not known[name]]
+    if missing:
+        raise BadConfiguration(
+            f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
+            f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
+        )
+    if len({known[name] for name in config.inputs}) > 1:
+        counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
+        raise BadConfiguration(
+            f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
+        )
+    return known[config.inputs[0]]
+
+
+def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the hosts that get a service of their own, and the rack of every host.
+
+    Raises `BadConfiguration` for what YARN cannot give.
+    """
+    nodes = client.get_nodes(states=["RUNNING"])
+    if not nodes:
+        raise Unavailable("YARN has no RUNNING node")
+    config = job.config
+    largest = max(int(each.total_resources.memory) for each in nodes)
+    for key, memory in (
+        ("cluster-manager.container.memory.mb", config.memory_mb),
+        ("yarn.am.container.memory.mb", config.am_memory_mb),
+    ):
+        if memory > largest:
+            raise BadConfiguration(f"{key}: {memory} MiB, but the largest host offers {largest}")
+    names = {queue.name for queue in client.get_all_queues()}
+    if config.queue not in names:
+        raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
+    running = tuple(sorted(each.host for each in nodes))
+    unknown = [each for each in config.hosts if each not in running]
+    if unknown:
+        raise BadConfiguration(
+            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
+        )
+    return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
+
+
+def short_of_hosts(config: JobConfig, hosts: int) -> str:
+    """Return a warning when so many hosts cannot take every copy of a task; empty when they can. Pure."""
+    needed = 1 + config.standbys
+    if hosts >= needed:
+        return ""
+    copies = "1 standby and its" if config.standbys == 1 else f"{config.standbys} standbys and their"
+    there = "there is 1 host" if hosts == 1 else f"there are {hosts} hosts"
+    return (
+        f"warning: {copies} active need {needed} hosts, one each, and {there}: the job stays incomplete until there "
+        "are more (job.hotstandby.replicationcount)"
+    )
+
+
+def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
+    """Return what can be told of the brokers and of the topics that the job writes to, or will."""
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    written = (definition.changelog, *config.outputs, *dead_letter)
+    found = kafka_release.look(kafka_settings(config), written)
+    asked = config.changelog_replication
+    replicas = asked if asked > 0 else found.default_replicas
+    if definition.changelog in found.topics or replicas is None:
+        return found
+    in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
+    planned = {"(the changelog)": TopicShape(definition.tasks, replicas, in_sync)}
+    return replace(found, topics={**planned, **found.topics})
+
+
+def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
+    """Return the job's definition: of its present run when it has one, else of a new run.
+
+    Raises `BadConfiguration` when the input is another one than the run's, or has another number of partitions
+    and they may not become tasks.
+    """
+    config = job.config
+    run = present.definition.run if present is not None else uuid.uuid4().hex
+    if present is not None:
+        refuse_another_run(asked_of(present), job.flat)
+        before = present.definition.tasks
+        if before > tasks or (before < tasks and not config.may_grow):
+            may = " set task.inputs.may.grow if that is all right," if before < tasks else ""
+            raise BadConfiguration(
+                f"{', '.join(config.inputs)} has {tasks} partitions, but {config.job_name} was begun with {before}: "
+                f"keys would move to other tasks than their state;{may} `standfast delete {config.job_name}` and "
+                "submit it anew, or restore the topic"
+            )
+    return JobDefinition(
+        name=config.job_name,
+        run=run,
+        config=dict(job.flat),
+        changelog=naming.changelog_topic(config.cluster, config.job_name, config.stage, run),
+        group=naming.consumer_group(config.cluster, config.job_name, config.stage, run),
+        tasks=tasks,
+        # Numbers go on over a kill: the records know which revision was active last.
+        revision=present.definition.revision + 1 if present is not None else 1,
+        code=code,
+        topics=present.definition.topics if present is not None else {},
+    )
+
+
+def check_changelog(
+    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
+) -> None:
+    """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
+    if topics.count(definition.changelog):
+        # It has the partitions of the tasks that were; those that the input grew by are added later.
+        tasks = definition.tasks if present is None else present.definition.tasks
+        changelog.check(topics, definition.changelog, tasks, job.config)
+
+
+def make_topics(
+    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None, undo: Undo
+) -> None:
+    """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input.
+
+    ``undo`` removes the topics that did not exist before; partitions that were adopted stay.
+    """
+    config = job.config
+    events = naming.event_topic(config.cluster)
+    for name in (definition.changelog, events):
+        if not topics.count(name):
+            undo.on_failure(f"topic {name}", partial(topics.delete, [name]))
+    if present is None:
+        # Containers may have been started before everything was submitted.
+        undo.on_failure(f"the offsets of {config.job_name}", partial(topics.delete_group, definition.group))
+    if not changelog.make(topics, definition.changelog, definition.tasks, config):
+        if present is not None and definition.tasks > present.definition.tasks:
+            input_growth.prepare(topics, present, config, definition.tasks)
+        changelog.check(topics, definition.changelog, definition.tasks, config)
+    # A week of events, in one partition: its order is the cluster's history.
+    topics.create(events, 1, config.changelog_replication, {"retention.ms": "604800000"})

@@ -1,0 +1,69 @@
+"""State of a deleted job on hosts where no container of it is left to remove it.
+
+A copy that moved left its state behind, for it might have come back; so did a container that died, and every one of
+a job that was killed before. An application of its own runs a short command on each of those hosts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from appmaster.cli import yarn
+from appmaster.cli.launch import application
+from standby.config import JobConfig, parse_recorded
+from standby.model import TaskRecord
+from standby.sweep import FILE, Sweep
+from standby.wire import JobDefinition
+
+#: How long the command may wait for its hosts, seconds: one that is full keeps it waiting.
+_PATIENCE_SECONDS: Final = 60.0
+
+_POLL_SECONDS: Final = 0.2
+
+
+def hosts_with_state(
+    records: Iterable[TaskRecord], purged: Collection[str], running: Collection[str]
+) -> tuple[str, ...]:
+    """Return the hosts on which state of a job may be left, in order. Pure.
+
+    ``purged`` are hosts with containers that remove it when they end, ``running`` those that YARN can reach.
+    """
+    held: set[str] = set()
+    for each in records:
+        held |= {*each.hosts.values(), *(past.host for past in each.history)}
+    return tuple(sorted((held - set(purged)) & set(running)))
+
+
+def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
+    """Return the hosts with live containers of a job, by the leader's status. Pure."""
+    return frozenset(
+        each["host"]
+        for each in status["containers"]
+        if each["state"] == "live"
+        and (job in each["revisions"] or (each["slot"] or "").startswith(f"{job}/"))
+    )
+
+
+def sweep(cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any) -> str:
+    """Remove a job's state from hosts; return why some may be left, empty when none is."""
+    config: JobConfig = parse_recorded(definition.config)
+    wanted = Sweep(config.state_dirs, cluster, definition.name, definition.run)
+    with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+        # In a file: YARN's scripts would not keep quotes in a variable.
+        file = Path(scratch) / FILE
+        file.write_bytes(msgspec.json.encode(wanted))
+        started = driver.submit(application.build_sweep(config, file, hosts))
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while yarn.is_running(driver, started):
+        if time.monotonic() > deadline:
+            driver.kill_application(started)
+            return f"YARN gave no container on some of them within {_PATIENCE_SECONDS:g} s"
+        time.sleep(_POLL_SECONDS)
+    report = driver.application_report(started)
+    return "" if str(report.final_status) == "SUCCEEDED" else str(report.diagnostics or report.final_status)

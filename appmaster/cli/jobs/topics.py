@@ -1,0 +1,211 @@
+"""``standfast topics``: the topics of a job's run, and whether they are still the ones that they were.
+
+A topic is its id, not its name. One that was deleted and created again is another one: the job stops when it is an
+input or the changelog, and goes on when it is an output. ``--accept TOPIC`` takes the present topic for the run's own.
+The job must not run. An input is then read from where ``--from`` says, once. A changelog begins with what it holds,
+nothing as a rule: the job's state is empty then, and local copies of the former one are removed when the job starts;
+its inputs go on at the committed offsets, or are read anew with ``--from``. To accept a changelog that has kept its id,
+as one that was truncated, does the same.
+
+Exit status: 0 printed, or accepted; 1 a topic is another one or missing, or the job runs; 2 no such job or topic; 3 a
+server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from appmaster.adapters.kafka import Topics
+from appmaster.api.client import ClusterClient
+from appmaster.changes.operations import Present
+from appmaster.changes.revisions import asked_of
+from appmaster.cli.cluster import add_cluster_options, open_client
+from appmaster.cli.output import Progress, print_json, print_table
+from appmaster.cli.parsers import add_command
+from appmaster.planning.state.view import JobState
+from appmaster.records import JobRecord
+from appmaster.topics.ids import accept, judge, kinds, with_topics
+from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.model import TopicIdentity
+from standby.wire import JobDefinition
+
+#: So long after a topic was made every broker knows it.
+_NEW_TOPIC_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.05
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount ``topics`` on the command line."""
+    parser = add_command(
+        subparsers, "topics", _topics, "show a job's topics, or accept one that was made again", __doc__
+    )
+    parser.add_argument("job", metavar="JOB", help="the job's name")
+    parser.add_argument(
+        "--accept", metavar="TOPIC", help="take the present topic of this name for the run's own"
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        choices=("earliest", "latest"),
+        default="",
+        help="where to read the accepted input from; with an accepted changelog: every input",
+    )
+    add_cluster_options(parser)
+
+
+def _topics(arguments: argparse.Namespace) -> int:
+    if arguments.start and not arguments.accept:
+        raise BadConfiguration("--from goes with --accept TOPIC")
+    with open_client(arguments) as client:
+        present = client_present(arguments.job, client)
+        definition, config = present.record.definition, parse_recorded(asked_of(present.record))
+        found = Topics(kafka_settings(config)).ids(kinds(definition, config))
+        if arguments.accept:
+            topics = accept(definition, config, arguments.accept, found, arguments.start)
+            _check_stopped(present, client)
+            _record(client, present.record, topics)
+            return _accepted(arguments, definition, config, topics)
+    rows = table(definition, config, found)
+    if arguments.json:
+        print_json({"job": definition.name, "run": definition.run, "topics": rows})
+    else:
+        columns = ("topic", "is", "recorded_id", "topic_id", "state")
+        print_table(
+            tuple(each.replace("_", " ").upper() for each in columns),
+            [[row[each] for each in columns] for row in rows],
+        )
+    return int(any(each["state"] in ("made again", "missing") for each in rows))
+
+
+def table(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a job's topics as JSON-ready rows, each with how it compares with what the run has recorded. Pure."""
+    rows = []
+    for topic, kind in kinds(definition, config).items():
+        known, present = definition.topics.get(topic, TopicIdentity()), found.get(topic)
+        state = "same" if known.id == present else "made again"
+        if present is None:
+            state = "missing"
+        elif not known.id:
+            state = "not recorded"
+        rows.append(
+            {
+                "topic": topic,
+                "is": kind,
+                "recorded_id": known.id or None,
+                "topic_id": present,
+                "state": state,
+            }
+        )
+    return rows
+
+
+def client_present(job: str, client: ClusterClient) -> Present:
+    """Return a job as it is; raises `BadConfiguration` when there is no such job."""
+    present = client.present(job)
+    if present is None:
+        raise BadConfiguration(
+            f"there is no job {job} in its cluster; is the name right, or --cluster missing?"
+        )
+    return present
+
+
+def _check_stopped(present: Present, client: ClusterClient) -> None:
+    """Raise `StandfastError` unless nothing of the job commits any more: it was killed, or has failed."""
+    name = present.record.definition.name
+    if present.runs:
+        raise StandfastError(f"{name} runs; `standfast kill {name}` first")
+    if not present.record.is_wanted and present.state != JobState.UNDEPLOYED:
+        try:
+            client.info()
+        except Unavailable:
+            return  # Nobody leads: whoever withdrew it has fenced its tasks.
+        raise StandfastError(f"{name} is still being stopped; try again in a moment")
+
+
+def _record(client: ClusterClient, record: JobRecord, topics: Mapping[str, TopicIdentity]) -> None:
+    before = record.definition
+
+    def change(present: JobRecord) -> JobRecord:
+        now = present.definition
+        if (now.run, now.revision, now.topics) != (before.run, before.revision, before.topics):
+            raise StandfastError(f"somebody else has changed {before.name} meanwhile; try again")
+        return with_topics(present, before.topics, topics)
+
+    if client.zookeeper.jobs.update(before.name, change) is None:
+        raise BadConfiguration(f"{before.name} was deleted meanwhile")
+
+
+def _accepted(
+    arguments: argparse.Namespace,
+    definition: JobDefinition,
+    config: JobConfig,
+    topics: Mapping[str, TopicIdentity],
+) -> int:
+    topic = arguments.accept
+    kind = kinds(definition, config)[topic]
+    said = {
+        "input": f"it is read from its {arguments.start} record on",
+        "changelog": "the job's state begins with what it holds, and the inputs "
+        + (
+            f"are read from their {arguments.start} records on"
+            if arguments.start
+            else "go on where they were committed"
+        ),
+    }.get(kind, "the job writes to it")
+    if arguments.json:
+        print_json(
+            {"job": definition.name, "topic": topic, "is": kind, "topic_id": topics[topic].id, "said": said}
+        )
+    else:
+        Progress().say(f"{kind} {topic} is accepted: when {definition.name} is submitted again, {said}")
+    return 0
+
+
+def identified(
+    config: JobConfig,
+    topics: Topics,
+    definition: JobDefinition,
+    say: Callable[[str], None],
+    *,
+    has_run: bool,
+) -> JobDefinition:
+    """Return a definition that is to be submitted with the ids of its topics, as far as they exist.
+
+    Raises `BadConfiguration` when a run that exists would go on with another input or changelog than its own.
+    """
+    found = topics.ids(kinds(definition, config))
+    judged = judge(definition, config, found)
+    if judged.obstacle:
+        raise BadConfiguration(judged.obstacle)
+    if has_run:
+        if definition.changelog not in found:
+            raise BadConfiguration(
+                f"{definition.changelog}, the changelog with the state of {definition.name}, does not exist any more. "
+                "To begin with empty state: create it (any settings that are wrong are told), then `standfast topics "
+                f"{definition.name} --accept {definition.changelog}`; or `standfast delete {definition.name}`"
+            )
+        for each in judged.events:
+            say(each.reason)
+    return replace(definition, topics=judged.topics)
+
+
+def with_changelog(topics: Topics, definition: JobDefinition) -> JobDefinition:
+    """Return a definition with the id of its changelog, which may have been made just now; raises `Unavailable`."""
+    changelog = definition.changelog
+    known = definition.topics.get(changelog, TopicIdentity())
+    give_up = time.monotonic() + _NEW_TOPIC_SECONDS
+    while not known.id:
+        found = topics.ids([changelog])
+        if changelog in found:
+            known = TopicIdentity(found[changelog])
+        elif time.monotonic() > give_up:
+            raise Unavailable(f"topic {changelog} was made, and no broker knows it")
+        else:
+            time.sleep(_LOOK_SECONDS)
+    return replace(definition, topics={**definition.topics, changelog: known})

@@ -1,0 +1,283 @@
+"""A cluster's cell as a Skein application: its master, one service per host, and the files they need."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shlex
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import skein
+
+from appmaster.adapters.credentials.keyring import Keyring
+from appmaster.adapters.skein import ANYWHERE, service_name
+from appmaster.cli.yarn import as_security
+from appmaster.config import cluster as cluster_settings
+from standby import cluster as cluster_file
+from standby.config import JobConfig
+from standby.errors import BadConfiguration
+from standby.security import credentials
+from standby.security.roles import PeerRole
+
+#: In the master's working directory, first on its class path: a yarn-site.xml with quick heartbeats.
+HEARTBEAT_JAR: Final = "00-heartbeat.jar"
+
+#: How often the application master talks to the ResourceManager.
+HEARTBEAT_MS: Final = 200
+
+#: YARN's name for the expiry from which the AM's heartbeat interval follows: half of it.
+_EXPIRY: Final = "yarn.am.liveness-monitor.expiry-interval-ms"
+
+#: The bound of an application's attempts, and YARN's default of it. YARN itself goes beyond it where a global bound
+#: (``am.global.max-attempts``) is higher; Skein does not, and takes the failure of a master in this attempt for the
+#: application's end.
+_MOST_ATTEMPTS: Final = "yarn.resourcemanager.am.max-attempts"
+_DEFAULT_ATTEMPTS: Final = 2
+
+#: Where Skein, which takes a file's path for a URL, lets it end.
+_PARTS_OF_URLS: Final = ("#", "?", ";")
+
+#: A lean JVM for the Skein AM.
+AM_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k"
+
+
+#: What a container of `build_sweep` needs, MiB.
+_SWEEP_MEMORY_MB: Final = 256
+
+
+def build(
+    config: JobConfig,
+    hosts: Sequence[str],
+    code: Path,
+    jars: Sequence[Path],
+    scratch: Path,
+    hadoop_conf: Path,
+    keyring: Keyring,
+    environment: Mapping[str, str] = os.environ,
+    racks: Mapping[str, str] | None = None,
+    cell: int = 1,
+) -> Any:
+    """Return the `skein.ApplicationSpec` of one cell for ``config``.
+
+    ``code`` is the directory with the job's modules, ``jars`` Spark's connector, ``keyring`` the cluster's credentials,
+    ``racks`` what YARN knows of its hosts; ``scratch`` must last until the application was submitted. Raises
+    `BadConfiguration` for files that cannot be used.
+    """
+    yarn_site = _yarn_site(hadoop_conf)
+    attempts = granted_attempts(yarn_site, config.am_max_attempts)
+    settings = scratch / cluster_file.FILE
+    # Kafka's password may be in it.
+    settings.touch(0o600)
+    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell, racks, attempts)))
+    files: dict[str, Any] = {
+        cluster_file.FILE: _file(settings),
+        credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),
+        cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),
+    }
+    if jars:
+        files[cluster_file.JARS_DIRECTORY] = _archive(
+            _zip(scratch / "jars.zip", list(jars), None, zipfile.ZIP_STORED)
+        )
+    python = interpreter(config)
+    if config.python_archive:
+        files["environment"] = _archive(Path(config.python_archive).resolve())
+
+    def service(**where: Any) -> Any:
+        return skein.Service(
+            instances=0,
+            resources=skein.Resources(f"{config.memory_mb} MiB", config.vcores),
+            files=files,
+            env=_variables(environment),
+            script=_script(python, "standby"),
+            # Failed containers just end: what comes next is the leader's decision, never Skein's.
+            allow_failures=True,
+            max_restarts=0,
+            node_label=config.container_label,
+            **where,
+        )
+
+    services = {ANYWHERE: service()}
+    for index, host in enumerate(hosts):
+        services[service_name(index)] = service(nodes=[host], relax_locality=False)
+    master_files = {
+        cluster_file.FILE: files[cluster_file.FILE],
+        credentials.FILE: _bootstrap(scratch, keyring, PeerRole.MASTER),
+        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, yarn_site, HEARTBEAT_MS)),
+    }
+    if config.python_archive:
+        master_files["environment"] = files["environment"]
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-{cell}",
+        queue=config.queue,
+        node_label=config.am_label,
+        tags={"standfast"},
+        max_attempts=config.am_max_attempts,
+        services=services,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            files=master_files,
+            security=as_security(keyring.skein),
+            env=_master_variables(environment),
+            script=_script(python, "appmaster.supervisor"),
+        ),
+    )
+
+
+def _bootstrap(scratch: Path, keyring: Keyring, role: PeerRole) -> Any:
+    """Return the file by which the cluster knows a process of this role."""
+    target = scratch / f"{role.value}-{credentials.FILE}"
+    target.touch(0o600)
+    target.write_bytes(credentials.encode(keyring.bootstrap(role)))
+    return _file(target)
+
+
+def interpreter(config: JobConfig) -> str:
+    """Return the path of the job's Python on every host; relative to the working directory where it is shipped."""
+    return "./environment/bin/python" if config.python_archive else config.python
+
+
+def build_probe(config: JobConfig, files: Sequence[Path], environment: Mapping[str, str] = os.environ) -> Any:
+    """Return a `skein.ApplicationSpec` whose master runs the first of ``files`` with the others as its arguments.
+
+    With the interpreter, in the queue and on hosts as the job's containers have them.
+    """
+    shipped: dict[str, Any] = {each.name: _file(each) for each in files}
+    if config.python_archive:
+        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    script = shlex.join((interpreter(config), *(each.name for each in files)))
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-probe",
+        queue=config.queue,
+        node_label=config.container_label,
+        tags={"standfast"},
+        max_attempts=1,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            files=shipped,
+            env=_master_variables(environment),
+            script=f"exec {script}",
+        ),
+    )
+
+
+def build_sweep(
+    config: JobConfig, file: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> Any:
+    """Return a `skein.ApplicationSpec` that runs `standby.sweep` once on each host, with ``file`` beside it."""
+    shipped: dict[str, Any] = {file.name: _file(file)}
+    if config.python_archive:
+        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    services = {
+        service_name(index): skein.Service(
+            instances=1,
+            resources=skein.Resources(f"{_SWEEP_MEMORY_MB} MiB", 1),
+            files=shipped,
+            env=_variables(environment),
+            script=_script(interpreter(config), "standby.sweep"),
+            max_restarts=0,
+            node_label=config.container_label,
+            nodes=[host],
+            relax_locality=False,
+        )
+        for index, host in enumerate(hosts)
+    }
+    return skein.ApplicationSpec(
+        name=f"standfast-{config.cluster}-sweep",
+        queue=config.queue,
+        node_label=config.am_label,
+        tags={"standfast"},
+        max_attempts=1,
+        services=services,
+        master=skein.Master(
+            resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
+            env=_master_variables(environment),
+        ),
+    )
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a container."""
+    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
+    if environment.get("JAVA_HOME"):
+        variables["JAVA_HOME"] = environment["JAVA_HOME"]
+    return variables
+
+
+def _master_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a master, and of the JVM that Skein starts beside it."""
+    variables = _variables(environment)
+    # YARN's script starts that by $JAVA_HOME without quotes: rather by the host's own Java than by one with a space.
+    if len(variables.get("JAVA_HOME", "").split()) > 1:
+        del variables["JAVA_HOME"]
+    return {**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS}
+
+
+def granted_attempts(yarn_site: ET.Element, asked: int) -> int:
+    """Return how many attempts are made of an application that asks for so many.
+
+    ``yarn_site`` is the client's; what it does not say is as YARN has it by default.
+    """
+    values = {each.findtext("name"): each.findtext("value") or "" for each in yarn_site.iter("property")}
+    most = values.get(_MOST_ATTEMPTS, "").strip()
+    return min(asked, int(most) if most.isdecimal() else _DEFAULT_ATTEMPTS)
+
+
+def heartbeat_jar(scratch: Path, yarn_site: ET.Element, heartbeat_ms: int) -> Path:
+    """Return a jar with the cluster's yarn-site.xml, but the AM's heartbeat every ``heartbeat_ms``.
+
+    The interval follows ``min(5000, expiry / 2)`` as the AM itself reads the expiry; the cluster's own
+    setting stays what it is.
+    """
+    root = copy.deepcopy(yarn_site)
+    for each in [prop for prop in root.iter("property") if prop.findtext("name") == _EXPIRY]:
+        root.remove(each)
+    added = ET.SubElement(root, "property")
+    ET.SubElement(added, "name").text = _EXPIRY
+    ET.SubElement(added, "value").text = str(2 * heartbeat_ms)
+    target = scratch / HEARTBEAT_JAR
+    with zipfile.ZipFile(target, "w") as jar:
+        jar.writestr("yarn-site.xml", ET.tostring(root))
+    return target
+
+
+def _yarn_site(hadoop_conf: Path) -> ET.Element:
+    source = hadoop_conf / "yarn-site.xml"
+    try:
+        return ET.parse(source).getroot()  # noqa: S314 (the cluster's own configuration)
+    except (OSError, ET.ParseError) as error:
+        raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
+
+
+def _script(python: str, module: str) -> str:
+    return f"exec {shlex.quote(python)} -m {module}"
+
+
+def _file(path: Path, kind: str = "file") -> Any:
+    if any(each in str(path) for each in _PARTS_OF_URLS):
+        raise BadConfiguration(
+            f"{path}: Skein would take {' or '.join(_PARTS_OF_URLS)} in it for the end of the path; have it in another "
+            "directory (for temporary files, TMPDIR names it)"
+        )
+    return skein.File(source=str(path), type=kind)
+
+
+def _archive(path: Path) -> Any:
+    if not path.is_file():
+        raise BadConfiguration(f"{path}: the archive does not exist")
+    return _file(path, "archive")
+
+
+def _zip(
+    target: Path, files: Sequence[Path], base: Path | None, compression: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    with zipfile.ZipFile(target, "w", compression) as archive:
+        # YARN refuses an empty archive; a job without modules of its own still has the directory.
+        archive.writestr(".standfast", b"")
+        for each in files:
+            if each.is_file() and "__pycache__" not in each.parts:
+                archive.write(each, each.relative_to(base) if base is not None else each.name)
+    return target

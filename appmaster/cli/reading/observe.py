@@ -1,0 +1,321 @@
+"""``standfast status``, ``tasks``, ``containers``, ``events`` and ``logs``: reading, never changing.
+
+Exit status: 0 the job is as it should be (or there was something to print); 1 it is not deployed;
+2 no such job; 3 a server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from appmaster.adapters.kafka import read_events
+from appmaster.api.client import ClusterClient
+from appmaster.cli import yarn
+from appmaster.cli.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.launch.ended import Ended, ended, latest
+from appmaster.cli.launch.ended import entry as end_entry
+from appmaster.cli.output import print_json, print_table
+from appmaster.cli.parsers import add_command
+from appmaster.cli.reading import logs
+from appmaster.cli.reading.kept import Kept, kept
+from appmaster.eventlog.entries import EntryKind
+from standby import naming
+from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.errors import BadConfiguration, StandfastError, Unavailable
+
+#: Of the table of tasks. A rate is a mean over `RATE_WINDOW_SECONDS`; failures are those at the present offset; the
+#: start is what a promotion would wait for its first batch, as the standby measured last.
+_HEADINGS: Final = (
+    "TASK",
+    "EPOCH",
+    "COPY",
+    "ROLE",
+    "PHASE",
+    "IN SYNC",
+    "CHANGELOG LAG",
+    "INPUT LAG",
+    "INPUT/S",
+    "FAILURES",
+    "SKIPPED",
+    "DEAD LETTERS",
+    "HOST",
+    "CONTAINER",
+    "WARM",
+    "START MS",
+)
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the reading commands on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = add_command(subparsers, name, run, text, __doc__)
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        return parser
+
+    command("status", _status, "show how a job is; exit status 1 when it is not deployed")
+    command("tasks", _tasks, "show each replica: role, phase, host, lag")
+    command("containers", _containers, "show each container: host, state, memory")
+    events = command("events", _events, "show the event log: failures, decisions and their reasons")
+    events.add_argument("--follow", action="store_true", help="go on with what happens, until interrupted")
+    events.add_argument("--kind", action="append", default=[], help="only entries of this kind (repeatable)")
+    log = command("logs", _logs, "show what the master and the containers have logged")
+    log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
+    log.add_argument(
+        "--lines", type=int, default=200, metavar="N", help="the last N lines of each (default: 200)"
+    )
+
+
+def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the leader's status, or what is recorded when nobody leads; the job is always among its jobs."""
+    with open_client(arguments) as client:
+        record = record_of(arguments.job, client)
+        mine = {"name": arguments.job, "run": record.definition.run}
+        try:
+            status = client.status()
+        except Unavailable as error:
+            state, reasons, traceback = _recorded(arguments.job, client)
+            ends = map(str, _ends(client))
+            mine |= {
+                "status": state or "submitted",
+                "reasons": [*reasons, *ends, str(error)],
+                "traceback": traceback,
+            }
+            nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
+            return {"cluster": client.cluster, "leader": None, "jobs": [mine], **nothing}
+    if all(each["name"] != arguments.job for each in status["jobs"]):
+        why = status.get("unreadable", {}).get(arguments.job)
+        said = f"the leader cannot lead it: {why}" if why else "the leader has not loaded it yet"
+        status["jobs"].append({**mine, "status": "unreadable" if why else "submitted", "reasons": [said]})
+    return status
+
+
+def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str], str]:
+    """Return a job's status, its reasons, and its code's last traceback, as the last leader left them."""
+    try:
+        found = next((each for each in client.info()["jobs"] if each["job"] == job), None)
+    except Unavailable:
+        recorded = client.zookeeper.jobs.status(job)
+        if recorded is None:
+            return "", [], ""
+        return recorded.state, list(recorded.reasons), recorded.traceback
+    if found is None:
+        return "", [], ""
+    return found["status"], found["reasons"], found.get("traceback", "")
+
+
+def _applications(client: ClusterClient, driver: Any) -> list[str]:
+    """Return the YARN applications of a cluster's cells; those that ended last when none runs."""
+    try:
+        return [each["application"] for each in client.info()["cells"] if each["application"]]
+    except Unavailable:
+        running = yarn.running(client.zookeeper, driver)
+    return list(running) or [each.application for each in latest(driver, client.cluster)]
+
+
+def _ends(client: ClusterClient) -> list[Ended]:
+    """Return how a cluster's applications have ended, if no candidate answers; none when YARN cannot be asked."""
+    try:
+        client.info()
+    except Unavailable:
+        pass
+    else:
+        return []
+    try:
+        with yarn.skein_client() as driver:
+            if not yarn.running(client.zookeeper, driver):
+                return latest(driver, client.cluster)
+            cells = client.zookeeper.cells.read_all().values()
+            found = [ended(driver, each.application) for each in cells]
+    except StandfastError:
+        return []
+    return [each for each in found if each is not None]
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    job = next(each for each in status["jobs"] if each["name"] == arguments.job)
+    if arguments.json:
+        print_json(status)
+    else:
+        leader = status["leader"]
+        print(f"{job['name']}: {job['status']}")
+        print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
+        revision = f", revision {job['revision']}" if "revision" in job else ""
+        print(f"run {job['run']}{revision}")
+        if leader is not None:
+            print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
+        if job.get("traceback"):
+            print("\nthe job's code raised:")
+            print(_indented(job["traceback"]))
+        if status["tasks"]:
+            print()
+            tasks_table(status, arguments.job)
+    return 0 if job["status"] == "deployed" and status["leader"] is not None else 1
+
+
+def tasks_table(status: dict[str, Any], job: str) -> None:
+    """Print who does what where, of a job's tasks, and how far each is behind its changelog, an active its input."""
+    tasks = tasks_of(status, job)
+    rows = [
+        (
+            f"{task['task']['job']}/{task['task']['stage']}.{task['task']['partition']}",
+            task["epoch"],
+            each["copy"],
+            each["role"],
+            each["phase"],
+            "yes" if each["in_sync"] else "no",
+            each["changelog_lag_records"],
+            _told(each, "input_lag_records"),
+            _told(each, "input_rate"),
+            _told(each, "failures"),
+            _told(each, "skipped"),
+            _told(each, "dead_lettered"),
+            each["host"],
+            each["container"],
+            "yes" if each["warm"] else "no",
+            each["start_ms"],
+        )
+        for task in tasks
+        for each in task["replicas"]
+    ]
+    print_table(_HEADINGS, rows)
+    details = (each["detail"] for task in tasks for each in task["replicas"])
+    for row, detail in zip(rows, details, strict=True):
+        if detail:
+            print(f"{row[0]}#{row[2]}: {detail}")
+
+
+def _told(replica: dict[str, Any], name: str) -> Any:
+    """Return what is told of an active's input; None of a standby, which has none."""
+    return replica[name] if replica["input_committed"] is not None or replica[name] else None
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def tasks_of(status: dict[str, Any], job: str) -> list[dict[str, Any]]:
+    """Return the tasks of a job in the leader's status."""
+    return [each for each in status["tasks"] if each["task"]["job"] == job]
+
+
+def _tasks(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    if arguments.json:
+        print_json(tasks_of(status, arguments.job))
+    else:
+        tasks_table(status, arguments.job)
+    return 0
+
+
+def _containers(arguments: argparse.Namespace) -> int:
+    status = _snapshot(arguments)
+    if arguments.json:
+        print_json(status["containers"])
+        return 0
+    rows = [
+        (
+            each["container"],
+            each["host"],
+            each["pid"],
+            each["state"],
+            each["slot"],
+            each["revisions"].get(arguments.job),
+            "yes" if each["warm"] else "no",
+            f"{each['rss_bytes'] >> 20} MiB" if each["rss_bytes"] else None,
+            each["reason"] or None,
+        )
+        for each in status["containers"]
+    ]
+    print_table(("CONTAINER", "HOST", "PID", "STATE", "SLOT", "REVISION", "WARM", "MEMORY", "REASON"), rows)
+    return 0
+
+
+def _events(arguments: argparse.Namespace) -> int:
+    with open_client(arguments) as client:
+        config = parse_recorded(record_of(arguments.job, client).definition.config)
+        ends = {each.application: each for each in _ends(client)}
+    topic = naming.event_topic(arguments.cluster or arguments.job)
+    entries = read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False)
+    for entry in _with_ends(entries, ends, arguments.job):
+        if arguments.kind and entry["kind"] not in arguments.kind:
+            continue
+        if arguments.json:
+            print(json.dumps(entry), flush=True)
+        else:
+            print(describe(entry), flush=True)
+    return 0
+
+
+def _with_ends(
+    entries: Iterable[dict[str, Any]], ends: dict[str, Ended], job: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the event log's entries, then the ends of applications of which nobody has told there."""
+    for each in entries:
+        if each["kind"] == EntryKind.APPLICATION_ENDED:
+            ends.pop(each["data"]["application"], None)
+        yield each
+    yield from (dict(end_entry(each, job)) for each in ends.values())
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """Return an entry of the event log as a line for people, times local, and the traceback that it has."""
+    seconds, milliseconds = divmod(entry["at_ms"], 1000)
+    at = time.strftime("%H:%M:%S", time.localtime(seconds))
+    named = ("job", "task", "copy", "container", "host", "task_epoch")
+    said = (f"{key.replace('_', ' ')} {entry[key]}" for key in named if entry[key] is not None)
+    line = "  ".join((f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " "), *said))
+    line = f"{line}: {entry['reason']}" if entry["reason"] else line
+    traceback = (entry.get("data") or {}).get("traceback")
+    return f"{line}\n{_indented(traceback)}" if traceback else line
+
+
+def _past(arguments: argparse.Namespace, config: JobConfig) -> Kept:
+    """Return what the event log keeps of a job's containers; nothing when it cannot be read."""
+    topic = naming.event_topic(arguments.cluster or arguments.job)
+    try:
+        return kept(
+            read_events(kafka_settings(config), topic, follow=False, stop=lambda: False), arguments.job
+        )
+    except Unavailable:
+        return Kept()
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    with open_client(arguments) as client, yarn.skein_client() as driver:
+        past, cells = Kept(), 0
+        try:
+            config = parse_recorded(record_of(arguments.job, client).definition.config)
+        except BadConfiguration:
+            # A submit that failed leaves no job, and YARN remembers its applications.
+            if client.zookeeper.tree.exists():
+                raise
+        else:
+            past, cells = _past(arguments, config), config.cells
+        applications = _applications(client, driver) or past.applications(cells)
+        if not applications:
+            raise BadConfiguration(
+                f"{arguments.job} has no application, and neither YARN nor the event log tells of one that has ended; "
+                "is the name right, or --cluster missing?"
+            )
+        found = [
+            log
+            for each in applications
+            for log in logs.collect(driver, each, arguments.container, arguments.lines)
+        ]
+        past = past.of(applications, arguments.container)
+        found += logs.of_containers(driver, past.missing(found), arguments.lines)
+    found = [*logs.in_order(found), *past.logs(found)]
+    if arguments.json:
+        print_json([each.as_json() for each in found])
+        return 0 if found else 1
+    for each in found:
+        print(f"==> {each.container} on {each.node}: {each.name}")
+        print(each.text)
+    return 0 if found else 1

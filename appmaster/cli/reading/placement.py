@@ -1,0 +1,148 @@
+"""``standfast model`` and ``standfast explain``: what is where, and why.
+
+`model` shows the job model as it is recorded: processors, tasks, copies, roles, changelog partitions, hosts. It is
+read from ZooKeeper, so nobody need lead. `explain` asks the leader why each copy of a task is where it is, and why
+nowhere better.
+
+Exit status: 0 printed; 2 no such job or task; 3 a server cannot be used, or (explain) nobody leads.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from appmaster.cli.cluster import add_cluster_options, known_client, open_zookeeper
+from appmaster.cli.output import print_json, print_table
+from appmaster.cli.parsers import add_command
+from appmaster.records import Loaded
+from standby.errors import BadConfiguration
+from standby.model import TaskRecord
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands on the command line."""
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = add_command(subparsers, name, run, text, __doc__)
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        return parser
+
+    command("model", _model, "show the job model: processors, tasks, copies, roles, hosts")
+    explained = command("explain", _explain, "show why a task's copies are where they are")
+    explained.add_argument("task", metavar="TASK", type=int, help="number of the task's input partition")
+
+
+def _model(arguments: argparse.Namespace) -> int:
+    with open_zookeeper(arguments) as zookeeper:
+        loaded = zookeeper.jobs.load(arguments.job)
+    if loaded is None:
+        raise BadConfiguration(f"there is no job {arguments.job} in its cluster; is --cluster missing?")
+    document = as_document(loaded)
+    if arguments.json:
+        print_json(document)
+        return 0
+    kind = f", {document['containers']} mixed containers" if document["mixed"] else ""
+    print(
+        f"{document['job']}: model version {document['version']}, revision {document['revision']}{kind}; "
+        f"changelog {document['changelog']}"
+    )
+    print()
+    rows = [
+        (
+            each["number"],
+            task["task"],
+            task["changelog_partition"],
+            task["epoch"],
+            _placed(each["parked"], task["active"]),
+            ", ".join(_placed("", standby) for standby in task["standbys"]) or None,
+        )
+        for each in document["processors"]
+        for task in each["tasks"]
+    ]
+    print_table(("PROCESSOR", "TASK", "CHANGELOG PARTITION", "EPOCH", "ACTIVE", "STANDBYS"), rows)
+    for each in document["processors"]:
+        if each["parked"]:
+            print(f"processor {each['number']} is parked: {each['parked']}")
+    return 0
+
+
+def as_document(loaded: Loaded) -> dict[str, Any]:
+    """Return a job's recorded model, with roles and locality from the task records, as JSON-ready data. Pure."""
+    definition = loaded.job.definition
+    model = loaded.model
+    records = {each.record.task.partition: each.record for each in loaded.tasks}
+    return {
+        "job": definition.name,
+        "run": definition.run,
+        "revision": definition.revision,
+        "changelog": definition.changelog,
+        "version": model.version if model is not None else 0,
+        "mixed": model.is_mixed if model is not None else False,
+        "containers": (model.containers or len(model.slots)) if model is not None else 0,
+        "processors": [
+            {
+                "number": processor.number,
+                "stage": processor.stage,
+                "copies": list(each.copies),
+                "parked": str(each.parked or ""),
+                "tasks": [
+                    _task(task.partition, each.copies, records.get(task.partition)) for task in each.tasks
+                ],
+            }
+            for processor, each in (model.processors.items() if model is not None else ())
+        ],
+    }
+
+
+def _task(partition: int, copies: Iterable[int], record: TaskRecord | None) -> dict[str, Any]:
+    def copy(number: int) -> dict[str, Any]:
+        return {
+            "copy": number,
+            "host": record.hosts.get(number) if record is not None else None,
+            "container": record.placed.get(number) if record is not None else None,
+            "in_sync": record is not None and number in record.in_sync,
+        }
+
+    active = record.active if record is not None else None
+    placed = record.placed if record is not None else {}
+    return {
+        "task": partition,
+        "changelog_partition": partition,
+        "epoch": record.epoch if record is not None else 0,
+        "active": copy(active) if active is not None else None,
+        "standbys": [copy(each) for each in sorted({*copies, *placed}) if each != active],
+        "moving": {str(number): to for number, to in (record.moving if record is not None else {}).items()},
+    }
+
+
+def _placed(parked: str, replica: Mapping[str, Any] | None) -> str:
+    if replica is None:
+        return "parked" if parked else "none"
+    where = replica["host"] or "nowhere yet"
+    if replica["container"] is None:
+        return (
+            f"{replica['copy']} (last on {replica['host']})"
+            if replica["host"]
+            else f"{replica['copy']} nowhere"
+        )
+    return f"{replica['copy']} on {where}{'' if replica['in_sync'] else ' (not in sync)'}"
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    with known_client(arguments) as client:
+        answer = client.call("explain", job=arguments.job, partition=arguments.task)
+    if arguments.json:
+        print_json(answer)
+        return 0
+    print(f"{answer['task']}{', processor ' + answer['processor'] if 'processor' in answer else ''}")
+    if "note" in answer:
+        print(f"  {answer['note']}")
+    for each in answer["copies"]:
+        where = f"on {each['host']} in {each['container']}" if each["container"] else "not placed"
+        print(f"copy {each['copy']}, {each['role']}, {where}")
+        for line in each["why"]:
+            print(f"  {line}")
+    return 0

@@ -1,0 +1,118 @@
+"""``derive(before, event, after)``: every entry of a leader's event log comes from here. Pure.
+
+The view holds nothing for the sake of being told. What an event, or an action that has begun, means for people follows
+from it and from the views before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from appmaster.eventlog import entries, of_containers
+from appmaster.eventlog.entries import EntryKind, LogEntry
+from appmaster.eventlog.of_actions import of_action
+from appmaster.eventlog.of_containers import Entries
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.model import job_of
+from appmaster.planning.state.view import ClusterView
+
+
+def derive(before: ClusterView, event: Event, after: ClusterView) -> tuple[LogEntry, ...]:
+    """Return what ``event`` tells, given the views ``before`` and ``after`` it, in the order in which it is told."""
+    rule = _RULES.get(type(event))
+    if rule is None:
+        return ()
+    return tuple(
+        each if each.at_ms is not None else replace(each, at_ms=after.now_ms)
+        for each in rule(before, event, after)
+    )
+
+
+def _started(before: ClusterView, event: happened.Started, after: ClusterView) -> Entries:
+    return of_action(before, event.action, after, event.at_ms)
+
+
+def _topic_noted(before: ClusterView, event: happened.TopicNoted, after: ClusterView) -> Entries:
+    yield LogEntry(
+        EntryKind.TOPIC_CHANGED if event.is_changed else EntryKind.TOPIC_RECORDED,
+        entries.Topic(event.topic, event.kind, event.recorded_id or None, event.topic_id),
+        job=event.job,
+        reason=event.reason,
+    )
+
+
+def _model_refused(before: ClusterView, event: happened.ModelRefused, after: ClusterView) -> Entries:
+    yield LogEntry(EntryKind.MODEL_REFUSED, job=event.job, reason=event.reason)
+
+
+def _records_refused(before: ClusterView, event: happened.RecordsRefused, after: ClusterView) -> Entries:
+    yield LogEntry(EntryKind.DECISION_REFUSED, decision=event.decision, reason=event.reason)
+
+
+def _hosts_drained(before: ClusterView, event: happened.HostsDrained, after: ClusterView) -> Entries:
+    for host, why in event.hosts.items():
+        if host not in before.drained:
+            yield LogEntry(EntryKind.HOST_DRAINED, host=host, reason=why)
+    for host in before.drained:
+        if host not in event.hosts:
+            yield LogEntry(EntryKind.HOST_ADMITTED, host=host)
+
+
+def _cell_found(before: ClusterView, event: happened.CellFound, after: ClusterView) -> Entries:
+    known = before.cells.get(event.cell)
+    if known is None or not known.is_up or known.attempt != event.attempt:
+        yield LogEntry(EntryKind.CELL_FOUND, entries.CellFound(event.cell, event.attempt, len(event.hosts)))
+
+
+def _cell_lost(before: ClusterView, event: happened.CellLost, after: ClusterView) -> Entries:
+    if after is not before:
+        held = sum(each.cell == event.cell for each in before.containers.values())
+        details = entries.CellLost(event.cell, event.attempt, held)
+        yield LogEntry(EntryKind.CELL_LOST, details, reason=event.reason)
+
+
+def _request_refused(before: ClusterView, event: happened.RequestRefused, after: ClusterView) -> Entries:
+    request = before.requests.get(event.number)
+    if request is not None:
+        yield LogEntry(
+            EntryKind.REQUEST_REFUSED,
+            entries.Request(str(request.slot), request.kind),
+            job=job_of(request.slot),
+            host=request.host,
+            reason=event.reason,
+        )
+
+
+def _tasks_fenced(before: ClusterView, event: happened.TasksFenced, after: ClusterView) -> Entries:
+    if after is not before:
+        yield LogEntry(EntryKind.TASKS_FENCED, job=event.job)
+
+
+def _fencing_failed(before: ClusterView, event: happened.FencingFailed, after: ClusterView) -> Entries:
+    if after is not before:
+        yield LogEntry(EntryKind.FENCING_FAILED, job=event.job, reason=event.reason)
+
+
+#: Events that are not among these tell nothing.
+_RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]] = {
+    happened.Started: _started,
+    happened.TopicNoted: _topic_noted,
+    happened.ModelRefused: _model_refused,
+    happened.RecordsRefused: _records_refused,
+    happened.HostsDrained: _hosts_drained,
+    happened.CellFound: _cell_found,
+    happened.CellLost: _cell_lost,
+    happened.RequestRefused: _request_refused,
+    happened.ContainerGranted: of_containers.granted,
+    happened.ContainerCompleted: of_containers.completed,
+    happened.ContainerUnregistered: of_containers.unregistered,
+    happened.ContainerRegistered: of_containers.registered,
+    happened.ReportReceived: of_containers.reported,
+    happened.StreamBroken: of_containers.stream_broken,
+    happened.PortProbed: of_containers.port_probed,
+    happened.TasksFenced: _tasks_fenced,
+    happened.FencingFailed: _fencing_failed,
+}

@@ -1,0 +1,566 @@
+"""The entries of the event log: their kinds, what each tells, and its fields. Pure.
+
+docs/events.md is generated from `CATALOGUE`; `appmaster.eventlog.derive` makes the entries of a leader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
+from appmaster.planning.state.reasons import Reason
+from appmaster.planning.state.view import JobState, RequestKind
+from standby.model import LeftOut, TaskId
+
+
+class EntryKind(str, enum.Enum):
+    """What an entry tells; `CATALOGUE` describes each."""
+
+    LEADER_ELECTED = "leader_elected"
+    LEADER_DOUBTS_ITSELF = "leader_doubts_itself"
+    JOB_STATUS = "job_status"
+    MODEL_CHANGED = "model_changed"
+    MODEL_REFUSED = "model_refused"
+    PROCESSOR_PARKED = "processor_parked"
+    PROCESSOR_UNPARKED = "processor_unparked"
+    TOPIC_RECORDED = "topic_recorded"
+    TOPIC_CHANGED = "topic_changed"
+    HOST_DRAINED = "host_drained"
+    HOST_ADMITTED = "host_admitted"
+    CELL_FOUND = "cell_found"
+    CELL_LOST = "cell_lost"
+    CONTAINER_REQUESTED = "container_requested"
+    REQUEST_GRANTED = "request_granted"
+    REQUEST_REFUSED = "request_refused"
+    REQUEST_CANCELLED = "request_cancelled"
+    LAUNCH_FAILED = "launch_failed"
+    CONTAINER_REGISTERED = "container_registered"
+    CONTAINER_LOST = "container_lost"
+    CONTAINER_GONE = "container_gone"
+    CONTAINER_DISMISSED = "container_dismissed"
+    CONTAINER_RELEASED = "container_released"
+    SAME_HOST_REFUSED = "same_host_refused"
+    DECIDED_BIND = "decided_bind"
+    DECIDED_FAILOVER = "decided_failover"
+    DECIDED_DISPLACE = "decided_displace"
+    DECIDED_RESTORE = "decided_restore"
+    DECIDED_HANDOVER = "decided_handover"
+    DECIDED_MOVE = "decided_move"
+    DECIDED_MOVED = "decided_moved"
+    DECIDED_STAY = "decided_stay"
+    DECIDED_DROP = "decided_drop"
+    DECIDED_RAISE = "decided_raise"
+    DECIDED_CLAIMED = "decided_claimed"
+    DECIDED_IN_SYNC = "decided_in_sync"
+    DECIDED_FAILURES = "decided_failures"
+    DECIDED_PARK = "decided_park"
+    DECIDED_UNDEPLOY = "decided_undeploy"
+    DECISION_REFUSED = "decision_refused"
+    REPLICA_RESTORED = "replica_restored"
+    REPLICA_ACTIVE = "replica_active"
+    REPLICA_FENCED = "replica_fenced"
+    REPLICA_FAILED = "replica_failed"
+    RECORD_GIVEN_UP = "record_given_up"
+    STANDBY_STOPPED = "standby_stopped"
+    FAILOVER_STARTED = "failover_started"
+    FAILOVER_WITHOUT_STANDBY = "failover_without_standby"
+    FAILOVER_FINISHED = "failover_finished"
+    HANDOVER_STARTED = "handover_started"
+    HANDOVER_FINISHED = "handover_finished"
+    HANDOVER_GIVEN_UP = "handover_given_up"
+    COMMAND_ANSWERED = "command_answered"
+    FENCING_TASKS = "fencing_tasks"
+    TASKS_FENCED = "tasks_fenced"
+    FENCING_FAILED = "fencing_failed"
+    ASKED = "asked"
+    APPLICATION_ENDED = "application_ended"
+
+
+#: The entry of each kind of decision.
+DECIDED: Final[Mapping[Kind, EntryKind]] = {
+    each: EntryKind(f"decided_{each.value.replace('-', '_')}") for each in Kind
+}
+
+
+# ---- what an entry has besides the fields that all have ----
+
+
+def _doc(text: str) -> dict[str, str]:
+    """Return the description of a field; one with a default is left out of an entry that has nothing else."""
+    return {"doc": text}
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What an entry tells in ``data``: nothing."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON-ready data, without optional fields that are not set."""
+        return _data(self)
+
+
+def _data(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(value):
+        told = getattr(value, each.name)
+        if isinstance(told, Facts):
+            found.update(_data(told))
+        elif told != each.default:
+            # ``from`` and ``is`` are words of Python's.
+            found[each.name.rstrip("_")] = _plain(told)
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, enum.Enum):
+        return value.value
+    return str(value) if isinstance(value, Reason) else value
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElected(Details):
+    """A leadership begins."""
+
+    candidate: str = field(metadata=_doc("the candidate that leads"))
+    pid: int = field(metadata=_doc("its process"))
+    deposed: str | None = field(
+        metadata=_doc(
+            "the candidate that was found dead by its closed port, and whose record was "
+            "seized; null when the record had gone by itself"
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus(Details):
+    """How far a job is."""
+
+    status: JobState = field(metadata=_doc("as `standfast status` shows it"))
+    traceback: str = field(
+        default="", metadata=_doc("where the code of a job that has failed raised, if it did")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChanged(Details):
+    """A job's next model."""
+
+    version: int = field(metadata=_doc("of the model"))
+    processors: int = field(metadata=_doc("how many it has"))
+    tasks: int = field(metadata=_doc("how many"))
+    copies: int = field(metadata=_doc("of each task, the active included"))
+
+
+@dataclass(frozen=True, slots=True)
+class OfProcessor(Details):
+    """About one processor."""
+
+    processor: int = field(metadata=_doc("its number"))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Details):
+    """A topic of a job."""
+
+    topic: str = field(metadata=_doc("its name"))
+    is_: str = field(metadata=_doc("`input`, `changelog`, `output` or `dead letters`"))
+    recorded_id: str | None = field(metadata=_doc("Kafka's id of it as recorded; null: none was"))
+    topic_id: str = field(metadata=_doc("Kafka's id of the one that is there"))
+
+
+@dataclass(frozen=True, slots=True)
+class CellFound(Details):
+    """A cell's Skein application master answers."""
+
+    cell: int = field(metadata=_doc("its number"))
+    attempt: str = field(metadata=_doc("of its application"))
+    hosts: int = field(metadata=_doc("how many can be asked for by name"))
+
+
+@dataclass(frozen=True, slots=True)
+class CellLost(Details):
+    """A cell's Skein application master is gone."""
+
+    cell: int = field(metadata=_doc("its number"))
+    attempt: str = field(metadata=_doc("of its application"))
+    containers: int = field(metadata=_doc("how many it holds"))
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Details):
+    """A request for a container."""
+
+    slot: str = field(
+        metadata=_doc(
+            "what it is for: `job/stage:processor#copy`, or `job:mixed-number`, a mixed job's shared container"
+        )
+    )
+    kind: RequestKind = field(metadata=_doc("`preferred`, `named`, `any` or `reservation`"))
+    cell: int | None = field(default=None, metadata=_doc("the cell that is asked"))
+    waited_ms: int | None = field(default=None, metadata=_doc("from the request to the grant"))
+    outcome: Outcome | None = field(default=None, metadata=_doc("why it is taken back"))
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Details):
+    """A container that has come."""
+
+    skein_id: str = field(metadata=_doc("its id in its cell"))
+    pid: int = field(metadata=_doc("its process"))
+    holds: int = field(metadata=_doc("how many replicas it has"))
+    slot: str | None = field(metadata=_doc("what it was asked for; null: not known"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Details):
+    """A container that is lost."""
+
+    role: str | None = field(
+        metadata=_doc("`active` when it had any active, else `standby`; null: it held nothing")
+    )
+    actives: int = field(metadata=_doc("how many tasks it was active for"))
+    replicas: int = field(metadata=_doc("how many it held"))
+    silent_ms: int | None = field(default=None, metadata=_doc("from its last word to the verdict"))
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Details):
+    """A container that is given back."""
+
+    outcome: Outcome = field(metadata=_doc("why: see the metric `standfast_containers_released_total`"))
+    slot: str | None = field(metadata=_doc("what it was asked for; null: not known"))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Details):
+    """A decision about task records."""
+
+    processor: int = field(metadata=_doc("whose tasks it is about"))
+    tasks: Sequence[int] = field(metadata=_doc("their numbers"))
+    facts: Facts = field()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica(Details):
+    """A replica that entered a phase."""
+
+    since_ms: int = field(metadata=_doc("when it did, by the container's clock"))
+    applied: int | None = field(metadata=_doc("changelog position of its state"))
+    traceback: str = field(default="", metadata=_doc("where the job's code raised, if it did"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGivenUp(Details):
+    """Input that was left out."""
+
+    topic: str = field(metadata=_doc("of the input"))
+    partition: int = field(metadata=_doc("of the input"))
+    offset: int = field(metadata=_doc("the first one that was left out"))
+    offsets: int = field(metadata=_doc("how many, from there on; more than one only where input was lost"))
+    how: LeftOut = field(metadata=_doc("`skipped`, `dead-letter`, or `lost` (`task.input.lost`)"))
+    error: str = field(
+        metadata=_doc("the exception's type; `ProcessEnded` when a process ended; empty when input was lost")
+    )
+    given_up_ms: int = field(metadata=_doc("when, by the container's clock"))
+    unnamed: int = field(default=0, metadata=_doc("how many more there were that no entry names"))
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverStarted(Details):
+    """A lost active is being replaced."""
+
+    tasks: Sequence[int] = field(metadata=_doc("their numbers"))
+    processor: int = field(metadata=_doc("its number"))
+    from_: str = field(metadata=_doc("the container that was active before"))
+    to: str = field(metadata=_doc("the container that becomes active"))
+    from_copy: int = field(metadata=_doc("the copy that was active"))
+    to_copy: int = field(metadata=_doc("the copy that becomes active"))
+    detected_ms: int = field(metadata=_doc("when the loss was noticed"))
+    to_in_sync: bool = field(metadata=_doc("whether that copy was in sync"))
+    policy: FailoverPolicy = field(metadata=_doc("`promote` or `restart`"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Details):
+    """A failover or hand-over that is over."""
+
+    tasks: Mapping[str, Mapping[str, int | None]] = field(
+        metadata=_doc(
+            "task → Unix milliseconds at which the loss was detected (`detected_ms`), the "
+            "record was durable (`recorded_ms`), the order was sent (`ordered_ms`), the "
+            "writer fenced (`fenced_ms`), the changelog drained (`drained_ms`), the epoch "
+            "claimed (`active_ms`), and the first batch committed (`first_commit_ms`)"
+        )
+    )
+    from_: str = field(metadata=_doc("the container that was active before"))
+    processor: int = field(metadata=_doc("its number"))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswered(Details):
+    """What comes of a command."""
+
+    is_refused: bool = field(metadata=_doc("whether nothing does"))
+
+
+@dataclass(frozen=True, slots=True)
+class FencingTasks(Details):
+    """The writers of a job are being fenced."""
+
+    tasks: int = field(metadata=_doc("how many"))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Details):
+    """The audit: who asked for a change."""
+
+    caller: str = field(
+        metadata=_doc("the name in the certificate; of an operator the one for which it was issued")
+    )
+    role: str = field(metadata=_doc("of the caller"))
+    operation: str = field(metadata=_doc("what is asked for"))
+    about: Mapping[str, Any] = field(metadata=_doc("what of, without settings"))
+    said: str = field(metadata=_doc("the answer"))
+    candidate: str = field(metadata=_doc("who answered"))
+    before: int | None = field(
+        default=None,
+        metadata=_doc(
+            "what a container was refused for its role is told once in 10 s: how many there were before"
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationEnded(Details):
+    """YARN's word on an application."""
+
+    application: str = field(metadata=_doc("YARN's id of it"))
+    state: str = field(metadata=_doc("as YARN has it"))
+    final_status: str = field(metadata=_doc("as YARN has it"))
+    diagnostics: str = field(metadata=_doc("as YARN has them"))
+    output: str = field(
+        metadata=_doc("the last lines that its master wrote, where its NodeManager still has them")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Something that happened or was decided, for the event log, the metrics and the log."""
+
+    kind: EntryKind
+    details: Details = Details()
+    job: str | None = None
+    task: TaskId | None = None
+    copy: int | None = None
+    container: str | None = None
+    host: str | None = None
+    task_epoch: int | None = None
+    reason: Reason[enum.Enum] | str | None = None
+    decision: str | None = None
+    at_ms: int | None = None
+    """Leader's clock; None: now."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What is in the entry besides, JSON-ready."""
+        return self.details.as_data()
+
+
+# ---- the catalogue ----
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a kind of entry tells."""
+
+    meaning: str
+    details: type[Details] = Details
+    about: tuple[str, ...] = ()
+    """The fields of all entries that may be set in it, besides time and epoch."""
+
+
+_OF_REQUEST: Final = ("job", "copy", "host", "reason")
+_OF_DECISION: Final = ("job", "copy", "container", "task_epoch", "reason", "decision")
+_OF_REPLICA: Final = ("job", "task", "copy", "container", "host", "task_epoch", "reason")
+_OF_FAILOVER: Final = ("job", "copy", "container", "host", "task_epoch", "reason", "decision")
+_OF_CONTAINER: Final = ("container", "host", "reason")
+
+
+def _decided(meaning: str) -> Described:
+    return Described(meaning, Decision, _OF_DECISION)
+
+
+#: Every entry of the event log.
+CATALOGUE: Final[Mapping[EntryKind, Described]] = {
+    EntryKind.LEADER_ELECTED: Described(
+        "A candidate leads from now on.", LeaderElected, ("container", "host")
+    ),
+    EntryKind.LEADER_DOUBTS_ITSELF: Described(
+        "So many containers fell silent at once that the leader gives everybody one more time-out.",
+        about=("reason",),
+    ),
+    EntryKind.JOB_STATUS: Described(
+        "A job's status, or what is said with it, has changed.", JobStatus, ("job", "reason")
+    ),
+    EntryKind.MODEL_CHANGED: Described(
+        "A job's model is being written: its first one, or the next.", ModelChanged, ("job", "reason")
+    ),
+    EntryKind.MODEL_REFUSED: Described(
+        "A job's model was not written: somebody else had.", about=("job", "reason")
+    ),
+    EntryKind.PROCESSOR_PARKED: Described(
+        "A processor failed too often and is withdrawn until `standfast unpark`.",
+        OfProcessor,
+        ("job", "reason"),
+    ),
+    EntryKind.PROCESSOR_UNPARKED: Described("It runs again.", OfProcessor, ("job", "reason")),
+    EntryKind.TOPIC_RECORDED: Described(
+        "A topic's id was not recorded with the run before, as of one of an earlier release.",
+        Topic,
+        ("job", "reason"),
+    ),
+    EntryKind.TOPIC_CHANGED: Described("An output is another topic.", Topic, ("job", "reason")),
+    EntryKind.HOST_DRAINED: Described("A host is drained: `standfast drain`.", about=("host", "reason")),
+    EntryKind.HOST_ADMITTED: Described("A host may be used again.", about=("host",)),
+    EntryKind.CELL_FOUND: Described("A cell can be asked for containers.", CellFound),
+    EntryKind.CELL_LOST: Described(
+        "A cell's application master is gone: what it holds is handed over.", CellLost, ("reason",)
+    ),
+    EntryKind.CONTAINER_REQUESTED: Described("YARN is asked for a container.", Request, _OF_REQUEST),
+    EntryKind.REQUEST_GRANTED: Described(
+        "YARN granted one; its process is about to start.", Request, ("job", "host")
+    ),
+    EntryKind.REQUEST_REFUSED: Described(
+        "A request could not be made; the next one waits.", Request, ("job", "host", "reason")
+    ),
+    EntryKind.REQUEST_CANCELLED: Described(
+        "A request is taken back; `outcome` says why.", Request, ("job", "host", "reason")
+    ),
+    EntryKind.LAUNCH_FAILED: Described(
+        "A granted container ended before it spoke: one of the retry budget is spent.", Request, _OF_REQUEST
+    ),
+    EntryKind.CONTAINER_REGISTERED: Described(
+        "A container opened its stream; the reason is `new` or `returned`.",
+        Registered,
+        ("job", *_OF_CONTAINER),
+    ),
+    EntryKind.CONTAINER_LOST: Described(
+        "A container is taken for lost. The reason begins with how that was noticed.",
+        Lost,
+        ("job", "copy", *_OF_CONTAINER),
+    ),
+    EntryKind.CONTAINER_GONE: Described("A container has ended, or counts as ended.", about=_OF_CONTAINER),
+    EntryKind.CONTAINER_DISMISSED: Described("A container is told to exit.", about=_OF_CONTAINER),
+    EntryKind.CONTAINER_RELEASED: Described(
+        "A container is given back to YARN, which ends its process.", Released, _OF_CONTAINER
+    ),
+    EntryKind.SAME_HOST_REFUSED: Described(
+        "It came on a host that holds another copy of its tasks.", about=_OF_CONTAINER
+    ),
+    EntryKind.DECIDED_BIND: _decided("Replicas are placed in a container."),
+    EntryKind.DECIDED_FAILOVER: _decided("A lost active is replaced."),
+    EntryKind.DECIDED_DISPLACE: _decided("Policy `restart`: a standby is displaced by the active."),
+    EntryKind.DECIDED_RESTORE: _decided(
+        "Policy `restart`: a standby that was displaced in vain is restored in place."
+    ),
+    EntryKind.DECIDED_HANDOVER: _decided("A planned change of active."),
+    EntryKind.DECIDED_MOVE: _decided("A copy is being filled elsewhere."),
+    EntryKind.DECIDED_MOVED: _decided("That copy took its place."),
+    EntryKind.DECIDED_STAY: _decided("A move is given up."),
+    EntryKind.DECIDED_DROP: _decided("A copy is given up as planned."),
+    EntryKind.DECIDED_RAISE: _decided("Epochs rise above what containers have seen of them."),
+    EntryKind.DECIDED_CLAIMED: _decided("An active has claimed its tasks' epoch."),
+    EntryKind.DECIDED_IN_SYNC: _decided("In-sync sets have changed."),
+    EntryKind.DECIDED_FAILURES: _decided(
+        "Failures of the job's code were counted, and the input is tried again; or they are got over."
+    ),
+    EntryKind.DECIDED_PARK: _decided("The tasks of a parked processor are withdrawn."),
+    EntryKind.DECIDED_UNDEPLOY: _decided("A job's tasks are withdrawn for good."),
+    EntryKind.DECISION_REFUSED: Described(
+        "A decision was not written: its records had changed.", about=("reason", "decision")
+    ),
+    EntryKind.REPLICA_RESTORED: Described("A standby is in step with its changelog.", Replica, _OF_REPLICA),
+    EntryKind.REPLICA_ACTIVE: Described("A replica has become active.", Replica, _OF_REPLICA),
+    EntryKind.REPLICA_FENCED: Described("A replica was fenced by a newer epoch.", Replica, _OF_REPLICA),
+    EntryKind.REPLICA_FAILED: Described("A replica has failed.", Replica, _OF_REPLICA),
+    EntryKind.RECORD_GIVEN_UP: Described(
+        "Input was left out; `reason` has the exception's type and first line. A report names the last eight of a "
+        "task. After a change of leader those of the last 30 s may come twice: topic, partition and offset tell.",
+        RecordGivenUp,
+        _OF_REPLICA,
+    ),
+    EntryKind.STANDBY_STOPPED: Described(
+        "Policy `restart`: a displaced standby has stopped, as its container confirms.",
+        OfProcessor,
+        ("job", "copy", *_OF_CONTAINER),
+    ),
+    EntryKind.FAILOVER_STARTED: Described(
+        "It is decided who takes a lost active's place.", FailoverStarted, _OF_FAILOVER
+    ),
+    EntryKind.FAILOVER_WITHOUT_STANDBY: Described(
+        "No standby in sync did: `restoring`, `no other copy lives`, or `standby-stayed` begins the reason.",
+        FailoverStarted,
+        _OF_FAILOVER,
+    ),
+    EntryKind.FAILOVER_FINISHED: Described(
+        "Every task is active again, and each has committed input or has none to commit.",
+        Finished,
+        ("job", "copy", *_OF_CONTAINER),
+    ),
+    EntryKind.HANDOVER_STARTED: Described(
+        "A standby gets ready to become active as planned.", OfProcessor, ("job", "copy", *_OF_CONTAINER)
+    ),
+    EntryKind.HANDOVER_FINISHED: Described(
+        "It is active, and has committed input or has none to commit.",
+        Finished,
+        ("job", "copy", *_OF_CONTAINER),
+    ),
+    EntryKind.HANDOVER_GIVEN_UP: Described(
+        "Nothing comes of it; it is begun again when it is still called for.", OfProcessor, ("job", "reason")
+    ),
+    EntryKind.COMMAND_ANSWERED: Described(
+        "Somebody asked for a hand-over or an end of parking; the reason is the answer.",
+        CommandAnswered,
+        ("reason",),
+    ),
+    EntryKind.FENCING_TASKS: Described(
+        "The writers of a job that ends are being fenced.", FencingTasks, ("job",)
+    ),
+    EntryKind.TASKS_FENCED: Described("They have been.", about=("job",)),
+    EntryKind.FENCING_FAILED: Described("That failed and is tried again.", about=("job", "reason")),
+    EntryKind.ASKED: Described(
+        "The audit: somebody asked a candidate for a change, by a command or an upload of code. `epoch` is 0 when it "
+        "does not lead.",
+        Asked,
+        ("job", "host"),
+    ),
+    EntryKind.APPLICATION_ENDED: Described(
+        "YARN's word, which only the command line hears: a `submit` that waits writes it, with `epoch` 0, and `events` "
+        "(without `--follow`) shows those of the last deployment that nobody has written, when no candidate answers. "
+        "`status` gives the same as reasons while nobody leads.",
+        ApplicationEnded,
+        ("job", "host", "reason"),
+    ),
+}
+
+
+def written(entry: LogEntry, at_ms: int, epoch: int) -> dict[str, Any]:
+    """Return an entry as it is written to the event log, JSON-ready; ``at_ms`` is Unix time."""
+    return {
+        "at_ms": at_ms,
+        "epoch": epoch,
+        "kind": entry.kind.value,
+        "job": entry.job,
+        "task": str(entry.task) if entry.task is not None else None,
+        "copy": entry.copy,
+        "container": entry.container,
+        "host": entry.host,
+        "task_epoch": entry.task_epoch,
+        "reason": str(entry.reason) if entry.reason is not None else None,
+        "decision": entry.decision,
+        "data": entry.data,
+    }

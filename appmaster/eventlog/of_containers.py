@@ -1,0 +1,250 @@
+"""What the event log tells of containers and of what they report; used by `appmaster.eventlog.derive`. Pure.
+
+``before`` and ``after`` are the view without and with what is told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.eventlog import entries
+from appmaster.eventlog.entries import Details, EntryKind, LogEntry
+from appmaster.planning.containers.assignments import has_closed
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.model import job_of
+from appmaster.planning.state.progress import progress
+from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.view import HOLDING, ClusterView, Container, RequestState
+from standby.model import Phase, ProcessorId, ReplicaStatus, SlotId
+
+#: What a rule yields: the entries that tell of one event or action, in order.
+Entries = Iterator[LogEntry]
+
+#: Phases that are told of when a replica enters them.
+_TOLD: Final = {
+    Phase.TAILING: EntryKind.REPLICA_RESTORED,
+    Phase.ACTIVE: EntryKind.REPLICA_ACTIVE,
+    Phase.FENCED: EntryKind.REPLICA_FENCED,
+    Phase.FAILED: EntryKind.REPLICA_FAILED,
+}
+
+
+def ended(
+    before: ClusterView,
+    after: ClusterView,
+    container: str,
+    loss: Reason[Loss] | None = None,
+    lost_ms: int | None = None,
+) -> Entries:
+    """Yield that a container is lost, if ``loss`` is what was noticed, and that it is gone, if it is."""
+    known = before.containers[container]
+    reason: Reason[Loss] | str = known.reason
+    if loss is not None and known.presence in HOLDING:
+        # One that was told to leave is no failure, and one that is lost already is not lost again.
+        reason = loss
+        yield _lost(before, known, loss, lost_ms if lost_ms is not None else before.now_ms)
+    if container not in after.containers:
+        yield LogEntry(EntryKind.CONTAINER_GONE, container=container, host=known.host, reason=reason)
+
+
+def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int) -> LogEntry:
+    assigned = view.assigned.get(container.id, {})
+    actives = view.actives_in(container.id)
+    job, home = view.job_of(container), view.home(container.id)
+    return LogEntry(
+        EntryKind.CONTAINER_LOST,
+        entries.Lost(
+            "active" if actives else "standby" if assigned else None,
+            len(actives),
+            len(assigned),
+            max(0, at_ms - container.heard_ms),
+        ),
+        job=job.name if job is not None else None,
+        copy=home.copy if home is not None else None,
+        container=container.id,
+        host=container.host,
+        reason=loss,
+        at_ms=at_ms,
+    )
+
+
+def unregistered(before: ClusterView, event: happened.ContainerUnregistered, after: ClusterView) -> Entries:
+    """Yield what the end of a container's session means."""
+    if after is not before:
+        yield from ended(before, after, event.container, event.loss, event.at_ms)
+
+
+def completed(before: ClusterView, event: happened.ContainerCompleted, after: ClusterView) -> Entries:
+    """Yield what YARN's word on a container's end means."""
+    for request in before.requests.values():
+        if request.skein_id == event.skein_id:
+            yield LogEntry(
+                EntryKind.LAUNCH_FAILED,
+                entries.Request(str(request.slot), request.kind),
+                job=job_of(request.slot),
+                copy=request.slot.copy if isinstance(request.slot, SlotId) else None,
+                host=request.host,
+                reason=event.message,
+            )
+            return
+    for container in before.containers.values():
+        if container.skein_id == event.skein_id:
+            yield from ended(before, after, container.id, event.loss, event.at_ms)
+            return
+
+
+def stream_broken(before: ClusterView, event: happened.StreamBroken, after: ClusterView) -> Entries:
+    """Yield that a stranger is gone."""
+    if event.container in before.containers and event.container not in after.containers:
+        yield from ended(before, after, event.container)
+
+
+def port_probed(before: ClusterView, event: happened.PortProbed, after: ClusterView) -> Entries:
+    """Yield what a port that refuses means."""
+    if event.container in before.containers and event.container not in after.containers:
+        since = before.containers[event.container].silent_since_ms
+        yield from ended(before, after, event.container, event.loss, since)
+
+
+def granted(before: ClusterView, event: happened.ContainerGranted, after: ClusterView) -> Entries:
+    """Yield that YARN granted a request."""
+    for request in before.requests.values():
+        if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
+            waited = event.at_ms - request.since_ms
+            yield LogEntry(
+                EntryKind.REQUEST_GRANTED,
+                entries.Request(str(request.slot), request.kind, waited_ms=waited),
+                job=job_of(request.slot),
+                host=request.host,
+            )
+            return
+
+
+def registered(before: ClusterView, event: happened.ContainerRegistered, after: ClusterView) -> Entries:
+    """Yield that a container has come, and what it gave up while nobody heard it."""
+    if after is before:
+        return
+    known, container = before.containers.get(event.container), after.containers[event.container]
+    yield from _given_up(known, container)
+    job = after.job_of(container)
+    yield LogEntry(
+        EntryKind.CONTAINER_REGISTERED,
+        entries.Registered(
+            event.skein_id,
+            event.pid,
+            len(event.replicas),
+            str(container.slot) if container.slot is not None else None,
+        ),
+        job=job.name if job is not None else None,
+        container=event.container,
+        host=event.host,
+        reason="returned" if known is not None else "new",
+    )
+
+
+def reported(before: ClusterView, event: happened.ReportReceived, after: ClusterView) -> Entries:
+    """Yield what is new in a container's report."""
+    if after is before:
+        return
+    known, container = before.containers[event.container], after.containers[event.container]
+    yield from _phases(known, container)
+    yield from _given_up(known, container)
+    yield from _stopped(after, known, container)
+    yield from _finished(before, after, container)
+
+
+def _phases(before: Container, container: Container) -> Entries:
+    """Yield every replica of ``container`` that entered a phase worth telling."""
+    for each in container.statuses.values():
+        kind = _TOLD.get(each.phase)
+        old = before.statuses.get(each.replica)
+        if kind is None or (old is not None and (old.phase, old.epoch) == (each.phase, each.epoch)):
+            continue
+        yield _of_replica(
+            kind, container, each, each.detail, entries.Replica(each.since_ms, each.applied, each.traceback)
+        )
+
+
+def _of_replica(
+    kind: EntryKind, container: Container, status: ReplicaStatus, reason: str, details: Details
+) -> LogEntry:
+    return LogEntry(
+        kind,
+        details,
+        job=status.replica.task.job,
+        task=status.replica.task,
+        copy=status.replica.copy,
+        container=container.id,
+        host=container.host,
+        task_epoch=status.epoch,
+        reason=reason or None,
+    )
+
+
+def _given_up(before: Container | None, container: Container) -> Entries:
+    """Yield the input that actives of ``container`` have left out since ``before``.
+
+    A report names the last few of a task. Of the others, how many there were is told with the first one that it names.
+    """
+    for each in container.statuses.values():
+        old = before.statuses.get(each.replica) if before is not None else None
+        if old is not None and old.epoch != each.epoch:
+            old = None
+        known = {(one.topic, one.offset) for one in old.given_up} if old is not None else set()
+        fresh = [one for one in each.given_up if (one.topic, one.offset) not in known]
+        unnamed = 0
+        if old is not None:
+            unnamed = max(0, each.skipped - old.skipped - sum(one.offsets for one in fresh))
+        for one in fresh:
+            details = entries.RecordGivenUp(
+                one.topic,
+                each.replica.task.partition,
+                one.offset,
+                one.offsets,
+                one.how,
+                one.error,
+                one.at_ms,
+                unnamed,
+            )
+            yield _of_replica(EntryKind.RECORD_GIVEN_UP, container, each, one.reason, details)
+            unnamed = 0
+
+
+def _stopped(view: ClusterView, before: Container, container: Container) -> Entries:
+    """Yield each standby in ``container`` that is displaced and has confirmed its stop just now (SEP-23, step 5)."""
+    found: dict[ProcessorId, LogEntry] = {}
+    for task, copy in view.assigned.get(container.id, {}).items():
+        processor = view.processor_of(task)
+        if processor is None or view.records[task].record.displaced != copy:
+            continue
+        tasks = [each for each in view.job_tasks(processor) if each in view.assigned[container.id]]
+        if has_closed(view, container, tasks, copy) and not has_closed(view, before, tasks, copy):
+            found[processor] = LogEntry(
+                EntryKind.STANDBY_STOPPED,
+                entries.OfProcessor(processor.number),
+                job=task.job,
+                copy=copy,
+                container=container.id,
+                host=container.host,
+                reason="its container confirms it: it was displaced by the active",
+            )
+    yield from found.values()
+
+
+def _finished(before: ClusterView, after: ClusterView, container: Container) -> Entries:
+    """Yield each failover and hand-over to ``container`` that is finished by its report."""
+    for processor, failover in before.failovers.items():
+        if failover.to != container.id or processor in after.failovers:
+            continue
+        found = progress(after, container, failover)
+        if found is not None and found.is_finished:
+            yield LogEntry(
+                EntryKind.HANDOVER_FINISHED if failover.is_planned else EntryKind.FAILOVER_FINISHED,
+                entries.Finished(found.times, failover.lost, processor.number),
+                job=processor.job,
+                copy=failover.to_copy,
+                container=container.id,
+                host=container.host,
+                reason=Reason(failover.reason),
+            )

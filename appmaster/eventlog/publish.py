@@ -1,0 +1,40 @@
+"""Entries to the event log, the metrics and the process's own log: one place for all three."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from appmaster.eventlog.entries import LogEntry, written
+from appmaster.planning.state.view import ClusterView
+
+_log = logging.getLogger("appmaster.events")
+
+
+def as_written(entry: LogEntry, view: ClusterView) -> dict[str, Any]:
+    """Return an entry of the leader as it is written; docs/events.md describes it."""
+    return written(entry, view.wall(entry.at_ms if entry.at_ms is not None else view.now_ms), view.epoch)
+
+
+def publisher(
+    count: Callable[[LogEntry], None], *listeners: Callable[[dict[str, Any]], None]
+) -> Callable[[LogEntry, ClusterView], None]:
+    """Return a function that has each entry counted, logged, and handed to every listener as it is written."""
+
+    def publish(entry: LogEntry, view: ClusterView) -> None:
+        record = as_written(entry, view)
+        _log.info(
+            "%s %s",
+            entry.kind.value,
+            " ".join(
+                f"{key}={value}"
+                for key, value in record.items()
+                if key not in ("at_ms", "epoch", "kind") and value not in (None, {})
+            ),
+        )
+        count(entry)
+        for each in listeners:
+            each(record)
+
+    return publish

@@ -1,0 +1,311 @@
+"""The leader's side of all cells: which there are, whose Skein AM answers, and whom a request goes to.
+
+The cells' records in ZooKeeper say where each Skein AM is; a record changes with every attempt of its application. A
+connection that is lost is tried again while its record stands: an AM that only stood still answers again. Everything
+that happens comes into the inbox as an event.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.ports import CellConnection, CellRecords
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.records import CellRecord
+from standby.errors import Transient, Unavailable
+
+_log = logging.getLogger(__name__)
+
+#: How often a cell that does not answer is tried again, seconds.
+_AGAIN_SECONDS: Final = 1.0
+
+#: For how long an AM whose port accepts may answer nothing before it counts as gone, seconds.
+SILENT_SECONDS: Final = 6.0
+
+#: How often cells that are starting are looked at when nothing tells of them, seconds.
+_LOOK_SECONDS: Final = 0.2
+
+
+#: Makes a connection for a cell's number and record; the last is called when it is lost, with the reason.
+Connect = Callable[[int, CellRecord, Callable[[str], None]], CellConnection]
+
+
+@dataclass
+class _Held:
+    """A cell's present attempt, and how far the connection to its AM is."""
+
+    record: CellRecord
+    since: float
+    """Monotonic seconds: when it was first tried."""
+    connection: CellConnection | None = None
+    """None: it does not answer, or has not yet."""
+    is_trying: bool = False
+    """A thread is connecting."""
+    is_lost: bool = False
+    """It does not answer, and that has been told."""
+
+
+@dataclass
+class Cells:
+    """The cells of a leader; `request` and `release` return at once, from any thread."""
+
+    records: CellRecords
+    connect: Connect
+    post: Callable[[Event], None]
+    now_ms: Callable[[], int]
+    own: int
+    """The cell of this candidate: ended last, for it ends this process too."""
+    answer_seconds: float = 0.5
+    """How long a new leader waits for AMs that say nothing."""
+    patience_seconds: float = 15.0
+    """How long the first leader of a cluster waits for cells whose candidates have not started yet."""
+    is_dead: Callable[[str, int], bool] = refuses
+    """Returns whether nobody listens at an AM's port."""
+    _held: dict[int, _Held] = field(default_factory=dict)
+    _owed: set[str] = field(default_factory=set)
+    """Given back while no connection took it."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _present: Mapping[int, CellRecord] = field(default_factory=dict)
+    _is_fresh: bool = False
+    """Whether no record has changed since they were read."""
+    _begun: float = 0.0
+    _collected: dict[int, list[Event]] | None = None
+    """During a take-over: what was found, by cell. None: news goes into the inbox."""
+
+    def begin(self) -> None:
+        """Begin to connect to all cells at once; raises `Transient` when their records cannot be read.
+
+        May be repeated while a take-over is: what has been found stays found, as the connections stay.
+        """
+        with self._lock:
+            self._collected = self._collected or {}
+        self._begun = time.monotonic()
+        self._read()
+        self._try_all()
+
+    def take_over(self) -> list[Event]:
+        """Return who answers, and what runs in those, some time after `begin`: a new leader's first events.
+
+        Those whose AM is silent are not waited for: they are awaited (`CellAwaited`), and judged later as any silent
+        AM is. The connections look at their containers from now on; what they see waits in the inbox behind these.
+        Cells of a cluster in which nothing runs yet are waited for a little longer: all that is placed before they
+        come would be moved later.
+        """
+        while (pause := self._to_wait()) > 0:
+            self._wake.wait(min(pause, _LOOK_SECONDS))
+            self._wake.clear()
+            if not self._is_fresh:
+                # Else nobody is asked a second time: a dead AM would be waited for as long as a silent one.
+                self._look()
+        with self._lock:
+            found, self._collected = self._collected or {}, None
+            silent = {number: each.record for number, each in self._held.items() if not found.get(number)}
+        events = [event for _, each in sorted(found.items()) for event in each]
+        for number, record in sorted(silent.items()):
+            _log.warning("cell %d does not answer yet: leading on without it", number)
+            events.append(
+                happened.CellAwaited(number, record.attempt, self.now_ms(), host_of(record.address))
+            )
+        return events
+
+    def _to_wait(self) -> float:
+        """Return for how long a take-over is to wait yet, at most; not above 0: it has what it needs, or no time."""
+        with self._lock:
+            is_trying = any(each.is_trying for each in self._held.values())
+            runs = any(
+                isinstance(event, happened.ContainerExpected)
+                for each in (self._collected or {}).values()
+                for event in each
+            )
+        waited = time.monotonic() - self._begun
+        if is_trying and waited < self.answer_seconds:
+            return self.answer_seconds - waited
+        if runs or all(each.attempt for each in self._present.values()):
+            return 0
+        return self.patience_seconds - waited
+
+    def start(self) -> None:
+        """Follow the cells from now on, on a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="cells", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End that, and every connection after the commands that were given."""
+        self._over.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+        for each in self._connections():
+            each.stop()
+
+    def finish(self, *, succeeded: bool, diagnostics: str) -> None:
+        """End every cell's application, the own one last; one that does not answer is left to the command line."""
+        with self._lock:
+            held = sorted(self._held.items(), key=lambda each: each[0] == self.own)
+        for _, each in held:
+            if each.connection is not None:
+                each.connection.finish(succeeded=succeeded, diagnostics=diagnostics)
+
+    def request(self, number: int, host: str | None, cell: int) -> None:
+        """Ask a cell for a container; gives `RequestPlaced` or `RequestRefused`."""
+        with self._lock:
+            held = self._held.get(cell)
+            connection = held.connection if held is not None else None
+        if connection is None:
+            # Only the planner has not heard yet; what it is told next takes the request away in any case.
+            self.post(happened.RequestRefused(number, f"cell {cell} does not answer", self.now_ms()))
+            return
+        connection.request(number, host)
+
+    def release(self, granted: str) -> None:
+        """Give a container, or a request, back; as soon as its cell answers again, if it does not now."""
+        if not any(each.release(granted) for each in self._connections()):
+            with self._lock:
+                self._owed.add(granted)
+
+    def _connections(self) -> list[CellConnection]:
+        with self._lock:
+            return [each.connection for each in self._held.values() if each.connection is not None]
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._wake.wait(_AGAIN_SECONDS)
+            self._wake.clear()
+            if not self._over.is_set():
+                self._look()
+
+    def _look(self) -> None:
+        """Connect to the cells that changed or did not answer."""
+        if not self._is_fresh:
+            try:
+                self._read()
+            except Transient as error:
+                _log.warning("the cells could not be read: %s", error)
+        self._try_all()
+
+    def _read(self) -> None:
+        self._is_fresh = True
+        try:
+            self._present = self.records.read_all(self._stale)
+        except Transient:
+            self._is_fresh = False
+            raise
+
+    def _stale(self) -> None:
+        """Have the records read again (a watch)."""
+        self._is_fresh = False
+        self._wake.set()
+
+    def _try_all(self) -> None:
+        """Begin to connect to every cell that has no connection, each on a thread of its own: one may be silent."""
+        for number, record in self._present.items():
+            if not record.attempt:
+                continue  # its candidate has not started yet
+            with self._lock:
+                former = held = self._held.get(number)
+                if held is None or held.record.attempt != record.attempt:
+                    held = self._held[number] = _Held(record, time.monotonic())
+                elif held.connection is not None or held.is_trying:
+                    continue
+                held.is_trying = True
+            if former is not None and former is not held:
+                self._end(number, former)
+            threading.Thread(
+                target=self._try, args=(number, held), name=f"cell-{number}", daemon=True
+            ).start()
+
+    def _end(self, number: int, former: _Held) -> None:
+        """End the connection to an attempt that another has followed."""
+        if former.connection is not None:
+            former.connection.stop()
+            former.connection.close()
+        if not former.is_lost:
+            former.is_lost = True
+            why = "its application has another attempt"
+            self._tell(number, [happened.CellLost(number, former.record.attempt, why, self.now_ms())])
+
+    def _try(self, number: int, held: _Held) -> None:
+        """Connect to a cell's AM, and tell what came of it."""
+        events: list[Event] = []
+        try:
+            events = self._connected(number, held)
+        finally:
+            with self._lock:
+                held.is_trying = False
+            self._tell(number, events)
+            if self._collected is not None:
+                # Only a take-over waits for this. The thread that follows the cells would try again at once, and on
+                # and on.
+                self._wake.set()
+
+    def _tell(self, number: int, events: list[Event]) -> None:
+        with self._lock:
+            if self._collected is not None:
+                self._collected.setdefault(number, []).extend(events)
+                return
+        for each in events:
+            self.post(each)
+
+    def _connected(self, number: int, held: _Held) -> list[Event]:
+        """Return what is new of a cell after trying to connect to it."""
+        record = held.record
+        connection = self.connect(number, record, lambda why: self._lost(number, held, why))
+        try:
+            connection.connect()
+            expected = connection.expected()
+        except Unavailable as error:
+            connection.close()
+            return self._silent(number, held, str(error))
+        with self._lock:
+            if self._held.get(number) is not held or self._over.is_set():
+                connection.close()
+                return []  # another attempt has followed meanwhile, or nobody wants it any more
+            held.connection, held.is_lost = connection, False
+            given_back = self._owed.intersection(each.skein_id for each in expected)
+            self._owed -= given_back
+        for each in given_back:
+            # While nobody could be told so.
+            connection.release(each)
+        expected = tuple(each for each in expected if each.skein_id not in given_back)
+        connection.start()
+        _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
+        master = host_of(record.address)
+        return [
+            happened.CellFound(number, record.attempt, connection.hosts, self.now_ms(), master),
+            *expected,
+        ]
+
+    def _silent(self, number: int, held: _Held, why: str) -> list[Event]:
+        """Return that a cell is lost, once its AM's port refuses, or it has been silent for long enough."""
+        address = held.record.address
+        if held.is_lost:
+            return []  # as it was told already
+        if time.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(
+            host_of(address), port_of(address)
+        ):
+            return []
+        held.is_lost = True
+        return [happened.CellLost(number, held.record.attempt, why, self.now_ms())]
+
+    def _lost(self, number: int, held: _Held, why: str) -> None:
+        """Take note, on a connection's thread, that it is no more."""
+        with self._lock:
+            if self._held.get(number) is not held or held.connection is None:
+                return
+            connection, held.connection, held.is_lost = held.connection, None, True
+            self._owed |= connection.owed
+        connection.close()
+        self._tell(number, [happened.CellLost(number, held.record.attempt, why, self.now_ms())])
+        self._wake.set()

@@ -1,0 +1,41 @@
+"""Whether everything that a cluster was asked for has ended for good, so that a further attempt has nothing to lead.
+
+Skein 0.8.2 takes an application off YARN only when it succeeded, or with its last attempt: after a failed job YARN
+starts attempt after attempt (decision 2). Each would be elected, fence the job's tasks once more, and say again that it
+has failed.
+"""
+
+from __future__ import annotations
+
+from appmaster.leadership.ports import JobRecords, QueuedChanges
+from appmaster.planning.state.view import JobState
+from appmaster.records import EndedRecord
+from standby.errors import BadConfiguration
+
+
+def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
+    """Return why jobs were given up, when nothing else is left of what was asked for; empty when a leader is needed.
+
+    Raises `Transient`.
+    """
+    try:
+        reasons = _reasons(jobs)
+        return "; ".join(reasons) if reasons and not changes.has_queued() else ""
+    except BadConfiguration:
+        return ""  # what cannot be read is for a leader to tell
+
+
+def _reasons(jobs: JobRecords) -> list[str]:
+    reasons: list[str] = []
+    for name in jobs.names():
+        job, status = jobs.read(name), jobs.status(name)
+        if job is None:
+            continue
+        if status is None:
+            return []
+        definition = job.definition
+        if job.is_wanted and status.ended == EndedRecord(definition.run, definition.revision):
+            reasons += [f"{name}: {each}" for each in status.reasons[:1]]
+        elif job.is_wanted or status.state != JobState.UNDEPLOYED:
+            return []
+    return reasons

@@ -1,0 +1,160 @@
+"""From what is recorded of jobs to the events by which the leader knows them: each job for itself.
+
+A job that cannot be led (its record is of another version, its grouper is missing) is told of and leaves the
+others alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from appmaster.changes.revisions import asked_of
+from appmaster.code.activation import effective
+from appmaster.config import policy, spec
+from appmaster.planning.state.events import Event, HostsKnown, JobForgotten, JobLoaded, RecordsLoaded
+from appmaster.planning.state.model import JobSpec
+from appmaster.planning.state.view import ClusterView, JobState
+from appmaster.records import JobRecord, Loaded, failure_of
+from appmaster.topics.ids import Obstacle
+from locality.hosts import HostInfo, parse_table
+from standby.config import JobConfig, parse_recorded
+from standby.errors import BadConfiguration
+from standby.wire import JobDefinition
+
+_log: Final = logging.getLogger(__name__)
+
+_Texts = Callable[[], Mapping[str, str]]
+
+#: Of a revision whose code the code service has not looked at yet.
+_NOT_ACTIVE: Final = "its code is not active yet"
+
+
+def _none() -> Mapping[str, str]:
+    return {}
+
+
+@dataclass
+class JobLoading:
+    """Makes events of records; asked on one thread at a time. What it keeps is replaced, never changed."""
+
+    definitions: dict[str, dict[int, JobDefinition]]
+    """Job → each revision of its run that is known; filled here."""
+    view: Callable[[], ClusterView]
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """Host → its rack, as YARN had it when the application was submitted."""
+    notes: _Texts = _none
+    """Gives what people should know of a job's input."""
+    quarantined: _Texts = _none
+    """Gives the jobs whose code no container could load now, and why."""
+    obstacles: Callable[[], Mapping[str, Obstacle]] = dict
+    """Gives the jobs that cannot go on with a topic."""
+    waiting: _Texts = _none
+    """Gives the jobs whose present revision is not active yet, and what it waits for."""
+    records: Mapping[str, JobRecord] = field(default_factory=dict)
+    """The jobs as they are led."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """The jobs that cannot be led, and why; one that was led before goes on as it was."""
+
+    def events(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Collection[str]) -> Iterator[Event]:
+        """Yield every job as an event, and the records of ``new`` ones.
+
+        ``jobs`` are all that there are, or why they cannot be read.
+        """
+        found: list[Event] = []
+        hosts: dict[str, HostInfo] = {}
+        records: dict[str, JobRecord] = {}
+        unreadable: dict[str, str] = {}
+        for name, loaded in jobs.items():
+            try:
+                if isinstance(loaded, BadConfiguration):
+                    raise loaded
+                more, record, config = self._of_job(name, loaded)
+                if name in new:
+                    more.append(RecordsLoaded(loaded.tasks))
+            except BadConfiguration as error:
+                _log.error("job %s cannot be led: %s", name, error)
+                unreadable[name] = str(error)
+                continue
+            found += more
+            records[name] = record
+            table = parse_table(config.racks, config.host_attributes)
+            named = {*self.racks, *table.racks, *table.attributes}
+            hosts |= {each: table.host(each, rack=self.racks.get(each, "")) for each in named}
+        self.records, self.unreadable = records, unreadable
+        yield HostsKnown(tuple(hosts.values()))
+        yield from (JobForgotten(each) for each in self.view().jobs if each not in jobs)
+        yield from found
+
+    def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, JobConfig]:
+        """Return a job as events, and as it is led; raises `BadConfiguration` when it cannot be."""
+        quarantined, notes = self.quarantined().get(name, ""), [self.notes().get(name, "")]
+        obstacle = self.obstacles().get(name)
+        record = effective(loaded.job)
+        if record is None:
+            # Known from now on, so that its status tells; nothing is asked for before its code is active.
+            record = loaded.job
+            quarantined = self.waiting().get(name, _NOT_ACTIVE)
+        elif record.definition.revision < loaded.job.definition.revision:
+            notes.append(
+                f"revision {loaded.job.definition.revision}: {self.waiting().get(name, _NOT_ACTIVE)}"
+            )
+        definition = record.definition
+        config = parse_recorded(asked_of(record))
+        asked, problem = self._spec(name, config, definition.tasks)
+        revisions = {each.revision: each for each in (*reversed(record.former), definition)}
+        kept = self.definitions.get(name, {}).items()
+        of_run = {number: each for number, each in kept if each.run == definition.run}
+        self.definitions[name] = {**of_run, **revisions}
+        status = loaded.status
+        state = status.state if status is not None else ""
+        has_failed = status is not None and state == JobState.FAILED
+        events: list[Event] = [
+            JobLoaded(
+                name,
+                definition.run,
+                asked,
+                loaded.model,
+                policy(config),
+                definition.revision,
+                record.is_wanted,
+                record.purge,
+                was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
+                failure=failure_of(status.failure, status.reasons[0])
+                if status is not None and has_failed
+                else None,
+                traceback=status.traceback if status is not None and has_failed else "",
+                notes=tuple(each for each in (*notes, problem) if each),
+                quarantined=quarantined,
+                obstacle=obstacle.of(definition) if obstacle is not None else "",
+            )
+        ]
+        known = self.view().jobs.get(name)
+        if known is not None and known.run != definition.run:
+            # Deleted and submitted anew since it was looked at last: nothing of the old run holds for the new one,
+            # and of the new one there is no record yet that this leader has not written.
+            events.insert(0, JobForgotten(name))
+        return events, record, config
+
+    def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
+        """Return what is asked of a job's model, and why that cannot be had: then a running job stays as it is."""
+        try:
+            return spec(config, tasks), ""
+        except BadConfiguration as error:
+            known = self.view().jobs.get(name)
+            if known is None:
+                raise
+            return known.spec, str(error)
+
+
+def asks_more(records: Mapping[str, JobRecord], view: ClusterView) -> bool:
+    """Return whether more is asked of some job than was seen when every one had ended. Pure."""
+    for name, record in records.items():
+        known = view.jobs.get(name)
+        asked = record.definition.run, record.definition.revision
+        is_seen = known is not None and known.is_wanted and asked == (known.run, known.revision)
+        if record.is_wanted and not is_seen:
+            return True
+    return False

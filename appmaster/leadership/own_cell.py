@@ -1,0 +1,154 @@
+"""A candidate's own cell: its record in ZooKeeper, which the candidate completes, and watches.
+
+The record is made by the submit. Whether this application, and this attempt of it, is the cell's at all is decided by
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.ports import OwnCellRecords, Registry
+from appmaster.leadership.yarn_ids import number_of
+from appmaster.records import CellRecord
+from appmaster.supervisor import MADE_WAY, SUPERSEDED
+from standby.errors import StandfastError, Transient
+
+_log = logging.getLogger(__name__)
+
+#: How long the submit may take to record the application that it has just submitted, seconds.
+_RECORDED_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.05
+
+#: Attempts that are left alone: for losses that nobody chose.
+_KEPT_ATTEMPTS: Final = 2
+
+
+class Superseded(StandfastError):
+    """This application, or this attempt of it, is not its cell's (any more): it is to end with its containers."""
+
+    exit_status = SUPERSEDED
+
+
+class MadeWay(StandfastError):
+    """This attempt came to the host of another cell's master, and ends for one on another host."""
+
+    exit_status = MADE_WAY
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The attempt of a cell's application that a candidate is of."""
+
+    cell: int
+    application: str
+    attempt: str
+    address: str
+    """``host:port`` of its Skein AM."""
+    most: int
+    """How many attempts YARN makes of the application; 1: that is not known."""
+
+
+def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt) -> None:
+    """Complete the record of the cell that this candidate is of: with the attempt, and where its Skein AM is.
+
+    Waits until the record names this application. Two submits never make one cell twice: the one that lost its claim
+    ends here, and so does what is left of an attempt after its next one. Raises `Superseded` for these, and `MadeWay`
+    for an attempt that is to be made on another host.
+    """
+    present = _recorded(cells, mine)
+    if present.attempt != mine.attempt:
+        # Nothing runs in this attempt yet. Later lives of its candidate stay: it has containers then.
+        other = in_the_way(
+            mine,
+            cells.read_all(),
+            lambda: (each.record.host for each in registry.registrations()),
+            _is_up,
+        )
+        if other is not None:
+            raise MadeWay(
+                f"cell {other} has its master on this host, too, whose loss would take both; "
+                f"attempt {number_of(mine.attempt)} of {mine.most} of cell {mine.cell} ends for the next one"
+            )
+
+    def complete(present: CellRecord) -> CellRecord | None:
+        # YARN counts attempts up, in figures of one length.
+        if present.application != mine.application or present.attempt > mine.attempt:
+            return None
+        return msgspec.structs.replace(present, attempt=mine.attempt, address=mine.address)
+
+    if not cells.change(mine.cell, complete):
+        raise Superseded(f"cell {mine.cell} has a later attempt than {mine.attempt}")
+
+
+def in_the_way(
+    mine: Attempt,
+    cells: Mapping[int, CellRecord],
+    alive: Callable[[], Iterable[str]],
+    is_up: Callable[[str], bool],
+) -> int | None:
+    """Return the cell whose host a new attempt shares, if another attempt is worth its price; else None.
+
+    The loss of a host with two masters takes two cells at once, and YARN lets nobody say where a master is to run. But
+    an attempt that has just begun has nothing to lose: one of YARN's attempts, and a few seconds. The first attempt is
+    for the submit to judge, and the last ones are kept. ``alive`` gives the hosts on which containers run, and is asked
+    last: when there is no other, the next attempt would come to this one again. ``is_up`` tells whether an AM listens
+    at an address.
+    """
+    number = number_of(mine.attempt)
+    host = host_of(mine.address)
+    if number < 2 or mine.most - number < _KEPT_ATTEMPTS:
+        return None
+    for cell, record in sorted(cells.items()):
+        if cell != mine.cell and record.address and host_of(record.address) == host and is_up(record.address):
+            return cell if set(alive()) - {host} else None
+    return None
+
+
+def watch(
+    cells: OwnCellRecords,
+    mine: Attempt,
+    later: Callable[[Callable[[], None]], None],
+    resign: Callable[[str], None],
+) -> None:
+    """Have this candidate resign once its cell's record names another attempt; ``later`` runs what may block."""
+
+    def look() -> None:
+        try:
+            present = cells.read(mine.cell, lambda: later(look))
+        except Transient as error:
+            # Unwatched from now on: another leader's fence, or the next life's first look, tells it then.
+            _log.warning("the cell's record could not be read: %s", error)
+            return
+        if present is not None and present.attempt != mine.attempt:
+            resign(f"cell {mine.cell} is {present.attempt or present.application} now")
+
+    look()
+
+
+def _recorded(cells: OwnCellRecords, mine: Attempt) -> CellRecord:
+    """Return the cell's record, once it names this application; raises `Superseded` when it does not come to that."""
+    deadline = time.monotonic() + _RECORDED_SECONDS
+    pause = threading.Event()
+    while True:
+        found = cells.read(mine.cell)
+        if found is not None and found.application == mine.application:
+            return found
+        if found is not None and found.application:
+            raise Superseded(f"cell {mine.cell} is application {found.application}, not {mine.application}")
+        if time.monotonic() > deadline:
+            raise Superseded(f"nobody recorded {mine.application} as cell {mine.cell}; its submit has failed")
+        pause.wait(_LOOK_SECONDS)
+
+
+def _is_up(address: str) -> bool:
+    """Return whether somebody may listen at an address."""
+    return not refuses(host_of(address), port_of(address))

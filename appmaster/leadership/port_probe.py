@@ -1,0 +1,37 @@
+"""Whether anybody listens at a port: how the death of a process is told from its silence."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from appmaster.leadership.suspicion import PortAnswer
+
+#: A port that does not answer within this is not known to be closed, seconds.
+_SECONDS: Final = 0.5
+
+
+def host_of(address: str) -> str:
+    """Return the host of ``host:port``."""
+    return address.rpartition(":")[0]
+
+
+def port_of(address: str) -> int:
+    """Return the port of ``host:port``."""
+    return int(address.rpartition(":")[2])
+
+
+def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer:
+    """Return what a port answers to an attempt to connect."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_seconds):
+            return PortAnswer.ACCEPTED
+    except ConnectionRefusedError:
+        return PortAnswer.REFUSED
+    except OSError:
+        return PortAnswer.NONE
+
+
+def refuses(host: str, port: int) -> bool:
+    """Return whether nobody listens at a port; False while that is not certain."""
+    return probe(host, port) is PortAnswer.REFUSED

@@ -1,0 +1,93 @@
+"""What containers register in ZooKeeper, as a new leader uses it until they have come to it.
+
+A cell's Skein AM lists what YARN gave it. Who registered says more, and says it when that AM is silent: where each
+container listens, so that a dead one's port refuses at once (rule `who-is-lost`), and that its session has ended
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from appmaster.leadership.ports import Registration, Registry
+from appmaster.leadership.yarn_ids import attempt_of, grant_id
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView, Presence
+from standby.errors import Transient
+
+_log = logging.getLogger(__name__)
+
+
+def with_registered(found: Iterable[Event], registered: Iterable[Registration], at_ms: int) -> list[Event]:
+    """Return what a take-over found in the cells, with what is registered.
+
+    A container that its AM lists is expected where it registered. Of a cell that does not answer, those are expected
+    that its present attempt has started: whether they live is asked of themselves, and while they do the cell is only
+    lost (rule `lost-cell`), which is no failure yet.
+    """
+    events = list(found)
+    by_name = {each.record.container: each for each in registered}
+    for index, event in enumerate(events):
+        known = by_name.pop(event.container, None) if isinstance(event, happened.ContainerExpected) else None
+        if known is not None and isinstance(event, happened.ContainerExpected):
+            events[index] = replace(event, host=known.record.host, incarnation=known.incarnation)
+    silent = {
+        each.cell: each.attempt
+        for each in events
+        if isinstance(each, (happened.CellLost, happened.CellAwaited))
+    }
+    for name, known in sorted(by_name.items()):
+        record, attempt = known.record, attempt_of(name)
+        if silent.get(record.cell) == attempt:
+            events.append(
+                happened.ContainerExpected(
+                    name,
+                    grant_id(attempt, record.skein_id),
+                    at_ms,
+                    record.cell,
+                    attempt,
+                    record.host,
+                    known.incarnation,
+                )
+            )
+    return events
+
+
+@dataclass
+class Departures:
+    """Tells of containers that unregister while a new leader waits for them; ends when it waits for none."""
+
+    registry: Registry
+    view: Callable[[], ClusterView]
+    post: Callable[[Event], None]
+    now_ms: Callable[[], int]
+    later: Callable[[Callable[[], None]], None]
+    """Runs what may block."""
+
+    def follow(self) -> None:
+        """Begin; after the take-over's first turn."""
+        self.later(self._look)
+
+    def _changed(self) -> None:
+        self.later(self._look)
+
+    def _look(self) -> None:
+        waited_for = [
+            each.id
+            for each in self.view().containers.values()
+            if each.presence is Presence.EXPECTED and each.incarnation
+        ]
+        if not waited_for:
+            return
+        try:
+            present = self.registry.container_names(self._changed)
+        except Transient as error:
+            # Unwatched from now on: the grace for those who do not come decides.
+            _log.warning("who is registered could not be read: %s", error)
+            return
+        for each in waited_for:
+            if each not in present:
+                self.post(happened.ContainerUnregistered(each, self.now_ms()))

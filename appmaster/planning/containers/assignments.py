@@ -1,0 +1,144 @@
+"""What each container is to hold: always its whole assignment, made from acknowledged records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from appmaster.planning.containers.detect import policy_of
+from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit
+from appmaster.planning.state.view import EVERY_HOST, ClusterView, Container, Job, Policy, Presence
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
+
+
+def assignment_of(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:
+    """Return the replicas that the records give to ``container``; None while one of them is being written."""
+    found: list[Wanted] = []
+    for task, copy in view.assigned.get(container.id, {}).items():
+        if task in view.writing:
+            return None
+        record = view.records[task].record
+        if record.displaced == copy:
+            continue  # it is displaced: only its container is still there
+        is_here = record.placed.get(copy) == container.id
+        processor = view.processor_of(task)
+        handover = view.handovers.get(processor) if processor is not None else None
+        is_active = is_here and record.active == copy
+        found.append(
+            Wanted(
+                ReplicaId(task, copy),
+                Role.ACTIVE if is_active else Role.STANDBY,
+                record.epoch,
+                is_next=handover is not None
+                and handover.to == container.id
+                and handover.to_copy == copy
+                and not is_active,
+                is_paused=not is_active and _is_paused(view.jobs[task.job].policy, container),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: each.replica))
+
+
+def _is_paused(policy: Policy, container: Container) -> bool:
+    return any(each in policy.restore_paused for each in (EVERY_HOST, container.host))
+
+
+def _jobs(
+    view: ClusterView, container: Container, replicas: tuple[Wanted, ...]
+) -> tuple[tuple[str, int], ...]:
+    """Return the jobs that a container serves, each in the revision that the container runs."""
+    names = {each.replica.task.job for each in replicas}
+    # Its last replica gone, it keeps what it has warm until it is released.
+    names.update(name for name in container.revisions if name in view.jobs)
+    return tuple((name, container.revisions.get(name, view.jobs[name].revision)) for name in sorted(names))
+
+
+def _digest(container: Container, replicas: tuple[Wanted, ...]) -> str:
+    return f"{container.incarnation} {replicas!r}"
+
+
+def is_told(view: ClusterView, container: Container) -> bool:
+    """Return whether the last assignment that was sent to a container is the present one."""
+    replicas = assignment_of(view, container)
+    return (
+        container.sent > 0 and replicas is not None and container.sent_digest == _digest(container, replicas)
+    )
+
+
+def is_up_to_date(view: ClusterView, container: Container) -> bool:
+    """Return whether a container has reported that it applied its present assignment."""
+    return container.applied >= container.sent and is_told(view, container)
+
+
+def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId], copy: int) -> bool:
+    """Return whether a live container that was told to close a copy of ``tasks`` has reported that it did."""
+    if container.presence is not Presence.LIVE or not is_up_to_date(view, container):
+        return False
+    statuses = (container.statuses.get(ReplicaId(task, copy)) for task in tasks)
+    return all(status is None or status.phase is Phase.CLOSED for status in statuses)
+
+
+def assignments(view: ClusterView) -> Iterator[Action]:
+    """Yield the assignment of every container that has not been sent it, or has not reported it as applied."""
+    for job in view.jobs.values():
+        if not job.is_led and not job.is_fenced and not job.is_fencing and _is_withdrawn(view, job.name):
+            yield FenceTasks(job.name, job.model.tasks)
+    number = view.sends
+    restless = _restless(view)
+    for container in view.containers.values():
+        if container.presence is Presence.ORPHAN:
+            yield SendExit(container.id, container.incarnation, "YARN gave it to nobody this leader knows")
+        if container.presence is not Presence.LIVE:
+            continue
+        held = view.assigned.get(container.id)
+        is_applied = container.sent > 0 and container.applied >= container.sent
+        if held and is_applied and container.id not in restless:
+            continue  # nothing has happened to it
+        owner = view.job_of(container) or _only(view)
+        if owner is not None and not owner.is_led:
+            if owner.is_fenced:
+                reason = str(owner.failure or "") or "the job is being undeployed"
+                yield SendExit(container.id, container.incarnation, reason, owner.purge)
+            continue
+        replicas = assignment_of(view, container)
+        if replicas is None or not (held or container.sent or container.statuses):
+            continue
+        digest = _digest(container, replicas)
+        is_told = container.sent > 0 and container.sent_digest == digest
+        waited = view.now_ms - container.sent_ms
+        if is_told and (is_applied or waited < policy_of(view, container).resend_ms):
+            continue
+        number += 1
+        # A resend repeats the number of what it repeats.
+        yield SendAssignment(
+            container.id,
+            container.incarnation,
+            container.sent if is_told else number,
+            replicas,
+            _jobs(view, container, replicas),
+            digest,
+        )
+
+
+def _restless(view: ClusterView) -> frozenset[str]:
+    """Return the containers that hold a task to which something has happened."""
+    return frozenset(
+        container
+        for processor in view.unsettled
+        for task in view.job_tasks(processor)
+        if (recorded := view.records.get(task)) is not None
+        for container in (*recorded.record.placed.values(), *recorded.record.moving.values())
+    )
+
+
+def _only(view: ClusterView) -> Job | None:
+    """Return the one job of the cluster, to which a container that nobody remembers belongs; None when unclear."""
+    return next(iter(view.jobs.values())) if len(view.jobs) == 1 else None
+
+
+def _is_withdrawn(view: ClusterView, job: str) -> bool:
+    """Return whether no task of ``job`` has an active any more, durably."""
+    return all(
+        task not in view.writing
+        and (view.records.get(task) is None or view.records[task].record.active is None)
+        for task in view.jobs[job].model.tasks
+    )

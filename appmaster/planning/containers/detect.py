@@ -1,0 +1,197 @@
+"""Who is lost (rule `who-is-lost`). Pure.
+
+Three ways, besides YARN's own word: its port refuses (in `apply`, for that is an observation, not a judgement); the
+stream broke and nobody came back in time; silence. A host whose kernel answers at the port of a silent process lives,
+so that process has more time: it may only stand still. A wrong verdict costs a failover, never correctness: fencing
+takes care of the one who was wrongly suspected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning.state.actions import Action, DeclareLost, DoubtSelf, ProbePort
+from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Policy, Presence
+from standby.model import Phase
+
+#: The leader does not doubt itself again sooner: silence that stays is the others'.
+DOUBT_AGAIN_MS: Final = 60_000
+
+
+#: How soon a port that still accepted is asked again.
+PROBE_AGAIN_MS: Final = 50
+
+#: The same for containers that a new leader expects: there may be a thousand, and most are about to come.
+PROBE_EXPECTED_AGAIN_MS: Final = 250
+
+#: The same for containers that are silent for a part of their time: more often than they should speak, and so seldom
+#: that a host which stands still for a moment is not flooded.
+PROBE_SILENT_AGAIN_MS: Final = 100
+
+#: A container is asked at its port when it has been silent for this part of the time after which its host is lost.
+_SILENT_PART: Final = 4
+
+#: So many looks in a row have to go unanswered before a host counts as silent: a single one may lose its packet.
+_UNANSWERED: Final = 2
+
+
+def policy_of(view: ClusterView, container: Container) -> Policy:
+    """Return the policy that holds for a container: its job's, or the first job's while it has none."""
+    job = view.job_of(container)
+    if job is not None:
+        return job.policy
+    return next((job.policy for job in view.jobs.values()), Policy())
+
+
+def losses(view: ClusterView) -> Iterator[Action]:
+    """Yield the verdict on every container whose time is over, or the leader's doubt in itself."""
+    holding = [each for each in view.containers.values() if each.presence in HOLDING]
+    shortest = _shortest(view)
+    silent = [
+        each
+        for each in holding
+        if each.presence is Presence.LIVE
+        and view.now_ms - each.heard_ms > shortest
+        and _is_silent(view, each, policy_of(view, each))
+    ]
+    live = [each for each in holding if each.presence is Presence.LIVE]
+    if silent and view.now_ms < max(view.self_doubt_until_ms, view.listening_until_ms):
+        silent = []
+    elif _are_too_many(silent, live) and (
+        not view.self_doubt_until_ms or view.now_ms - view.self_doubt_until_ms > DOUBT_AGAIN_MS
+    ):
+        # More than half, on several hosts, within one time-out: rather this process was cut off.
+        yield DoubtSelf(len(silent), len(live))
+        return
+    for each in silent:
+        heard = view.now_ms - each.heard_ms
+        yield DeclareLost(each.id, _silent(each, f"no heartbeat for {heard} ms"), may_return=True)
+    unheard = _unheard(view, holding)
+    for each in holding:
+        if each.presence is Presence.LIVE and not each.has_ended:
+            continue
+        waited = view.now_ms - each.since_ms
+        policy = policy_of(view, each)
+        if each.presence is Presence.BROKEN and waited > policy.reconnect_grace_ms:
+            loss = Reason(Loss.NO_STREAM, "its port accepts, but it did not come back")
+            yield DeclareLost(each.id, loss, may_return=True)
+        elif each.presence is Presence.EXPECTED and each.id in unheard:
+            yield DeclareLost(each.id, _silent(each, "since the new leader came"), may_return=True)
+        elif each.presence is Presence.EXPECTED and waited > _patience(view, each, policy):
+            loss = Reason(Loss.NEVER_CAME, "it was there before, but did not find the new leader")
+            yield DeclareLost(each.id, loss, may_return=True)
+        elif each.presence is Presence.LIVE and each.has_ended:
+            given_up = _given_up(view, each)
+            if given_up is not None:
+                yield DeclareLost(each.id, given_up, may_return=True)
+
+
+def _unheard(view: ClusterView, holding: list[Container]) -> frozenset[str]:
+    """Return the expected containers that do not answer the new leader at their ports, though they were asked for long.
+
+    Where many do not, the new leader may be cut off itself; then they have the whole grace.
+    """
+    expected = [each for each in holding if each.presence is Presence.EXPECTED and each.probed_ms]
+    found = []
+    for each in expected:
+        policy = policy_of(view, each)
+        is_silent = view.now_ms - max(each.since_ms, each.responded_ms) > policy.heartbeat_timeout_ms
+        if (each.looks and is_silent) or _is_host_silent(view, each, policy, each.since_ms):
+            found.append(each)
+    if view.now_ms < view.listening_until_ms or _are_too_many(found, holding):
+        return frozenset()
+    return frozenset(each.id for each in found)
+
+
+def _are_too_many(silent: list[Container], of: list[Container]) -> bool:
+    """Return whether so many fell silent, on several hosts, that rather whoever listens was cut off."""
+    return len(silent) >= 3 and 2 * len(silent) > len(of) and len({each.host for each in silent}) > 1
+
+
+def _silent(container: Container, detail: str) -> Reason[Loss]:
+    is_there = container.answered_ms > max(container.heard_ms, container.since_ms)
+    host = "its host answers" if is_there else "its host does not answer"
+    return Reason(Loss.SILENT, f"{detail}, {host}")
+
+
+def _shortest(view: ClusterView) -> int:
+    """Return the silence below which nobody is looked at, milliseconds: most containers spoke a moment ago."""
+    jobs = view.jobs.values()
+    return min(
+        (min(job.policy.heartbeat_timeout_ms, job.policy.host_timeout_ms) for job in jobs), default=1_000
+    )
+
+
+def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
+    """Return whether a container has been silent for too long, or it and its host.
+
+    Looks at its port that came to an end show that this process had time to hear it: one that is starved of processor
+    time hears nobody, and judges nobody by that.
+    """
+    if not container.looks:
+        return False
+    if view.now_ms - container.heard_ms > policy.heartbeat_timeout_ms:
+        return True
+    return _is_host_silent(view, container, policy, container.heard_ms)
+
+
+def _is_host_silent(view: ClusterView, container: Container, policy: Policy, since_ms: int) -> bool:
+    """Return whether a container's host has answered nothing for too long, though it was asked."""
+    quiet = view.now_ms - max(since_ms, container.answered_ms)
+    return container.unanswered >= _UNANSWERED and quiet > policy.host_timeout_ms
+
+
+def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
+    """Return for how long a new leader waits for a container that it expects, milliseconds.
+
+    One that never registered, and that no record names, is being launched as a rule: YARN lists it from its grant on.
+    """
+    grace = max(policy.takeover_grace_ms, policy.heartbeat_timeout_ms)
+    is_starting = not container.incarnation and container.id not in view.assigned
+    return max(grace, policy.launch_timeout_ms) if is_starting else grace
+
+
+def _given_up(view: ClusterView, container: Container) -> Reason[Loss] | None:
+    """Return why a container that lives cannot hold its slot; None when it can.
+
+    Fenced at the current epoch is a loss like any other (rule `fence-no-proof`), and so is a replica that FAILED.
+    Fenced at an older one is how a former active should end: it is about to be told its new role. One that failed
+    of a poison record is no worse than any other container would be: see `appmaster.planning.jobs.models`.
+    """
+    held = view.assigned.get(container.id, {})
+    for each in container.statuses.values():
+        if held.get(each.replica.task) != each.replica.copy:
+            continue
+        if each.phase is Phase.FAILED and not each.fault.is_poison:
+            return Reason(Loss.REPLICA_FAILED, f"{each.replica}: {each.detail}")
+        recorded = view.records.get(each.replica.task)
+        if each.phase is Phase.FENCED and recorded is not None and each.epoch >= recorded.record.epoch:
+            return Reason(Loss.REPLICA_FENCED, f"{each.replica}: {each.detail}")
+    return None
+
+
+def probes(view: ClusterView) -> Iterator[Action]:
+    """Yield a look at the port of every container that has no stream, or is silent, until it is settled.
+
+    Those that a new leader expects are asked when it knows their registration: the one whose process died with the
+    leader before is not waited for.
+    """
+    quiet = _shortest(view) // _SILENT_PART
+    for each in view.containers.values():
+        if each.presence is Presence.LIVE:
+            if view.now_ms - each.heard_ms <= quiet:
+                continue
+            pause = PROBE_SILENT_AGAIN_MS
+        elif each.presence in PROBED:
+            pause = PROBE_AGAIN_MS if each.presence is Presence.BROKEN else PROBE_EXPECTED_AGAIN_MS
+        else:
+            continue
+        if not each.incarnation or each.is_probing:
+            continue
+        if not each.probed_ms or view.now_ms - each.probed_ms >= pause:
+            yield ProbePort(each.id, each.incarnation)
+    for container, ending in view.ending.items():
+        if view.now_ms < ending.until_ms and view.now_ms - ending.probed_ms >= PROBE_AGAIN_MS:
+            yield ProbePort(container, ending.incarnation)

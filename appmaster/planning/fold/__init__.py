@@ -1,0 +1,1 @@
+"""How events change the view. Only `apply` is for others. Pure."""

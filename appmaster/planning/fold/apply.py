@@ -1,0 +1,324 @@
+"""``apply(view, event)``: the only place where the leader's view changes. Pure.
+
+No decision is taken here. Where an event is of an older incarnation or of something unknown, it
+changes nothing: late news is normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from appmaster.planning.fold import cells, from_cluster
+from appmaster.planning.fold.changes import unsettle, unsettle_all, unsettle_job, with_records
+from appmaster.planning.fold.from_actions import start
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.model import JobModel, is_right, job_of
+from appmaster.planning.state.view import (
+    ClusterView,
+    Job,
+    JobState,
+)
+from standby.model import ProcessorId, TaskId
+
+V = TypeVar("V")
+
+#: After the leader stood still: until what waits in its sockets has surely been read.
+LISTEN_MS: Final = 500
+
+
+def apply(view: ClusterView, event: Event) -> ClusterView:
+    """Return the view after ``event``."""
+    return _RULES[type(event)](view, event)
+
+
+def _elected(view: ClusterView, event: happened.Elected) -> ClusterView:
+    return replace(view, epoch=event.epoch, now_ms=event.now_ms, wall_offset_ms=event.wall_offset_ms)
+
+
+def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
+    if event.stalled_ms > 0:
+        view = _excused(view, event.now_ms, event.stalled_ms)
+    over = [each for each, ending in view.ending.items() if event.now_ms >= ending.until_ms]
+    for each in over:
+        view = unsettle(view, view.processors_in(each))
+        view = replace(view, ending=without(view.ending, each))
+    return replace(view, now_ms=event.now_ms)
+
+
+def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
+    """Return the view with every wait shortened by the time that the leader stood still (rule `who-is-lost`).
+
+    Nobody could be heard meanwhile, and nothing was passed on. No wait begins later than now, or who was heard as the
+    leader woke could be silent for as long as it had slept, and who is expected by a new leader for as long as that
+    one had been a follower.
+    """
+
+    def later(at_ms: int) -> int:
+        return min(now_ms, at_ms + stalled_ms)
+
+    return replace(
+        view,
+        containers={
+            each.id: replace(
+                each,
+                heard_ms=later(each.heard_ms),
+                answered_ms=later(each.answered_ms),
+                responded_ms=later(each.responded_ms),
+                since_ms=later(each.since_ms),
+                standing={
+                    replica: replace(standing, since_ms=later(standing.since_ms))
+                    for replica, standing in each.standing.items()
+                },
+            )
+            for each in view.containers.values()
+        },
+        requests={
+            number: replace(each, since_ms=later(each.since_ms)) for number, each in view.requests.items()
+        },
+        handovers={
+            processor: replace(each, since_ms=later(each.since_ms))
+            for processor, each in view.handovers.items()
+        },
+        ending={
+            container: replace(each, until_ms=each.until_ms + stalled_ms)
+            for container, each in view.ending.items()
+        },
+        self_doubt_until_ms=view.self_doubt_until_ms + (stalled_ms if view.self_doubt_until_ms else 0),
+        listening_until_ms=now_ms + LISTEN_MS,
+    )
+
+
+def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
+    known = view.jobs.get(event.name)
+    recorded = event.model if event.model is not None else JobModel(event.name, {}, version=0)
+    if known is None:
+        job = Job(
+            event.name,
+            event.run,
+            event.spec,
+            recorded,
+            event.policy,
+            event.revision,
+            event.is_wanted,
+            event.purge,
+            notes=event.notes,
+            quarantined=event.quarantined,
+            obstacle=event.obstacle,
+            was_deployed=event.was_deployed,
+            failure=event.failure,
+            last_traceback=event.traceback,
+        )
+    else:
+        if _is_new_chance(known, event):
+            view, known = _begun_anew(view, known)
+        is_newer = recorded.znode >= known.model.znode
+        job = replace(
+            known,
+            run=event.run,
+            spec=event.spec,
+            # Read before the last write and delivered after it: the older one changes nothing.
+            model=recorded if is_newer else known.model,
+            is_modelling=known.is_modelling and not is_newer,
+            policy=event.policy,
+            revision=event.revision,
+            is_wanted=event.is_wanted,
+            purge=event.purge,
+            notes=event.notes,
+            quarantined=event.quarantined,
+            obstacle=event.obstacle,
+        )
+    return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
+
+
+def _is_new_chance(known: Job, event: happened.JobLoaded) -> bool:
+    """Return whether a job that had ended, or was given up, has been submitted or deployed again."""
+    if known.is_led or not event.is_wanted:
+        return False
+    return not known.is_wanted or (event.run, event.revision) != (known.run, known.revision)
+
+
+def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
+    """Return the view, and the job in it, without what is left of the job's last deployment."""
+    attempts = {slot: each for slot, each in view.attempts.items() if job_of(slot) != job.name}
+    fresh = replace(
+        job,
+        state=JobState.DEPLOYING,
+        reasons=(),
+        was_deployed=False,
+        is_fencing=False,
+        is_fenced=False,
+        failure=None,
+        last_traceback="",
+    )
+    return replace(view, attempts=attempts), fresh
+
+
+def _topic_noted(view: ClusterView, event: happened.TopicNoted) -> ClusterView:
+    return view
+
+
+def _job_forgotten(view: ClusterView, event: happened.JobForgotten) -> ClusterView:
+    job = view.jobs.get(event.name)
+    if job is None:
+        return view
+    view, _ = _begun_anew(view, job)
+    return replace(
+        view,
+        jobs=without(view.jobs, event.name),
+        records={task: each for task, each in view.records.items() if task.job != event.name},
+        writing={task: each for task, each in view.writing.items() if task.job != event.name},
+        assigned={each: held for each, held in _assigned_to_others(view, event.name) if held},
+        crashes={task: each for task, each in view.crashes.items() if task.job != event.name},
+        unsettled=frozenset(each for each in view.unsettled if each.job != event.name),
+        in_sync_ms=_of_others(view.in_sync_ms, event.name),
+        no_displacing=_of_others(view.no_displacing, event.name),
+        lost_actives=_of_others(view.lost_actives, event.name),
+        failovers=_of_others(view.failovers, event.name),
+        handovers=_of_others(view.handovers, event.name),
+    )
+
+
+def _assigned_to_others(view: ClusterView, job: str) -> Iterator[tuple[str, dict[TaskId, int]]]:
+    for container, held in view.assigned.items():
+        yield container, {task: copy for task, copy in held.items() if task.job != job}
+
+
+def _of_others(known: Mapping[ProcessorId, V], job: str) -> dict[ProcessorId, V]:
+    return {processor: each for processor, each in known.items() if processor.job != job}
+
+
+def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterView:
+    job = replace(view.jobs[event.job], model=event.model, is_modelling=False)
+    return _reindexed(replace(view, jobs=put(view.jobs, event.job, job)), event.job)
+
+
+def _reindexed(view: ClusterView, job: str) -> ClusterView:
+    """Return the view after a change of a job's model: all of it is looked at again, what is no more is not."""
+    present = view.jobs[job]
+    right = replace(present, is_model_right=is_right(present.model, present.spec))
+    view = replace(view, jobs=put(view.jobs, job, right))
+    known = frozenset(each for other in view.jobs.values() for each in other.model.processors)
+    return unsettle_job(replace(view, unsettled=view.unsettled & known), job)
+
+
+def _model_refused(view: ClusterView, event: happened.ModelRefused) -> ClusterView:
+    # Closed to new models until the present one has been read again.
+    return view
+
+
+def _records_loaded(view: ClusterView, event: happened.RecordsLoaded) -> ClusterView:
+    loaded = {each.record.task for each in event.records}
+    writing = {task: decision for task, decision in view.writing.items() if task not in loaded}
+    over = frozenset(view.bindings).difference(writing.values())
+    return _unbound(with_records(replace(view, writing=writing), event.records), over)
+
+
+def _unbound(view: ClusterView, decisions: Iterable[str]) -> ClusterView:
+    """Return the view in which no container waits for these decisions any more."""
+    over = {each: view.bindings[each] for each in decisions if each in view.bindings}
+    if not over:
+        return view
+    containers = dict(view.containers)
+    for each in over.values():
+        if each in containers:
+            containers[each] = replace(containers[each], binding="")
+    bindings = {decision: each for decision, each in view.bindings.items() if decision not in over}
+    return replace(view, containers=containers, bindings=bindings)
+
+
+def _records_written(view: ClusterView, event: happened.RecordsWritten) -> ClusterView:
+    writing = dict(view.writing)
+    for each in event.records:
+        if writing.get(each.record.task) == event.decision:
+            del writing[each.record.task]
+    view = _unbound(with_records(replace(view, writing=writing), event.records), (event.decision,))
+    written = {each.record.task for each in event.records}
+    for processor, failover in view.failovers.items():
+        if failover.recorded_ms == 0 and written.issuperset(failover.tasks):
+            told = replace(failover, recorded_ms=event.at_ms)
+            view = replace(view, failovers=put(view.failovers, processor, told))
+    return view
+
+
+def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> ClusterView:
+    # The tasks stay closed to new decisions until their records have been read again.
+    return view
+
+
+def _hosts_known(view: ClusterView, event: happened.HostsKnown) -> ClusterView:
+    described = {each.name: each for each in event.hosts}
+    if described == view.described:
+        return view
+    # Copies that share a fault domain may have a better location now.
+    return cells.with_offers(replace(unsettle_all(view), described=described))
+
+
+def _hosts_drained(view: ClusterView, event: happened.HostsDrained) -> ClusterView:
+    if dict(event.hosts) == dict(view.drained):
+        return view
+    return unsettle_all(replace(view, drained=dict(event.hosts)))
+
+
+def _commanded(view: ClusterView, event: happened.Commanded) -> ClusterView:
+    return replace(view, commands=(*view.commands, event.command))
+
+
+def _command_withdrawn(view: ClusterView, event: happened.CommandWithdrawn) -> ClusterView:
+    return replace(view, commands=tuple(each for each in view.commands if each.number != event.number))
+
+
+def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView:
+    job = view.jobs.get(event.job)
+    if job is None or not job.is_fencing:
+        return view  # of a deployment before the present one
+    return replace(view, jobs=put(view.jobs, event.job, replace(job, is_fencing=False, is_fenced=True)))
+
+
+def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> ClusterView:
+    known = view.jobs.get(event.job)
+    if known is None or not known.is_fencing:
+        return view
+    return replace(view, jobs=put(view.jobs, event.job, replace(known, is_fencing=False)))
+
+
+def _started(view: ClusterView, event: happened.Started) -> ClusterView:
+    return start(view, event.action, event.at_ms)
+
+
+_RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
+    happened.Elected: _elected,
+    happened.Ticked: _ticked,
+    happened.JobLoaded: _job_loaded,
+    happened.TopicNoted: _topic_noted,
+    happened.JobForgotten: _job_forgotten,
+    happened.ModelWritten: _model_written,
+    happened.ModelRefused: _model_refused,
+    happened.RecordsLoaded: _records_loaded,
+    happened.RecordsWritten: _records_written,
+    happened.RecordsRefused: _records_refused,
+    happened.HostsKnown: _hosts_known,
+    happened.HostsDrained: _hosts_drained,
+    happened.Commanded: _commanded,
+    happened.CommandWithdrawn: _command_withdrawn,
+    happened.CellFound: cells.cell_found,
+    happened.CellAwaited: cells.cell_awaited,
+    happened.CellLost: cells.cell_lost,
+    happened.ContainerExpected: from_cluster.container_expected,
+    happened.ContainerUnregistered: from_cluster.container_unregistered,
+    happened.RequestPlaced: from_cluster.request_placed,
+    happened.RequestRefused: from_cluster.request_refused,
+    happened.ContainerGranted: from_cluster.container_granted,
+    happened.ContainerCompleted: from_cluster.container_completed,
+    happened.ContainerRegistered: from_cluster.container_registered,
+    happened.HeartbeatReceived: from_cluster.heartbeat_received,
+    happened.ReportReceived: from_cluster.report_received,
+    happened.StreamBroken: from_cluster.stream_broken,
+    happened.PortProbed: from_cluster.port_probed,
+    happened.TasksFenced: _tasks_fenced,
+    happened.FencingFailed: _fencing_failed,
+    happened.Started: _started,
+}

@@ -1,0 +1,252 @@
+"""Changes of the view that more than one event makes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.model import SharedSlotId, Slot, job_of
+from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.view import (
+    HOLDING,
+    Attempts,
+    ClusterView,
+    Container,
+    LostActive,
+    Presence,
+    Recorded,
+    places,
+)
+from standby.model import (
+    InputFailures,
+    Phase,
+    ProcessorId,
+    ReplicaId,
+    ReplicaStatus,
+    SlotId,
+    TaskId,
+)
+from standby.process.ended import Cause, ProcessEnd
+
+
+def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:
+    """Return the view in which the passes look at ``processors`` again."""
+    more = frozenset(processors)
+    return view if more <= view.unsettled else replace(view, unsettled=view.unsettled | more)
+
+
+def unsettle_all(view: ClusterView) -> ClusterView:
+    """Return the view in which every processor is looked at again."""
+    return unsettle(view, (processor for _, processor in view.processors()))
+
+
+def unsettle_job(view: ClusterView, job: str) -> ClusterView:
+    """Return the view in which the passes look at all of a job again."""
+    return unsettle(view, view.jobs[job].model.processors)
+
+
+def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView:
+    """Return the view with these records, its index of them, and their processors unsettled."""
+    records = dict(view.records)
+    edited: dict[str, dict[TaskId, int]] = {}
+    touched: set[ProcessorId] = set()
+    for each in recorded:
+        task = each.record.task
+        old = records.get(task)
+        before = places(old.record) if old is not None else {}
+        after = places(each.record)
+        if before != after:
+            for container in before.keys() | after.keys():
+                held = edited.setdefault(container, dict(view.assigned.get(container, {})))
+                held.pop(task, None)
+                if container in after:
+                    held[task] = after[container]
+        records[task] = each
+        processor = view.processor_of(task)
+        if processor is not None:
+            touched.add(processor)
+    ahead = {task: epoch for task, epoch in view.ahead.items() if epoch > _epoch(records.get(task))}
+    view = replace(view, records=records, ahead=ahead if len(ahead) < len(view.ahead) else view.ahead)
+    if edited:
+        assigned = {**view.assigned, **edited}
+        view = replace(view, assigned={each: held for each, held in assigned.items() if held})
+        view = with_known_hosts(view, edited)
+        # Somebody else shares a container with what has changed there: its home may be another one now.
+        touched.update(*(view.processors_in(each) for each in edited))
+    return unsettle(view, touched)
+
+
+def _epoch(recorded: Recorded | None) -> int:
+    return recorded.record.epoch if recorded is not None else 0
+
+
+def with_inventory(view: ClusterView, replicas: Iterable[ReplicaStatus]) -> ClusterView:
+    """Return the view with the epochs that a container has seen, where they are above the records'."""
+    ahead = {
+        each.replica.task: each.epoch
+        for each in replicas
+        if each.epoch > max(_epoch(view.records.get(each.replica.task)), view.ahead.get(each.replica.task, 0))
+    }
+    return replace(view, ahead={**view.ahead, **ahead}) if ahead else view
+
+
+def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterView:
+    """Return the view in which containers that this leader has not heard yet are where the records have them.
+
+    The same-host check needs it before they speak.
+    """
+    for each in containers:
+        container = view.containers.get(each)
+        if container is None or container.host:
+            continue
+        for task, copy in view.assigned.get(each, {}).items():
+            record = view.records[task].record
+            # While a standby is displaced, the record has the active on the host where it will start, not where it was.
+            is_there = record.displaced is None or copy != record.active
+            if record.placed.get(copy) == each and is_there:
+                heard = replace(container, host=record.hosts.get(copy, ""))
+                view = replace(view, containers=put(view.containers, each, heard))
+                break
+    return view
+
+
+def slot_of(view: ClusterView, container: Container) -> Slot | None:
+    """Return the slot that a container's failure counts for: where it serves, or what it was asked for."""
+    job = view.job_of(container)
+    if job is not None and job.model.is_mixed:
+        return container.slot or SharedSlotId(job.name, 0)
+    return view.home(container.id) or container.slot
+
+
+def lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int) -> ClusterView:
+    """Return the view in which ``container`` has lost its roles, and since when each active is missed.
+
+    A container that was told to leave is no failure, and one that is lost already is not lost again.
+    """
+    if container.presence not in HOLDING:
+        return view
+    suspect = replace(container, presence=Presence.SUSPECT, since_ms=at_ms, loss=loss)
+    view = replace(
+        view,
+        containers=put(view.containers, container.id, suspect),
+        told_lost=view.told_lost | {container.id},
+    )
+    view = unsettle(view, view.processors_in(container.id))
+    actives = view.actives_in(container.id)
+    for task in actives:
+        processor = view.processor_of(task)
+        if processor is not None:
+            missed = LostActive(container.id, loss.kind, at_ms, container.cell)
+            view = replace(view, lost_actives=put(view.lost_actives, processor, missed))
+    if container.end is not None:
+        view = _crashed(view, container, container.end, actives)
+    return view
+
+
+def _crashed(
+    view: ClusterView, container: Container, end: ProcessEnd, actives: Sequence[TaskId]
+) -> ClusterView:
+    """Return the view after the end of a process, put down to the active tasks whose code it ran (rule `fair-blame`).
+
+    One that ran alone has failed, unless something else may have ended the process and it is the first time at this
+    offset. Where several ran, none has: each is run alone from now on, so that the next end tells more.
+    """
+    if end.is_from_outside:
+        return view
+    crashes = dict(view.crashes)
+    for each in end.ran:
+        task = each.task
+        if task not in actives:
+            continue
+        status = container.statuses.get(ReplicaId(task, view.assigned[container.id][task]))
+        offset = each.position if each.position is not None else _waiting_at(status)
+        if offset is None:
+            continue
+        known = [
+            failures
+            for failures in (view.records[task].record.failures, status.failures if status else None)
+            if failures is not None and failures.offset == offset
+        ]
+        before = max((failures.count for failures in known), default=0)
+        is_failure = len(end.ran) == 1 and (end.cause is Cause.ITSELF or bool(known))
+        crashes[task] = InputFailures(
+            offset,
+            before + is_failure,
+            f"the process died: {end}",
+            known[-1].topic if known else "",
+            is_apart=True,
+        )
+    return replace(view, crashes=crashes)
+
+
+def _waiting_at(status: ReplicaStatus | None) -> int | None:
+    """Return the committed offset of an active with input to run; None when it has none, as it said last."""
+    if status is None or status.phase is not Phase.ACTIVE or status.input_committed is None:
+        return None
+    has_none = status.input_end is not None and status.input_end <= status.input_committed
+    return None if has_none else status.input_committed
+
+
+def failed_attempt(
+    view: ClusterView, slot: Slot, at_ms: int, reason: str, *, counts: bool = True, waits: bool = True
+) -> ClusterView:
+    """Return the view after a failure of ``slot``: the next request waits, longer each time.
+
+    ``counts`` says whether it spends retry budget; a refused or expired request does not, nor does what a copy was to
+    move to: it serves where it is. ``waits`` says whether even the first one in a row is waited after.
+    """
+    job = view.jobs.get(job_of(slot))
+    if job is None:
+        return view
+    policy = job.policy
+    old = view.attempts.get(slot, Attempts())
+    wait = min(policy.retry_backoff_ms * 2 ** min(old.in_row, 16), policy.retry_backoff_max_ms)
+    if old.in_row == 0 and not waits:
+        wait = 0
+    recent = tuple(each for each in old.failures_ms if each > at_ms - policy.retry_window_ms)
+    attempts = Attempts(
+        failures_ms=(*recent, at_ms) if counts and not _is_held(view, slot) else recent,
+        not_before_ms=at_ms + wait,
+        in_row=old.in_row + 1,
+        last=reason,
+    )
+    return replace(view, attempts=put(view.attempts, slot, attempts))
+
+
+def _is_held(view: ClusterView, slot: Slot) -> bool:
+    """Return whether every task of a slot has its copy in some container."""
+    if not isinstance(slot, SlotId):
+        return False
+    records = [view.records.get(each) for each in view.job_tasks(slot.processor)]
+    return all(
+        each is not None and view.holder(each.record.placed.get(slot.copy)) is not None for each in records
+    )
+
+
+def avoid(view: ClusterView, host: str, at_ms: int, slot: Slot, why: str) -> ClusterView:
+    """Return the view in which ``host`` is not asked for a while."""
+    job = view.jobs.get(job_of(slot))
+    if job is None:
+        return view
+    return replace(view, avoided=put(view.avoided, host, (at_ms + job.policy.avoid_host_ms, why)))
+
+
+def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
+    """Return the view without a container that has ended, its slot free for a new request."""
+    known = view.containers[container]
+    slot = slot_of(view, known)
+    job = view.job_of(known)
+    serves = bool(view.assigned.get(container))
+    view = unsettle(view, view.processors_in(container))
+    if job is not None:
+        view = replace(view, arrived_ms=put(view.arrived_ms, job.name, at_ms))
+        if job.model.is_mixed or known.binding:
+            view = unsettle_job(view, job.name)
+    view = replace(view, containers=without(view.containers, container))
+    if slot is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
+        # A loss after good service is asked for again at once; repeated ones wait longer each time. What was done to it
+        # from outside spends nothing of the job's budget.
+        reason = known.reason or "lost"
+        view = failed_attempt(view, slot, at_ms, reason, counts=known.is_own_failure, waits=False)
+    return view

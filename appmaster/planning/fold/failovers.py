@@ -1,0 +1,64 @@
+"""Failovers and planned hand-overs, from the decision until their tasks are at work again; used by `apply`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appmaster.planning.fold.changes import unsettle
+from appmaster.planning.state.actions import Kind, WriteRecords
+from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.progress import progress
+from appmaster.planning.state.reasons import Loss, Motive
+from appmaster.planning.state.view import ClusterView, Container, Failover, LostActive
+
+
+def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
+    """Return the view with a failover or hand-over begun, if the decision changes who is active.
+
+    The lost active is not missed any more, and what was being prepared is over.
+    """
+    new = action.changes[0].record
+    old = view.records.get(new.task)
+    if new.active is None or (old is not None and old.record.epoch == new.epoch):
+        return view
+    missed = view.lost_actives.get(action.processor)
+    if missed is None and action.kind is Kind.FAILOVER and old is not None:
+        # Nothing was lost: it stands still where it is.
+        missed = LostActive(old.record.placed.get(old.record.active or 0, ""), Loss.STUCK, at_ms)
+    to = new.placed.get(new.active, "")
+    motive = action.reason.kind if isinstance(action.reason.kind, Motive) else None
+    if to not in view.containers:
+        return view
+    if motive is not None:
+        copy = old.record.active if old is not None else None
+        before = old.record.placed.get(copy, "") if old is not None and copy is not None else ""
+        failover = Failover(action.processor, before, motive, new.active, to, at_ms, is_planned=True)
+    elif missed is not None:
+        failover = Failover(action.processor, missed.container, missed.loss, new.active, to, missed.at_ms)
+    else:
+        return view
+    failover = replace(failover, tasks=tuple(each.record.task for each in action.changes))
+    return replace(
+        view,
+        failovers=put(view.failovers, action.processor, failover),
+        lost_actives=without(view.lost_actives, action.processor),
+        handovers=without(view.handovers, action.processor),
+    )
+
+
+def followed(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view with every failover to ``container`` as far as it has come by its report."""
+    for failover in view.failovers.values():
+        if failover.to != container.id:
+            continue
+        found = progress(view, container, failover)
+        if found is None:
+            continue
+        if not found.is_over:
+            phases = replace(failover, phases=found.phases)
+            view = replace(view, failovers=put(view.failovers, failover.processor, phases))
+            continue
+        view = replace(view, failovers=without(view.failovers, failover.processor))
+        if found.is_finished:
+            view = unsettle(view, (failover.processor,))
+    return view

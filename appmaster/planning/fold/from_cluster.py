@@ -1,0 +1,368 @@
+"""What YARN, the containers and their connections tell, folded into the view; used by `apply`. Pure.
+
+Messages come late, twice and in any order between connections. What is of an older incarnation, or of a container
+that is unknown, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from appmaster.planning.fold.cells import is_of_silent_cell
+from appmaster.planning.fold.changes import (
+    avoid,
+    failed_attempt,
+    gone,
+    lost,
+    slot_of,
+    unsettle,
+    unsettle_job,
+    with_inventory,
+    with_known_hosts,
+)
+from appmaster.planning.fold.failovers import followed
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.troubles import troubles_of
+from appmaster.planning.state.view import PROBED, ClusterView, Container, Presence, RequestState, Standing
+from standby.model import Phase, ReplicaId, ReplicaStatus, Role
+from standby.replica.lifecycle import ENDED
+
+
+def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
+    """Return the view with a container that held tasks under the leader before, and has not spoken to this one yet."""
+    if event.container in view.containers:
+        return view
+    container = Container(
+        event.container,
+        event.skein_id,
+        Presence.EXPECTED,
+        event.at_ms,
+        event.cell,
+        event.attempt,
+        host=event.host,
+        incarnation=event.incarnation,
+        heard_ms=event.at_ms,
+    )
+    view = replace(view, containers=put(view.containers, event.container, container))
+    view = with_known_hosts(view, (event.container,))
+    return unsettle(view, view.processors_in(event.container))
+
+
+def container_unregistered(view: ClusterView, event: happened.ContainerUnregistered) -> ClusterView:
+    """Return the view after a container's session with ZooKeeper ended.
+
+    A vanished registration counts only when there is no live stream (rule `who-is-lost`): of a container that is still
+    expected, it is the first that this leader hears. Its host is silent, as a rule, as its session was all its time.
+    """
+    known = view.containers.get(event.container)
+    if known is None or known.presence is not Presence.EXPECTED:
+        return view
+    return lost(view, known, event.loss, event.at_ms)
+
+
+def request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:
+    """Return the view in which YARN has a request under its own id."""
+    request = view.requests.get(event.number)
+    if request is None:
+        return view
+    placed = replace(request, skein_id=event.skein_id, state=RequestState.WAITING)
+    return replace(view, requests=put(view.requests, event.number, placed))
+
+
+def request_refused(view: ClusterView, event: happened.RequestRefused) -> ClusterView:
+    """Return the view in which a request could not be made: the slot is tried again after a back-off."""
+    request = view.requests.get(event.number)
+    if request is None:
+        return view
+    view = replace(view, requests=without(view.requests, event.number))
+    return failed_attempt(view, request.slot, event.at_ms, event.reason, counts=False)
+
+
+def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
+    """Return the view in which YARN has granted a request; its container has yet to register."""
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
+            granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
+            return replace(view, requests=put(view.requests, request.number, granted))
+    return view
+
+
+def container_completed(view: ClusterView, event: happened.ContainerCompleted) -> ClusterView:
+    """Return the view after YARN's word that a container has ended, or will never start."""
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id:
+            # It ended before it ever spoke to us: a launch that failed.
+            view = replace(view, requests=without(view.requests, request.number))
+            view = failed_attempt(view, request.slot, event.at_ms, f"ended at launch: {event.message}")
+            if request.host is not None:
+                view = avoid(
+                    view, request.host, event.at_ms, request.slot, "a container ended there at launch"
+                )
+            return view
+    for container in view.containers.values():
+        if container.skein_id == event.skein_id:
+            view = lost(view, container, event.loss, event.at_ms)
+            return gone(view, container.id, event.at_ms)
+    return view
+
+
+def container_registered(view: ClusterView, event: happened.ContainerRegistered) -> ClusterView:
+    """Return the view with a container that opened its stream, with everything that it holds."""
+    known = view.containers.get(event.container)
+    if known is not None and event.incarnation < known.incarnation:
+        return view
+    slot = known.slot if known is not None else None
+    # One that this leader has lost is given back, whether its cell's AM has heard of that or not.
+    is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
+    presence = Presence.LIVE if is_known else Presence.ORPHAN
+    requests = view.requests
+    for request in view.requests.values():
+        if request.skein_id == event.skein_id:
+            slot = request.slot
+            presence = Presence.LIVE
+            requests = without(view.requests, request.number)
+            break
+    if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
+        # Given back, and only heard again because it is not dead yet: it gets no roles.
+        presence = known.presence
+    container = Container(
+        event.container,
+        event.skein_id,
+        presence,
+        event.at_ms,
+        event.cell,
+        event.attempt,
+        host=event.host,
+        incarnation=event.incarnation,
+        pid=event.pid,
+        http_port=event.http_port,
+        heard_ms=event.at_ms,
+        slot=slot,
+        binding=known.binding if known is not None else "",
+        revisions=event.revisions,
+        statuses={each.replica: each for each in event.replicas},
+        standing=_standing({}, event.replicas, event.at_ms),
+        troubles=troubles_of(event.replicas, known.troubles if known is not None else ()),
+        has_ended=_has_ended(event.replicas),
+        leftovers=event.leftovers,
+        is_warm=known.is_warm if known is not None else False,
+    )
+    view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
+    view = with_inventory(view, event.replicas)
+    if presence is Presence.LIVE:
+        view = _not_missed(view, event.container)
+    view = unsettle(view, view.processors_in(event.container))
+    job = view.job_of(container)
+    if known is None and job is not None:
+        view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
+        if job.model.is_mixed:
+            # Its share lies in the others: they have settled without it when it comes late.
+            view = unsettle_job(view, job.name)
+    return view
+
+
+def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
+    return any(each.phase in (Phase.FAILED, Phase.FENCED) for each in replicas)
+
+
+def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> Container | None:
+    """Return the container with its silence ended, or None when the message is of no one we know."""
+    known = view.containers.get(container)
+    if known is None or known.incarnation != incarnation:
+        return None
+    # One that was suspected for its silence only had a slow moment: its stream never broke. Its roles
+    # were given away all the same; it will be told what is wanted of it now.
+    # One whose replica failed is no use, however lively it is.
+    is_back = known.presence is Presence.BROKEN or (
+        known.presence is Presence.SUSPECT and not (known.loss is not None and known.loss.kind.is_final)
+    )
+    presence = Presence.LIVE if is_back else known.presence
+    since = known.since_ms if presence is known.presence else at_ms
+    return replace(known, heard_ms=at_ms, looks=0, unanswered=0, presence=presence, since_ms=since)
+
+
+def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    """Return the view in which a container was heard."""
+    if event.container not in view.containers:
+        return _stranger(view, event)
+    known = _heard(view, event.container, event.incarnation, event.at_ms)
+    return view if known is None else _spoken(view, known)
+
+
+def _stranger(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
+    """Return the view with one who speaks although YARN has ended it, or it was given back: it is told to exit.
+
+    The NodeManager that should have ended its process was lost, as a rule. As long as its stream stands it takes
+    itself for led, and its open stores keep every later copy of its tasks from that host (rule `orphan-exit`).
+    """
+    orphan = Container(
+        event.container,
+        "",
+        Presence.ORPHAN,
+        event.at_ms,
+        incarnation=event.incarnation,
+        heard_ms=event.at_ms,
+    )
+    return replace(view, containers=put(view.containers, orphan.id, orphan))
+
+
+def _spoken(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view with a container as it is after it spoke."""
+    came_back = view.containers[container.id].presence is not container.presence
+    view = replace(view, containers=put(view.containers, container.id, container))
+    if not came_back:
+        return view
+    return unsettle(_not_missed(view, container.id), view.processors_in(container.id))
+
+
+def _not_missed(view: ClusterView, container: str) -> ClusterView:
+    """Return the view after a container came back: actives that nobody took from it are not missed any more."""
+    if all(each.container != container for each in view.lost_actives.values()):
+        return view
+    missed = {processor: each for processor, each in view.lost_actives.items() if each.container != container}
+    return replace(view, lost_actives=missed)
+
+
+def report_received(view: ClusterView, event: happened.ReportReceived) -> ClusterView:
+    """Return the view with what a container says of itself and of each replica."""
+    known = _heard(view, event.container, event.incarnation, event.at_ms)
+    if known is None:
+        return view
+    before = view.containers[event.container]
+    known = replace(
+        known,
+        applied=event.number,
+        statuses={each.replica: each for each in event.replicas},
+        standing=_standing(before.standing, event.replicas, event.at_ms),
+        troubles=troubles_of(event.replicas, before.troubles),
+        has_ended=_has_ended(event.replicas),
+        revisions=event.revisions,
+        is_warm=event.warm,
+        rss_bytes=event.rss_bytes,
+    )
+    view = _spoken(view, known)
+    is_stuck = any(not each.can_take_over for each in known.standing.values())
+    if is_stuck or _gist(view, before) != _gist(view, known):
+        view = unsettle(view, view.processors_in(known.id))
+    view = _with_tracebacks(view, known, before.statuses)
+    view = followed(view, known)
+    slot = slot_of(view, known)
+    attempts = view.attempts.get(slot) if slot is not None else None
+    serves = any(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in event.replicas)
+    if slot is not None and attempts is not None and attempts.in_row and serves:
+        view = replace(view, attempts=put(view.attempts, slot, replace(attempts, in_row=0)))
+    return view
+
+
+def _with_tracebacks(
+    view: ClusterView, container: Container, before: Mapping[ReplicaId, ReplicaStatus]
+) -> ClusterView:
+    """Return the view in which each job has the last traceback of its code, for its status; none that is got over."""
+    for each in container.statuses.values():
+        job = view.jobs.get(each.replica.task.job)
+        if job is None:
+            continue
+        last, old = job.last_traceback, before.get(each.replica)
+        if each.traceback:
+            last = each.traceback
+        elif (
+            each.phase is Phase.ACTIVE and each.failures is None and old is not None and old.traceback == last
+        ):
+            last = ""
+        if last != job.last_traceback:
+            view = replace(view, jobs=put(view.jobs, job.name, replace(job, last_traceback=last)))
+    return view
+
+
+def _standing(
+    before: Mapping[ReplicaId, Standing], statuses: Iterable[ReplicaStatus], at_ms: int
+) -> dict[ReplicaId, Standing]:
+    """Return how replicas stand, each since when it has stood so."""
+    found = {}
+    for each in statuses:
+        now = _stands(each, at_ms)
+        if now is not None:
+            old = before.get(each.replica)
+            is_same = old is not None and replace(old, since_ms=at_ms) == now
+            found[each.replica] = old if old is not None and is_same else now
+    return found
+
+
+def _stands(status: ReplicaStatus, at_ms: int) -> Standing | None:
+    """Return how a replica stands; None of one that works, has ended, or is no candidate for anything."""
+    if status.role is Role.STANDBY:
+        could = status.phase is Phase.TAILING and status.lag_ms is not None
+        return Standing(True, 0, (), at_ms) if could else None
+    works = status.phase is Phase.ACTIVE and not status.is_cut_off
+    if works or status.phase in ENDED:
+        return None
+    return Standing(False, status.epoch, (status.applied, status.input_committed), at_ms)
+
+
+def _gist(view: ClusterView, container: Container) -> object:
+    """Return what of a report may call for a decision; offsets and figures do not."""
+    job = view.job_of(container)
+    bound = job.policy.lag_time_ms if job is not None else 0
+    return (
+        container.applied >= container.sent,
+        container.revisions,
+        [
+            (
+                each.replica,
+                each.phase,
+                each.role,
+                each.epoch,
+                each.lag_ms is None,
+                each.lag_ms is not None and each.lag_ms <= bound,
+                each.failures,
+                each.is_prepared,
+            )
+            for each in container.statuses.values()
+        ],
+    )
+
+
+def stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
+    """Return the view in which a container's connection is gone: its port will tell whether it lives."""
+    known = view.containers.get(event.container)
+    if known is None or known.incarnation != event.incarnation:
+        return view
+    if not known.skein_id:
+        return gone(view, known.id, event.at_ms)  # a stranger: nobody else will tell of its end
+    if known.presence is not Presence.LIVE:
+        return view
+    broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
+    view = replace(view, containers=put(view.containers, known.id, broken))
+    return unsettle(view, view.processors_in(known.id))
+
+
+def port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
+    """Return the view after an attempt to connect to a container's own port."""
+    if event.container in view.ending and not event.accepts:
+        view = replace(view, ending=without(view.ending, event.container))
+        return unsettle(view, view.processors_in(event.container))
+    known = view.containers.get(event.container)
+    if known is None or known.incarnation != event.incarnation:
+        return view
+    if known.presence not in PROBED and known.presence is not Presence.LIVE:
+        return view
+    known = _looked_at(known, event)
+    if event.accepts:
+        # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its
+        # port does. It is asked again soon, until the reconnect grace is over.
+        return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=False)))
+    # It is dead: nobody listens where it listened, or its witness says so. YARN's word only comes later.
+    view = lost(view, replace(known, end=event.end), event.loss, known.silent_since_ms)
+    return gone(view, known.id, event.at_ms)
+
+
+def _looked_at(known: Container, event: happened.PortProbed) -> Container:
+    """Return what is known of a container after a look at its port; one begun before it was heard tells nothing new."""
+    if event.is_answered:
+        responded_ms = event.at_ms if event.is_running else known.responded_ms
+        known = replace(known, answered_ms=event.at_ms, responded_ms=responded_ms)
+    if known.probed_ms < known.heard_ms:
+        return known
+    return replace(known, looks=known.looks + 1, unanswered=0 if event.is_answered else known.unanswered + 1)

@@ -1,0 +1,137 @@
+"""What must always hold of the leader's decisions and records (rule `crash-on-bug`). Pure.
+
+Checked after every event in tests and every turn in production; a violation is a bug and crashes the
+leader. What reality does (an orphan, a suspect that still runs) is an event, never an invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from appmaster.planning.state.actions import Action, Change, SendAssignment, WriteRecords
+from appmaster.planning.state.view import ClusterView, places
+from standby.errors import BrokenInvariant
+from standby.model import Role, TaskId, TaskRecord, Wanted
+
+
+def violations(view: ClusterView, *, everything: bool = True) -> Iterator[str]:
+    """Yield each invariant that ``view`` breaks, by name and with what breaks it.
+
+    Without ``everything`` only tasks are looked at to which something has happened since they were settled: what
+    lies still was looked at before.
+    """
+    yield from _of_tasks(view, _tasks(view, everything=everything))
+    if everything:
+        yield from index_matches_records(view)
+
+
+def _tasks(view: ClusterView, *, everything: bool) -> Iterator[TaskId]:
+    if everything:
+        yield from view.records
+        return
+    for processor in view.unsettled:
+        yield from view.job_tasks(processor)
+
+
+def _of_tasks(view: ClusterView, tasks: Iterable[TaskId]) -> Iterator[str]:
+    for task in tasks:
+        recorded = view.records.get(task)
+        if recorded is not None:
+            yield from one_container_one_copy(recorded.record)
+            yield from copies_on_different_hosts(view, recorded.record)
+            yield from active_is_in_sync(recorded.record)
+
+
+def one_container_one_copy(record: TaskRecord) -> Iterator[str]:
+    """No container holds two copies of a task."""
+    containers = [*record.placed.values(), *record.moving.values()]
+    if len(set(containers)) != len(containers):
+        yield f"one_container_one_copy: {record.task} is placed {dict(record.placed)}, moving {dict(record.moving)}"
+
+
+def copies_on_different_hosts(view: ClusterView, record: TaskRecord) -> Iterator[str]:
+    """No two copies of a task are recorded on one host with containers that may hold roles (Invariant 1).
+
+    Policy ``restart``: the displaced copy may have its stopped container there until it is given back.
+    """
+    hosts: dict[str, int] = {}
+    for copy, container in (*record.placed.items(), *record.moving.items()):
+        known = view.holder(container)
+        if known is None or not known.host or copy == record.displaced:
+            continue
+        if hosts.setdefault(known.host, copy) != copy:
+            yield f"copies_on_different_hosts: {record.task} has {copy} and {hosts[known.host]} on {known.host}"
+
+
+def active_is_in_sync(record: TaskRecord) -> Iterator[str]:
+    """The active is always a member of its task's in-sync set."""
+    if record.active is not None and record.active not in record.in_sync:
+        yield f"active_is_in_sync: {record.task} has active {record.active}, in sync {record.in_sync}"
+
+
+def index_matches_records(view: ClusterView) -> Iterator[str]:
+    """The index of what is placed where says what the records say."""
+    index: dict[str, dict[TaskId, int]] = {}
+    for task, recorded in view.records.items():
+        for container, copy in places(recorded.record).items():
+            index.setdefault(container, {})[task] = copy
+    if index != {each: dict(held) for each, held in view.assigned.items()}:
+        yield f"index_matches_records: {index} is not {dict(view.assigned)}"
+
+
+def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:
+    """Yield each invariant that carrying out ``actions`` would break."""
+    told: dict[TaskId, str] = {}
+    for action in actions:
+        if isinstance(action, WriteRecords):
+            for change in action.changes:
+                yield from _lawful_change(view, change)
+        elif isinstance(action, SendAssignment):
+            for each in action.replicas:
+                if each.role is Role.ACTIVE:
+                    yield from _lawful_assignment(view, action.container, each, told)
+
+
+def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
+    """Yield what writing ``change`` would break: epochs never fall, a new active has a new epoch, claims stay."""
+    recorded = view.records.get(change.record.task)
+    if recorded is None:
+        return
+    old, new = recorded.record, change.record
+    if new.epoch < old.epoch:
+        yield f"epochs_never_fall: {new.task} from {old.epoch} to {new.epoch}"
+    holder = new.placed.get(new.active) if new.active is not None else None
+    is_same = holder is None or (new.active, holder) == (old.active, old.placed.get(new.active or 0))
+    if not is_same and new.epoch == old.epoch:
+        yield f"new_active_new_epoch: {new.task} at epoch {old.epoch}"
+    if old.claimed and not new.claimed:
+        yield f"claims_stay: {new.task}"
+    yield from _nothing_new_in_a_lost_cell(view, old, new)
+
+
+def _nothing_new_in_a_lost_cell(view: ClusterView, old: TaskRecord, new: TaskRecord) -> Iterator[str]:
+    """Nothing is placed in a container whose cell's AM is gone (rule `lost-cell`); what is there may stay or go."""
+    for container in places(new).keys() - places(old).keys():
+        known = view.containers.get(container)
+        if known is not None and view.is_orphaned(known):
+            yield f"nothing_new_in_a_lost_cell: {new.task} goes to {container} in cell {known.cell}"
+
+
+def _lawful_assignment(
+    view: ClusterView, container: str, order: Wanted, told: dict[TaskId, str]
+) -> Iterator[str]:
+    """Yield what making ``container`` active would break: one active a task, assignments follow records."""
+    task = order.replica.task
+    if task in told:
+        yield f"one_active: {task} to {told[task]} and {container}"
+    told[task] = container
+    record = view.records[task].record
+    if record.placed.get(order.replica.copy) != container or order.epoch != record.epoch:
+        yield f"assignments_follow_records: {order.replica} to {container}"
+
+
+def check(view: ClusterView, actions: tuple[Action, ...] = (), *, everything: bool = True) -> None:
+    """Raise `BrokenInvariant` naming every invariant that the view, or the actions on top of it, break."""
+    broken = [*violations(view, everything=everything), *lawful(view, actions)]
+    if broken:
+        raise BrokenInvariant("; ".join(broken))

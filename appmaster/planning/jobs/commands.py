@@ -1,0 +1,108 @@
+"""What people ask for at once: a planned failover, a parked processor's return. Pure.
+
+A command is answered in the turn in which it is seen: with what begins now, or with why it cannot be done. What
+it begins is followed like anything else; it is forgotten when the leader changes while it is prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.rules.planned import best_standby
+from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
+from appmaster.planning.state.reasons import Motive, Reason
+from appmaster.planning.state.view import Command, Job, Operation
+from standby.model import ProcessorId, SlotId
+
+
+def answers(turn: Turn) -> Iterator[Action]:
+    """Yield what each waiting command begins, and its answer."""
+    for command in turn.view.commands:
+        if command.operation is Operation.UNPARK:
+            yield from _unpark(turn, command)
+        else:
+            yield from _fail_over(turn, command)
+
+
+def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
+    if command.processor is not None:
+        asked = [command.processor]
+    else:
+        if command.container not in turn.view.containers:
+            yield Answer(command.number, f"no container {command.container} is known", is_refused=True)
+            return
+        asked = sorted(turn.view.processors_in(command.container))
+    found: dict[ProcessorId, tuple[Cohort, ...]] = {}
+    refused: list[str] = []
+    for processor in asked:
+        job = turn.view.jobs.get(processor.job)
+        if job is None or processor not in job.model.processors:
+            refused.append(f"there is no {processor}")
+            continue
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None:
+            return  # its records are being written: the next turn answers, and nothing is begun before
+        found[processor] = cohorts
+    begun: list[str] = []
+    for processor, cohorts in found.items():
+        if command.processor is None and not _is_active_in(turn, cohorts, command.container):
+            continue
+        action, why = _begin(turn, cohorts, command.copy)
+        if action is None:
+            refused.append(f"{processor}: {why}")
+            continue
+        yield action
+        begun.append(f"{processor} to copy {action.to_copy} in {action.container}")
+    said = "; ".join(
+        [f"handing over {', '.join(begun)}" if begun else "nothing to hand over"]
+        if not refused or begun
+        else []
+    )
+    yield Answer(
+        command.number, "; ".join(each for each in (said, *refused) if each), is_refused=bool(refused)
+    )
+
+
+def _is_active_in(turn: Turn, cohorts: tuple[Cohort, ...], container: str) -> bool:
+    return any(
+        each.record.active is not None and each.record.placed.get(each.record.active) == container
+        for each in cohorts
+    )
+
+
+def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[PrepareHandover | None, str]:
+    processor = cohorts[0].processor
+    if processor in turn.view.handovers:
+        return None, "a hand-over is being prepared already"
+    record = cohorts[0].record
+    if record.active is None or turn.holder(cohorts[0], record.active) is None:
+        return None, "it has no active now"
+    if copy == record.active:
+        return None, f"copy {copy} is active already"
+    target = best_standby(turn, cohorts[0], copy=copy)
+    if target is None:
+        which = "no standby" if copy is None else f"copy {copy} is no standby that"
+        return None, f"{which} is in sync, so nothing can take over as planned"
+    turn.preparing += 1
+    return PrepareHandover(processor, target[0], target[1].id, Reason(Motive.ASKED, "by command")), ""
+
+
+def _unpark(turn: Turn, command: Command) -> Iterator[Action]:
+    processor = command.processor
+    job = turn.view.jobs.get(processor.job) if processor is not None else None
+    if job is None or processor is None or processor not in job.model.processors:
+        yield Answer(command.number, f"there is no {processor}", is_refused=True)
+        return
+    if not job.model.processors[processor].parked:
+        yield Answer(command.number, f"{processor} is not parked", is_refused=True)
+        return
+    if job.is_modelling:
+        return  # the model is being written: the next turn answers
+    yield WriteModel(job.name, job.model.parking(processor, None), "unparked by command")
+    places = tuple(SlotId(processor, copy) for copy in _copies(job, processor))
+    yield Answer(command.number, f"{processor} runs again", clears=places)
+
+
+def _copies(job: Job, processor: ProcessorId) -> tuple[int, ...]:
+    return job.model.processors[processor].copies

@@ -1,0 +1,205 @@
+"""How far each job is, and why it is no further. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from appmaster.planning.jobs.models import exhaustions, too_often
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.requests.requests import exhausted
+from appmaster.planning.state.actions import Action, WriteStatus
+from appmaster.planning.state.model import SharedSlotId, job_of
+from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.troubles import in_words, present_troubles
+from appmaster.planning.state.view import (
+    Container,
+    Job,
+    JobState,
+    Lack,
+    OnExhausted,
+    Presence,
+    Trouble,
+    TroubleKind,
+)
+from standby.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
+from standby.replica.lifecycle import ENDED
+
+#: Most reasons that a status carries; the rest is counted.
+_MOST_REASONS = 10
+
+
+def statuses(turn: Turn) -> Iterator[Action]:
+    """Yield the new status of every job whose status has changed."""
+    present = present_troubles(turn.view)
+    for job in turn.view.jobs.values():
+        troubles = present.get(job.name, [])
+        found = _found(turn, job, troubles)
+        state = found.state
+        is_well = state is JobState.DEPLOYED and all(
+            each.kind is not TroubleKind.FAILING for each in troubles
+        )
+        traceback = job.last_traceback if job.is_wanted and not is_well else ""
+        is_over = state is JobState.FAILED and job.is_over
+        told = (job.state, job.reasons, job.traceback, job.is_told_over)
+        if (state, found.reasons, traceback, is_over) != told:
+            yield WriteStatus(
+                job.name, state.value, found.reasons, found.lacks, found.failure, traceback, is_over
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How far a job is, and why it is no further."""
+
+    state: JobState
+    reasons: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    failure: Reason[Failure] | None = None
+
+
+def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
+    view = turn.view
+    if job.failure is not None and job.is_wanted:
+        return _failed(job.failure)
+    if not job.is_wanted:
+        left = any(
+            each.presence is not Presence.ORPHAN and (view.job_of(each) or job).name == job.name
+            for each in view.containers.values()
+        )
+        asked = any(job_of(each.slot) == job.name for each in view.requests.values())
+        if job.is_fenced and not left and not asked:
+            return _Found(JobState.UNDEPLOYED)
+        return _Found(JobState.UNDEPLOYING)
+    failure = _failure(turn, job)
+    if failure is not None:
+        return _failed(failure)
+    if job.model.version == 0:
+        return _Found(JobState.DEPLOYING, ("its job model is being made",))
+    missing = [Lack(processor, f"parked: {why}") for processor, why in job.model.parked.items()]
+    missing += _missing(turn, job)
+    notes = [job.quarantined, *job.notes] if job.quarantined else list(job.notes)
+    notes += _at_most([in_words(each) for each in troubles])
+    if not missing:
+        return _Found(JobState.DEPLOYED, tuple(notes))
+    state = JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING
+    said = _at_most([str(each) for each in missing])
+    return _Found(state, (*said, *notes), tuple(missing[:_MOST_REASONS]))
+
+
+def _failed(failure: Reason[Failure]) -> _Found:
+    return _Found(JobState.FAILED, (str(failure),), failure=failure)
+
+
+def _at_most(reasons: list[str]) -> list[str]:
+    """Return the first reasons, and how many more there are."""
+    more = len(reasons) - _MOST_REASONS
+    return [*reasons[:_MOST_REASONS], f"and {more} more"] if more > 0 else reasons
+
+
+def _failure(turn: Turn, job: Job) -> Reason[Failure] | None:
+    """Return why the job has to be given up; None when it has not."""
+    if topic := job.obstacle or _changed_topic(turn, job):
+        return Reason(Failure.TOPIC, topic)
+    if job.policy.on_exhausted is OnExhausted.FAIL:
+        for _, why in exhaustions(turn, job):
+            return why
+    for slot, attempts in turn.view.attempts.items():
+        if isinstance(slot, SharedSlotId) and slot.job == job.name and exhausted(turn.view, job, attempts):
+            return too_often(job, "containers", attempts)
+    return None
+
+
+def _changed_topic(turn: Turn, job: Job) -> str:
+    """Return what a container of the job's present revision tells of a topic that is another one."""
+    for container in turn.view.containers.values():
+        if container.has_ended and container.revisions.get(job.name) == job.revision:
+            for each in container.statuses.values():
+                if each.replica.task.job == job.name and each.fault is Fault.CHANGED_TOPIC:
+                    return each.detail
+    return ""
+
+
+def _missing(turn: Turn, job: Job) -> Iterator[Lack]:
+    """Yield what keeps the job from being deployed: each replica that is not in place and restored.
+
+    A settled processor lacks nothing. The texts hold no figures that change by themselves, or the status
+    would be written every second.
+    """
+    for other, processor in turn.unsettled():
+        if other.name != job.name or job.model.processors[processor].parked:
+            continue
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None:
+            # Being written: what it lacked a moment ago, it may lack still.
+            yield from (each for each in job.lacks if each.processor == processor)
+            continue
+        for cohort in cohorts:
+            yield from _lacking(turn, cohort)
+
+
+def _lacking(turn: Turn, cohort: Cohort) -> Iterator[Lack]:
+    for copy in cohort.copies:
+        slot = SlotId(cohort.processor, copy)
+        holder = turn.holder(cohort, copy)
+        if holder is None or holder.presence is Presence.SUSPECT:
+            yield Lack(cohort.processor, f"copy {copy}: {_why_unplaced(turn, cohort, slot)}")
+            continue
+        for each, status in zip(cohort.recorded, turn.statuses(cohort, copy, holder), strict=True):
+            why = (
+                _active_lacks(turn, cohort, holder, status)
+                if cohort.record.active == copy
+                else _standby_lacks(each.record, copy, status)
+            )
+            if why:
+                yield Lack(cohort.processor, f"task {each.record.task.partition}, copy {copy}: {why}")
+
+
+def _active_lacks(turn: Turn, cohort: Cohort, holder: Container, status: ReplicaStatus | None) -> str:
+    """Return what keeps a task from being served; empty when it is, or when that changes hands as planned."""
+    if status is not None and status.role is Role.ACTIVE and status.phase is Phase.ACTIVE:
+        return ""
+    handover = turn.view.failovers.get(cohort.processor)
+    is_planned = handover is not None and handover.is_planned and handover.to == holder.id
+    if is_planned and (status is None or status.phase not in ENDED):
+        return ""
+    # A new leader has its record's word until it has heard the container, or finds it lost.
+    if holder.presence is Presence.EXPECTED and cohort.record.claimed and cohort.job.was_deployed:
+        return ""
+    if status is None or status.role is not Role.ACTIVE:
+        return "told to be active"
+    return status.phase.value
+
+
+def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) -> str:
+    """Return what a standby lacks to be in sync; empty when its record says that it is, as of a former active."""
+    if copy in record.in_sync and (status is None or status.phase not in ENDED):
+        return ""
+    if status is None or status.role is not Role.STANDBY:
+        return "told to be standby"
+    return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
+
+
+def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
+    view = turn.view
+    if cohort.record.displaced == slot.copy:
+        return "displaced by the active"
+    request = turn.request_at(slot)
+    if request is not None:
+        return f"waiting for a container on {request.host or 'any host'}"
+    for container in turn.free_at(cohort.job, slot):
+        return f"its container on {container.host} is {container.presence.value}"
+    kept = view.containers.get(cohort.record.placed.get(slot.copy, ""))
+    if kept is not None:
+        return f"its container on {kept.host} is {kept.presence.value}"
+    if cohort.job.quarantined:
+        return "not asked for while its code cannot be had"
+    attempts = view.attempts.get(slot)
+    if attempts is not None and attempts.last:
+        return f"asked for again soon; {_without_figures(attempts.last)}"
+    return "about to be asked for"
+
+
+def _without_figures(text: str) -> str:
+    """Return a reason without the time that was waited, which differs each time."""
+    return text.split(" in ", 1)[0]

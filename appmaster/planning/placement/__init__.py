@@ -1,0 +1,1 @@
+"""What a turn looks at, and which container may hold what. Pure."""

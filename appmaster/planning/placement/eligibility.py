@@ -1,0 +1,107 @@
+"""Which containers fit a copy: apart from the other copies, on a host that may be used and is clear of it. Pure."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from appmaster.planning.placement.fault_domains import Location
+from appmaster.planning.placement.left_state import freshness_of
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.state.view import HOLDING, Container, Presence
+from locality.history import NOTHING
+from standby.model import SlotId
+from standby.replica.lifecycle import ENDED
+
+
+def free_for(
+    turn: Turn,
+    cohorts: tuple[Cohort, ...],
+    slot: SlotId,
+    locations: frozenset[Location] | None = None,
+) -> Container | None:
+    """Return a free container for a slot that passes the same-host check, the one asked for it first.
+
+    Of several, one in a cell with fewer of the other copies, then one on no other master's host, then the one on the
+    host with the freshest state. ``locations``: the copy could stay and is to move to one of them, so only a container
+    that was asked for it will do; any other would be taken back for its own slot once the copy has been closed.
+    """
+    job = cohorts[0].job
+    others = turn.siblings(cohorts, slot)
+    siblings = {each.host.name for each in others}
+    cells = [each.host.cell for each in others]
+
+    def fits(each: Container) -> bool:
+        is_elsewhere = each.host not in siblings and (
+            locations is None or (each.host, each.cell) in locations
+        )
+        return is_elsewhere and not turn.view.must_leave(each) and is_current(job, each)
+
+    own = [each for each in turn.free_at(job, slot) if fits(each)]
+    # One that was asked for another slot which still waits for it stays free for that one.
+    idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if locations is None and fits(each))
+    candidates = own or list(idle)
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
+    state = freshness_of(turn, cohorts, slot.copy)
+    return min(
+        candidates,
+        key=lambda each: (
+            cells.count(each.cell),
+            turn.view.other_master(each.host, each.cell) != 0,
+            state.get(each.host, NOTHING),
+            each.id,
+        ),
+    )
+
+
+def _is_idle(turn: Turn, container: Container) -> bool:
+    """Return whether a free container waits for no slot of its own."""
+    return not isinstance(container.slot, SlotId) or _is_taken(turn, container.slot)
+
+
+def _is_taken(turn: Turn, slot: SlotId) -> bool:
+    """Return whether a slot has a container already, or is not in the model any more."""
+    job = turn.view.jobs.get(slot.processor.job)
+    model = job.model.processors.get(slot.processor) if job is not None else None
+    if job is None or model is None or slot.copy not in model.copies:
+        return True
+    cohorts = turn.cohorts(job, slot.processor)
+    if cohorts is None:
+        return False
+    return all(
+        turn.holder(each, slot.copy) is not None and slot.copy not in each.record.moving for each in cohorts
+    )
+
+
+def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
+    """Return whether a container may take a copy: it keeps the copies apart, and runs the present revision.
+
+    In a mixed job one of an older revision may, until it is its turn to be started anew.
+    """
+    is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
+    return is_fresh and is_apart(turn, cohort, copy, container)
+
+
+def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
+    """Return whether no other copy is on a container's host, and nothing has to leave it."""
+    return container.host not in turn.hosts_of_copies(cohort, copy) and not turn.view.must_leave(container)
+
+
+def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
+    """Return whether no other process on a container's host has a copy of the tasks open, as far as it is known.
+
+    What was told to close there has to close first: the two would need one directory.
+    """
+    for other in turn.on_host(container.host):
+        # One whose stream broke, or that stands still, may well live: until it says that the copy is closed, or is
+        # given back.
+        if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
+            continue
+        if not other.has_said_hello:
+            return False  # nobody knows what it has open before this leader has heard it, or given it back
+        if other.applied < other.sent:
+            return False  # it may be about to open what it was told to, and has been told to close since
+        for each in other.statuses.values():
+            if each.replica.task in cohort.tasks and each.phase not in ENDED:
+                return False
+    return True

@@ -1,0 +1,73 @@
+"""The hosts where copies of a job can be placed, and which failure would take all copies of a task. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from appmaster.planning.state.view import ClusterView
+from locality.hosts import HostInfo
+
+#: A host, and the cell that is asked for a container there.
+Location = tuple[str, int]
+
+#: What the copies of a task share, most serious first: whether all would be lost with one host; for each attribute of
+#: ``job.locality.spread`` in which hosts differ, whether all have the same value; how many hosts would each take all.
+#: Less is better. Hosts count most, since they are lost more often than cells and racks.
+Exposure = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """One copy that is to move, lest all copies of its tasks be lost at once."""
+
+    copy: int
+    locations: frozenset[Location]
+    """The best ones. Its own host, in another cell, is among them only when no other host will do."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultDomains:
+    """The hosts that can be asked for, and what they share, for the copies of one job's tasks."""
+
+    attributes: tuple[str, ...]
+    """The attributes of ``job.locality.spread`` in which the hosts differ."""
+    masters: Mapping[int, str]
+    """Cell → the host of its master."""
+    alike: Mapping[tuple[str, ...], list[HostInfo]]
+    """Values of those attributes → the hosts that have them."""
+
+    def exposure(self, locations: Collection[HostInfo]) -> Exposure:
+        """Return what copies at these locations share."""
+        shared = [{each.value(attribute) for each in locations} for attribute in self.attributes]
+        hosts = len(self.lost_with(locations))
+        return (hosts > 0, *(len(each) == 1 and "" not in each for each in shared), hosts)
+
+    def lost_with(self, locations: Collection[HostInfo]) -> set[str]:
+        """Return the hosts of which each takes all copies along, itself or by a cell's master; one copy has its own."""
+        if "cell" not in self.attributes:
+            return set()
+        return set.intersection(
+            *({each.name, self.masters.get(each.cell) or each.name} for each in locations)
+        )
+
+    def reason(self, locations: Collection[HostInfo], exposure: Exposure, better: Exposure) -> str:
+        """Return in words what of ``exposure`` is over once it is ``better``."""
+        one = next(iter(locations))
+        for attribute, was, is_still in zip(self.attributes, exposure[1:-1], better[1:-1], strict=True):
+            if was and not is_still:
+                return f"every copy of its tasks is in {attribute} {one.value(attribute)}"
+        return f"every copy of its tasks would be lost with {', '.join(sorted(self.lost_with(locations)))}"
+
+
+def fault_domains_of(view: ClusterView, spread: tuple[str, ...]) -> FaultDomains:
+    """Return the hosts that can be asked for at present, for copies that ``spread`` keeps apart."""
+    offers = [each for each in view.offers if each.name not in view.drained]
+    attributes = tuple(
+        attribute for attribute in spread if len({each.value(attribute) for each in offers} - {""}) > 1
+    )
+    alike: dict[tuple[str, ...], list[HostInfo]] = {}
+    for each in offers:
+        alike.setdefault(tuple(map(each.value, attributes)), []).append(each)
+    return FaultDomains(attributes, {number: each.master for number, each in view.cells.items()}, alike)

@@ -1,0 +1,126 @@
+"""Moves copies that share a fault domain (a host, a cell, a rack) although better locations are free. Pure.
+
+Placing prefers hosts that share nothing with the other copies (`locality.rules`), but a copy that was created while
+only one cell, or one rack, could be asked stays where it is, and so does one to whose host the master of the others'
+cell comes. When there is a better location, one copy moves there, for a few processors at a time; if it is the active,
+a standby takes over first.
+
+Every step lowers the exposure of its tasks (`FaultDomains.exposure`), so that no copy goes back and forth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from appmaster.planning.placement.fault_domains import (
+    Exposure,
+    FaultDomains,
+    Location,
+    Relocation,
+    fault_domains_of,
+)
+from appmaster.planning.placement.turn import Cohort, Turn
+from locality.hosts import HostInfo
+from standby.model import ProcessorId
+
+#: Most processors with a copy on the move at once: each of them restores a copy.
+MOST_AT_ONCE: Final = 4
+
+
+def next_relocation(turn: Turn, cohort: Cohort) -> Relocation | None:
+    """Return which copy of a processor is to move where now; None when none is, or when others are moved first.
+
+    None also while its tasks are placed in different ways: those are brought together first.
+    """
+    if turn.relocations is None:
+        turn.relocations = _relocations(turn)
+    return turn.relocations.get(cohort.processor)
+
+
+def can_relocate(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether all copies of a processor share a fault domain, and one of them has a better location."""
+    stands = _stands(turn, cohort)
+    if len(stands) < 2:
+        return False
+    domains = _domains(turn, cohort)
+    exposure = domains.exposure(stands.values())
+    options = (each for copy in stands for each in _options(domains, stands, copy, exposure))
+    return any(exposure) and next(options, None) is not None
+
+
+def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
+    """Return the relocations of the first few processors that need one."""
+    found: dict[ProcessorId, Relocation] = {}
+    for job, processor in turn.unsettled():
+        if len(found) == MOST_AT_ONCE:
+            break
+        cohorts = turn.cohorts(job, processor) or ()
+        if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):
+            found[processor] = _best_step(turn, cohorts[0])
+    return found
+
+
+def _best_step(turn: Turn, cohort: Cohort) -> Relocation:
+    """Return the step that lowers the exposure most; of equal ones that of a standby, of the highest copy."""
+    stands = _stands(turn, cohort)
+    domains = _domains(turn, cohort)
+    exposure = domains.exposure(stands.values())
+    least, mover, locations = exposure, cohort.copies[0], frozenset[Location]()
+    for copy in sorted(stands, key=lambda each: (each == cohort.record.active, -each)):
+        options = list(_options(domains, stands, copy, exposure))
+        lowest = min((each for each, _ in options), default=least)
+        if lowest < least:
+            least, mover = lowest, copy
+            locations = frozenset(location for each, location in options if each == lowest)
+    return Relocation(mover, locations, domains.reason(stands.values(), exposure, least))
+
+
+def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
+    """Return copy → where it is, if every copy has its slot and none has to leave it anyway; else nothing.
+
+    Those count too that a new leader only expects yet, if it is known where they are. While a cell does not answer,
+    what may be had there is not known.
+    """
+    record, job = cohort.record, cohort.job
+    if record.displaced is not None or job.model.is_mixed or record.placed.keys() != set(cohort.copies):
+        return {}
+    found = {}
+    for copy in cohort.copies:
+        holder = turn.holder(cohort, copy)
+        if holder is None or not holder.host or turn.view.must_leave(holder):
+            return {}
+        if not turn.view.is_of_cell_that_answers(holder):
+            return {}
+        found[copy] = turn.host(holder.host, holder.cell)
+    return found
+
+
+def _domains(turn: Turn, cohort: Cohort) -> FaultDomains:
+    spread = cohort.job.policy.spread
+    if spread not in turn.fault_domains:
+        turn.fault_domains[spread] = fault_domains_of(turn.view, spread)
+    return turn.fault_domains[spread]
+
+
+def _options(
+    domains: FaultDomains, stands: Mapping[int, HostInfo], copy: int, exposure: Exposure
+) -> Iterator[tuple[Exposure, Location]]:
+    """Yield each location of a copy that would lower the exposure, and the exposure then."""
+    others = [each for other, each in stands.items() if other != copy]
+    own = stands[copy].name
+    taken = {own, *(each.name for each in others)}
+    is_elsewhere = False
+    for hosts in domains.alike.values():
+        if (0, *domains.exposure((*others, hosts[0]))[1:-1], 0) >= exposure:
+            continue  # none of them will do
+        for each in hosts:
+            if each.name not in taken and (then := domains.exposure((*others, each))) < exposure:
+                is_elsewhere = True
+                yield then, (each.name, each.cell)
+    if is_elsewhere:
+        return
+    for each in (each for hosts in domains.alike.values() for each in hosts if each.name == own):
+        then = domains.exposure((*others, each))
+        if then < exposure:
+            yield then, (each.name, each.cell)

@@ -1,0 +1,130 @@
+"""Containers that a mixed job's processors share: which copy goes to which of them (docs/decisions/0007). Pure."""
+
+from __future__ import annotations
+
+import math
+
+from appmaster.planning.placement.eligibility import fits_host
+from appmaster.planning.placement.left_state import freshness_of
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.placement.upgrade import crowding, may_take, outdated, too_many
+from appmaster.planning.state.model import SharedSlotId
+from appmaster.planning.state.view import Container, Job, Presence
+from locality.history import NOTHING
+
+#: A mixed job is begun with fewer containers after so many requests in vain.
+_IN_VAIN = 2
+
+
+def choose_shared(
+    turn: Turn, cohort: Cohort, copy: int, *, activates: bool, leaves: str = ""
+) -> Container | None:
+    """Return the container of a mixed job that an empty copy goes to: the least loaded that may take it.
+
+    While containers are missing the others take no more than their share, for those to come; an active waits
+    for nobody once the job has begun. State on a host counts for a container that has less than its even share. A
+    copy that ``leaves`` a host goes to another if it can: it is filled there while the old one serves.
+    """
+    job = cohort.job
+    live = shared_containers(turn, job)
+    missing = max(0, job.model.containers - len(live))
+    if missing > 0 and not _may_begin(turn, job):
+        return None
+    share = max(1, len(live) if _in_vain(turn, job) else job.model.containers)
+    tasks, copies = len(job.model.processors), len(job.model.slots)
+    most = [math.ceil(tasks / share), math.ceil(copies / share)]
+    even = tasks // share if activates else copies // share
+    loads = turn.loads()
+
+    def load(each: Container) -> tuple[int, int]:
+        actives, all_copies = loads.get(each.id, (0, 0))
+        return actives, all_copies
+
+    eligible = [each for each in live if fits_host(turn, cohort, copy, each)]
+    if activates:
+        eligible = [each for each in eligible if not turn.is_superseded(job, each)]
+        roomy = [each for each in eligible if load(each)[0] < most[0]]
+        if cohort.record.active is not None and not roomy:
+            roomy = eligible
+    else:
+        roomy = [each for each in eligible if load(each)[1] < most[1]]
+        # A job without standbys has nobody to hand over to: what must leave goes where it can.
+        if not roomy and (not missing or len(cohort.copies) == 1):
+            roomy = eligible
+    state = freshness_of(turn, (cohort,), copy)
+    last = cohort.record.hosts.get(copy)
+    others = [
+        holder
+        for each in cohort.record.placed
+        if each != copy and (holder := turn.holder(cohort, each)) is not None
+    ]
+    cells = [each.cell for each in others]
+
+    def rank(each: Container) -> tuple[object, ...]:
+        actives, all_copies = load(each)
+        held = state.get(each.host, NOTHING)
+        return (
+            each.host == leaves,
+            cells.count(each.cell),
+            sum(
+                turn.view.falls_with(each, other.host) or turn.view.falls_with(other, each.host)
+                for other in others
+            ),
+            # Who moves to even the load out goes by the load: by the state it would come back at once.
+            held if not leaves and (actives if activates else all_copies) < even else NOTHING,
+            actives if activates else 0,
+            all_copies,
+            held,
+            each.host != last,
+            each.id,
+        )
+
+    return min(roomy, key=rank, default=None)
+
+
+def shared_containers(turn: Turn, job: Job) -> list[Container]:
+    """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
+    crowded = {each.id for each in crowding(turn, job)}
+    return [
+        each
+        for each in turn.of_job(job)
+        if each.presence is Presence.LIVE
+        and may_take(turn, job, each)
+        and (turn.view.assigned.get(each.id) or (is_current(job, each) and each.id not in crowded))
+        and not turn.view.must_leave(each)
+    ]
+
+
+def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> bool:
+    """Return whether another container of a mixed job that may take a copy holds two less, or fewer still."""
+    loads = turn.loads()
+    mine = loads.get(holder.id, [0, 0])[1]
+    if outdated(turn, cohort.job) or too_many(turn, cohort.job) is not None:
+        return False  # containers come and go anyhow: evened out when the upgrade is over
+    return any(
+        mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)
+        for each in shared_containers(turn, cohort.job)
+        if each.host != holder.host
+    )
+
+
+def _may_begin(turn: Turn, job: Job) -> bool:
+    """Return whether a mixed job has begun, or may begin with the containers that are there.
+
+    The first containers would get all actives otherwise (Spring XD's quiet period).
+    """
+    if job.was_deployed or any(
+        (recorded := turn.view.records.get(task)) is not None and recorded.record.epoch > 0
+        for task in job.model.tasks
+    ):
+        return True
+    quiet = turn.view.now_ms - turn.view.arrived_ms.get(job.name, turn.view.now_ms)
+    return quiet >= job.policy.quiet_ms
+
+
+def _in_vain(turn: Turn, job: Job) -> bool:
+    """Return whether the containers that a mixed job lacks cannot be had for now."""
+    return any(
+        isinstance(slot, SharedSlotId) and slot.job == job.name and each.in_row >= _IN_VAIN
+        for slot, each in turn.view.attempts.items()
+    )

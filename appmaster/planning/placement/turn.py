@@ -1,0 +1,481 @@
+"""What the passes of one turn share: tasks by where they are, and what this turn has given away. Pure.
+
+Tasks of one processor are placed together, but while a job's model changes some of them may still be
+elsewhere. A *cohort* is those that are placed alike; it is what a decision is about. A settled processor is one
+cohort.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from appmaster.planning.placement.fault_domains import FaultDomains, Relocation
+from appmaster.planning.state.actions import Change, Facts, Kind, WriteRecords
+from appmaster.planning.state.mappings import without
+from appmaster.planning.state.model import Slot
+from appmaster.planning.state.reasons import Basis, Motive, Reason
+from appmaster.planning.state.view import (
+    ClusterView,
+    Container,
+    Job,
+    Presence,
+    Recorded,
+    Request,
+    RequestState,
+)
+from locality.history import Found, remember
+from locality.hosts import HostInfo
+from locality.question import Sibling
+from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role, SlotId, TaskId, TaskRecord
+
+#: So many containers are looked at for the home of one copy.
+_MOST_HOMES: Final = 4
+
+_NO_FACTS: Final = Facts()
+
+#: A task that has no record yet.
+_NO_VERSION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Tasks of one processor that are placed alike."""
+
+    job: Job
+    processor: ProcessorId
+    copies: tuple[int, ...]
+    """The copies that the model asks for."""
+    recorded: tuple[Recorded, ...]
+
+    @property
+    def record(self) -> TaskRecord:
+        """The first task's record: for placement it speaks for all of them."""
+        return self.recorded[0].record
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """Its tasks."""
+        return tuple(each.record.task for each in self.recorded)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether its active, once lost, is started again (policy ``restart``).
+
+        Not an active that the model has no slot for: there is nothing to start it again in, so a standby takes over.
+        """
+        active = self.record.active
+        return self.job.policy.restarts and (active is None or active in self.copies)
+
+
+def is_current(job: Job, container: Container) -> bool:
+    """Return whether a container runs the job's present revision, or none of it yet."""
+    return container.revisions.get(job.name, job.revision) == job.revision
+
+
+def placement(record: TaskRecord) -> tuple[object, ...]:
+    """Return what the tasks of a cohort have in common."""
+    return (
+        record.active,
+        tuple(sorted(record.placed.items())),
+        tuple(sorted(record.moving.items())),
+        record.displaced,
+    )
+
+
+class Turn:
+    """One turn's look at the view, and what the turn has decided so far."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view: Final = view
+        #: Containers that a decision of this turn fills.
+        self.taken: set[str] = set()
+        self.decided = 0
+        #: Processors that a decision of this turn is about.
+        self.touched: set[ProcessorId] = set()
+        #: Job → the container that is started anew next (`appmaster.planning.placement.upgrade`).
+        self.restarting: dict[str, str | None] = {}
+        #: Jobs of which that cannot be said while a decision is being written.
+        self.undecided: set[str] = set()
+        self.preparing = len(view.handovers)
+        #: See `appmaster.planning.placement.relocation`; None: not looked at yet.
+        self.relocations: dict[ProcessorId, Relocation] | None = None
+        self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
+        #: See `appmaster.planning.placement.left_state`; None: not looked at yet.
+        self.leftovers: Mapping[TaskId, tuple[Found, ...]] | None = None
+        self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
+        self._unsettled: list[tuple[Job, ProcessorId]] | None = None
+        self._homes: dict[ProcessorId, dict[int, Container]] = {}
+        self._home_of: dict[str, SlotId | None] = {}
+        self._free: list[Container] | None = None
+        self._by_host: dict[str, list[Container]] | None = None
+        self._hosts: dict[tuple[str, int], HostInfo] = {}
+        self._by_job: dict[str, list[Container]] | None = None
+        self._idle: list[Container] | None = None
+        self._by_slot: dict[Slot, list[Container]] | None = None
+        self._requests: dict[Slot, Request] | None = None
+        self._loads: dict[str, list[int]] | None = None
+        self._highest_active: dict[str, int] = {}
+
+    # ---- what is where ----
+
+    def unsettled(self) -> Iterator[tuple[Job, ProcessorId]]:
+        """Yield the processors with something to do or to wait for, in order."""
+        if self._unsettled is None:
+            self._unsettled = [
+                (job, processor)
+                for processor in sorted(self.view.unsettled)
+                if (job := self.view.jobs.get(processor.job)) is not None
+                and processor in job.model.processors
+            ]
+        return iter(self._unsettled)
+
+    def cohorts(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
+        """Return a processor's tasks, grouped; None while a record of it is being written."""
+        if processor not in self._cohorts:
+            self._cohorts[processor] = self._grouped(job, processor)
+        return self._cohorts[processor]
+
+    def _grouped(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
+        model = job.model.processors[processor]
+        groups: dict[tuple[object, ...], list[Recorded]] = {}
+        for task in model.tasks:
+            if task in self.view.writing:
+                return None
+            recorded = self.view.records.get(task) or Recorded(TaskRecord(task, None, 0), _NO_VERSION)
+            groups.setdefault(placement(recorded.record), []).append(recorded)
+        return tuple(Cohort(job, processor, model.copies, tuple(each)) for each in groups.values())
+
+    def holder(self, cohort: Cohort, copy: int) -> Container | None:
+        """Return the container that holds a copy, if it may hold roles."""
+        return self.view.holder(cohort.record.placed.get(copy))
+
+    def is_kept(self, cohort: Cohort, copy: int) -> bool:
+        """Return whether a suspected container keeps a copy's slot for a while: it may come back with its state."""
+        found = self.view.containers.get(cohort.record.placed.get(copy, ""))
+        return found is not None and found.presence is Presence.SUSPECT
+
+    def statuses(self, cohort: Cohort, copy: int, container: Container) -> Iterator[ReplicaStatus | None]:
+        """Yield what the container says of each task's copy under the present epoch; None when it says nothing."""
+        for each in cohort.recorded:
+            status = container.statuses.get(ReplicaId(each.record.task, copy))
+            yield status if status is not None and status.epoch == each.record.epoch else None
+
+    def is_tailing(self, cohort: Cohort, copy: int, container: Container) -> bool:
+        """Return whether every task's copy there is a standby within the lag policy."""
+        bound = cohort.job.policy.lag_time_ms
+        return all(
+            status is not None
+            and status.role is Role.STANDBY
+            and status.phase is Phase.TAILING
+            and status.lag_ms is not None
+            and status.lag_ms <= bound
+            for status in self.statuses(cohort, copy, container)
+        )
+
+    def is_superseded(self, job: Job, container: Container) -> bool:
+        """Return whether a container runs a revision that is not asked for any more and that was never active.
+
+        A rollback was granted because that code had committed nothing; it must not begin to after it.
+        """
+        revision = container.revisions.get(job.name, job.revision)
+        if revision == job.revision:
+            return False
+        if job.name not in self._highest_active:
+            recorded = (self.view.records.get(task) for task in job.model.tasks)
+            self._highest_active[job.name] = max(
+                (each.record.revision for each in recorded if each is not None), default=0
+            )
+        return 0 < self._highest_active[job.name] < revision < job.revision
+
+    def home_of(self, container: str) -> SlotId | None:
+        """Return the slot that a container is the home of (`ClusterView.home`), worked out once a turn."""
+        if container not in self._home_of:
+            self._home_of[container] = self.view.home(container)
+        return self._home_of[container]
+
+    def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
+        """Return the container that a slot's tasks belong in; None when there is none yet."""
+        if slot.processor not in self._homes:
+            self._homes[slot.processor] = self._all_homes(tuple(cohorts))
+        return self._homes[slot.processor].get(slot.copy)
+
+    def _all_homes(self, cohorts: tuple[Cohort, ...]) -> dict[int, Container]:
+        """Return the home of each copy of a processor: the container with most of its tasks.
+
+        Those of the present revision come first. Two homes never share a host: the tasks that come together
+        there would.
+        """
+        found: dict[str, tuple[int, Container]] = {}
+        for cohort in cohorts:
+            for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
+                holder = self.view.holder(container)
+                if holder is not None and self.home_of(container) == SlotId(cohort.processor, copy):
+                    found[container] = (copy, holder)
+        ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1]))
+        by_copy: dict[int, list[Container]] = {}
+        for copy, holder in ranked:
+            by_copy.setdefault(copy, []).append(holder)
+        if all(len(each) == 1 for each in by_copy.values()):
+            chosen = {copy: holders[0] for copy, holders in by_copy.items()}
+            if len({each.host for each in chosen.values()}) == len(chosen):
+                return chosen
+        return _most_homes(by_copy, [holder.id for _, holder in ranked])
+
+    def _rank(self, job: Job, container: Container) -> tuple[object, ...]:
+        return (
+            not is_current(job, container),
+            -len(self.view.assigned.get(container.id, ())),
+            container.id,
+        )
+
+    def hosts_of_copies(self, cohort: Cohort, but: int) -> dict[str, str]:
+        """Return host → copy there, for every other copy of the tasks: placed, being moved, or kept for a suspect.
+
+        A container that YARN ended, or that was told to leave, holds nobody up.
+        """
+        return {host: label for host, (label, _) in self._copies_on(cohort, but).items()}
+
+    def _copies_on(self, cohort: Cohort, but: int) -> dict[str, tuple[str, int]]:
+        """Return host → copy there and the cell that it is in, as `hosts_of_copies`."""
+        found: dict[str, tuple[str, int]] = {}
+        for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
+            known = self.view.containers.get(container)
+            if copy != but and known is not None and known.host:
+                found[known.host] = f"{cohort.processor}#{copy}", known.cell
+        active = cohort.record.active
+        if cohort.record.displaced is not None and active is not None and active != but:
+            # It is about to start where the standby is displaced.
+            where = cohort.record.hosts.get(active, "")
+            cell = next((each.cell for each in self.on_host(where)), 1)
+            found[where] = f"{cohort.processor}#{active}", cell
+        return found
+
+    def siblings(self, cohorts: Sequence[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
+        """Return where the other copies of a slot's tasks are, or are about to be (the same-host check)."""
+        found: dict[str, tuple[str, int]] = {}
+        for cohort in cohorts:
+            displaced = cohort.record.displaced
+            gone = f"{cohort.processor}#{displaced}" if displaced is not None else None
+            others = self._copies_on(cohort, slot.copy)
+            found.update({host: each for host, each in others.items() if each[0] != gone})
+        for copy in cohorts[0].copies:
+            request = self.request_at(SlotId(slot.processor, copy)) if copy != slot.copy else None
+            if request is not None and request.host is not None and request.state is not RequestState.ASKING:
+                found.setdefault(request.host, (str(request.slot), request.cell))
+        return tuple(Sibling(label, self.host(host, cell)) for host, (label, cell) in found.items())
+
+    def host(self, name: str, cell: int = 1) -> HostInfo:
+        """Return what is known of a host, for one cell; a container may come from one that nobody knew by name."""
+        found = self._hosts.get((name, cell))
+        if found is None:
+            known = self.view.described.get(name) or HostInfo(name)
+            found = self._hosts[name, cell] = known if known.cell == cell else replace(known, cell=cell)
+        return found
+
+    def on_host(self, host: str) -> Sequence[Container]:
+        """Return every container on a host."""
+        if self._by_host is None:
+            self._by_host = {}
+            for each in self.view.containers.values():
+                self._by_host.setdefault(each.host, []).append(each)
+        return self._by_host.get(host, ())
+
+    def of_job(self, job: Job) -> Sequence[Container]:
+        """Return every container that serves a job, or was asked for by it."""
+        if self._by_job is None:
+            self._by_job = {}
+            for each in self.view.containers.values():
+                owner = self.view.job_of(each)
+                if owner is not None:
+                    self._by_job.setdefault(owner.name, []).append(each)
+        return self._by_job.get(job.name, ())
+
+    # ---- containers to give away ----
+
+    def free(self, job: Job) -> list[Container]:
+        """Return the containers of a job that nothing is placed in, nor was by this turn."""
+        return [each for each in self._all_free() if each.id not in self.taken and self._may_serve(each, job)]
+
+    def free_at(self, job: Job, slot: Slot) -> list[Container]:
+        """Return those of `free` that were asked for one slot."""
+        if self._by_slot is None:
+            self._by_slot = {}
+            for each in self._all_free():
+                if each.slot is not None:
+                    self._by_slot.setdefault(each.slot, []).append(each)
+        return [
+            each
+            for each in self._by_slot.get(slot, ())
+            if each.id not in self.taken and self._may_serve(each, job)
+        ]
+
+    def idle(self, job: Job, is_idle: Callable[[Container], bool]) -> list[Container]:
+        """Return those of `free` that ``is_idle`` says so of; asked once a turn for each."""
+        if self._idle is None:
+            self._idle = [each for each in self._all_free() if is_idle(each)]
+        return [each for each in self._idle if each.id not in self.taken and self._may_serve(each, job)]
+
+    def _all_free(self) -> list[Container]:
+        if self._free is None:
+            self._free = [each for each in self.view.containers.values() if self.view.is_free(each)]
+        return self._free
+
+    def _may_serve(self, container: Container, job: Job) -> bool:
+        owner = self.view.job_of(container)
+        return owner is None or owner.name == job.name
+
+    def request_at(self, slot: Slot) -> Request | None:
+        """Return the request for a slot, if there is one."""
+        if self._requests is None:
+            self._requests = {each.slot: each for each in self.view.requests.values()}
+        return self._requests.get(slot)
+
+    def take(self, container: Container) -> None:
+        """Give a container away for this turn."""
+        self.taken.add(container.id)
+
+    def loads(self) -> dict[str, list[int]]:
+        """Return container → [actives, copies] placed there, this turn's decisions included by `add_load`."""
+        if self._loads is None:
+            self._loads = {
+                each: [
+                    sum(self.view.records[task].record.active == copy for task, copy in held.items()),
+                    len(held),
+                ]
+                for each, held in self.view.assigned.items()
+            }
+            for decision in self.view.writing.values():
+                container = self.view.bindings.get(decision)
+                if container is not None:
+                    # On its way: it counts, or two would go where there is room for one.
+                    self._loads.setdefault(container, [0, 0])[1] += 1
+        return self._loads
+
+    def add_load(self, container: str, actives: int, copies: int) -> None:
+        """Count what this turn places in a container."""
+        load = self.loads().setdefault(container, [0, 0])
+        load[0] += actives
+        load[1] += copies
+
+    # ---- decisions ----
+
+    def decide(
+        self,
+        cohort: Cohort,
+        kind: Kind,
+        reason: Reason[Basis] | Reason[Motive],
+        edit: Callable[[TaskRecord], TaskRecord],
+        *,
+        container: Container | None = None,
+        copy: int | None = None,
+        facts: Facts = _NO_FACTS,
+    ) -> WriteRecords | None:
+        """Return the decision that changes each record of a cohort by ``edit``; None when it changes nothing."""
+        decision = f"{self.view.epoch}-{self.view.decisions + 1 + self.decided}"
+        changes = tuple(
+            Change(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
+            for old in cohort.recorded
+            for new in (self._with_revision(cohort.job, old.record, self._with_crash(edit(old.record))),)
+            if new != old.record
+        )
+        if not changes:
+            return None
+        self.decided += 1
+        self.touched.add(cohort.processor)
+        if container is not None:
+            self.take(container)
+        return WriteRecords(
+            decision,
+            cohort.processor,
+            changes,
+            kind,
+            reason,
+            container.id if container is not None else "",
+            copy,
+            facts,
+        )
+
+    def _with_crash(self, record: TaskRecord) -> TaskRecord:
+        crash = self.view.crashes.get(record.task)
+        return record if crash is None else replace(record, failures=crash)
+
+    def _with_revision(self, job: Job, old: TaskRecord, new: TaskRecord) -> TaskRecord:
+        """Return the new record with the revision that its active runs, if the decision gives it another active.
+
+        Recorded before the active is told, and never lowered: what a revision may have committed is known for good.
+        """
+        container = (
+            self.view.containers.get(new.placed.get(new.active, "")) if new.active is not None else None
+        )
+        if new.epoch == old.epoch or container is None:
+            return new
+        return replace(new, revision=max(new.revision, container.revisions.get(job.name, job.revision)))
+
+    def remembered(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
+        """Return the record with the host that a copy leaves in its history."""
+        host = record.hosts.get(copy, "")
+        if not host:
+            return record
+        container = self.view.containers.get(record.placed.get(copy, ""))
+        status = container.statuses.get(ReplicaId(record.task, copy)) if container is not None else None
+        history = remember(
+            record.history,
+            host,
+            self.view.wall(self.view.now_ms),
+            status.applied if status is not None else None,
+            expiry_ms=cohort.job.policy.locality_expiry_ms,
+        )
+        return replace(record, history=history)
+
+    def placed(
+        self, cohort: Cohort, record: TaskRecord, copy: int, container: Container, *, activates: bool
+    ) -> TaskRecord:
+        """Return the record with ``copy`` placed in ``container``; under a new epoch if that ``activates`` it."""
+        record = self.remembered(cohort, record, copy)
+        record = replace(
+            record,
+            placed={**record.placed, copy: container.id},
+            hosts={**record.hosts, copy: container.host},
+            moving=without(record.moving, copy),
+            in_sync=tuple(each for each in record.in_sync if each != copy),
+        )
+        return activated(record, copy) if activates else record
+
+    def dropped(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
+        """Return the record without a copy; where it was is remembered."""
+        record = self.remembered(cohort, record, copy)
+        return replace(
+            record,
+            placed=without(record.placed, copy),
+            moving=without(record.moving, copy),
+            in_sync=tuple(each for each in record.in_sync if each != copy),
+        )
+
+
+def _most_homes(by_copy: Mapping[int, Sequence[Container]], ranked: Sequence[str]) -> dict[int, Container]:
+    """Return the choice of one container a copy, no two on one host, that serves the most copies; then the best."""
+    copies = sorted(by_copy)
+    best: tuple[int, list[int]] | None = None
+    found: dict[int, Container] = {}
+    for choice in itertools.product(*((*by_copy[copy][:_MOST_HOMES], None) for copy in copies)):
+        chosen = {copy: each for copy, each in zip(copies, choice, strict=True) if each is not None}
+        if len({each.host for each in chosen.values()}) < len(chosen):
+            continue
+        rank = (-len(chosen), sorted(ranked.index(each.id) for each in chosen.values()))
+        if best is None or rank < best:
+            best, found = rank, chosen
+    return found
+
+
+def activated(record: TaskRecord, copy: int) -> TaskRecord:
+    """Return the record in which ``copy`` is active under the next epoch."""
+    stays = {each for each in record.in_sync if each != record.active}
+    return replace(
+        record,
+        active=copy,
+        epoch=record.epoch + 1,
+        in_sync=tuple(sorted({*stays, copy})),
+    )

@@ -1,0 +1,169 @@
+"""Rolling upgrade: containers of an older revision are started anew one by one, standbys first. Pure.
+
+A process loads a job's code once, so new code needs a new container. One processor at a time (one container
+at a time where they are mixed), and only while everything else of the job is whole: its standbys are started
+anew, one of them takes over as planned, and the former active follows. A job without standbys has its copy
+filled in a new container first (`appmaster.planning.rules.placing`). Rolling back is an upgrade to the former
+definition. Ids, offsets and fences stay.
+"""
+
+from __future__ import annotations
+
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.state.view import Container, Job, Presence
+from standby.model import SlotId
+
+
+def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
+    """Return whether a standby's container is the one to be started anew now."""
+    return len(cohort.copies) > 1 and holder.id == next_container(turn, cohort.job)
+
+
+def outdated(turn: Turn, job: Job) -> list[Container]:
+    """Return the containers of a job that serve it with an older revision."""
+    return [
+        each
+        for each in turn.of_job(job)
+        if each.presence is Presence.LIVE and not is_current(job, each) and turn.view.assigned.get(each.id)
+    ]
+
+
+def next_container(turn: Turn, job: Job) -> str | None:
+    """Return the outdated container to be started anew next; None when none may be at present.
+
+    Standbys' containers come before actives' within a processor; none is taken while a copy anywhere in the
+    job is missing or not in sync, but for those of that container itself.
+    """
+    if job.name not in turn.restarting:
+        found = sorted(
+            outdated(turn, job), key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id)
+        )
+        is_open = all(turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job)
+        chosen = next((each for each in found if is_open and _rest_is_whole(turn, job, each)), None)
+        if found and not is_open:
+            turn.undecided.add(job.name)
+        elif chosen is None:
+            chosen = in_the_way(turn, job)
+        turn.restarting[job.name] = chosen.id if chosen is not None else None
+    return turn.restarting[job.name]
+
+
+def may_take(turn: Turn, job: Job, container: Container) -> bool:
+    """Return whether a container will stay, so that copies may be placed in it.
+
+    One of an older revision will, until its turn comes; while a decision is being written nobody knows whose turn
+    it is, and what is placed there would be taken away again. So would what one of two mixed containers on a host
+    gave up, if the other took it: whose it was cannot be told from its host.
+    """
+    extra = too_many(turn, job)
+    restarting = next_container(turn, job)
+    if container.id == restarting or (extra is not None and container.id == extra.id):
+        return False
+    if is_current(job, container):
+        return True
+    return job.name not in turn.undecided and not (job.model.is_mixed and restarting is not None)
+
+
+def in_the_way(turn: Turn, job: Job) -> Container | None:
+    """Return the container of a mixed job that is one too many, once the others have all that they should."""
+    chosen = too_many(turn, job)
+    return chosen if chosen is not None and _rest_is_whole(turn, job, chosen) else None
+
+
+def too_many(turn: Turn, job: Job) -> Container | None:
+    """Return the container that a mixed job is to do without; None when it has no more than it should.
+
+    The job is to have fewer, or two share a host where the copies of a task could not be kept apart and another
+    was asked for besides. Nothing is placed in it any more; it is emptied when the rest is whole.
+    """
+    serving = _serving(turn, job)
+    if not job.model.is_mixed or len(serving) <= job.model.containers:
+        return None
+    on_host: dict[str, int] = {}
+    for each in serving:
+        on_host[each.host] = on_host.get(each.host, 0) + 1
+    return min(
+        serving,
+        key=lambda each: (
+            is_current(job, each),
+            -on_host[each.host],
+            len(turn.view.assigned.get(each.id, ())),
+            each.id,
+        ),
+    )
+
+
+def crowding(turn: Turn, job: Job) -> list[Container]:
+    """Return the live containers of a mixed job that share a host while there are fewer hosts than copies."""
+    if not job.model.is_mixed:
+        return []
+    serving = _serving(turn, job)
+    by_host: dict[str, list[Container]] = {}
+    for each in serving:
+        by_host.setdefault(each.host, []).append(each)
+    if len(by_host) >= job.model.copies:
+        return []
+    return [each for shared in by_host.values() if len(shared) > 1 for each in shared]
+
+
+def extra_containers(turn: Turn, job: Job) -> int:
+    """Return how many containers a mixed job is to have for a while beyond what it asks for.
+
+    Where two share a host that the copies need for themselves, another comes before one is given up; and a job
+    without standbys has to be filled elsewhere before its container is started anew.
+    """
+    if crowding(turn, job) and spare_hosts(turn, job):
+        # One more than there are, for none of them can be given up before it is there; what is missing comes anyhow.
+        return max(0, 1 + len(_serving(turn, job)) - job.model.containers)
+    return int(job.model.copies == 1 and bool(outdated(turn, job)))
+
+
+def spare_hosts(turn: Turn, job: Job) -> list[str]:
+    """Return the known hosts on which a job has no container, and may have one."""
+    held = {each.host for each in _serving(turn, job)}
+    return [host for host in turn.view.hosts if host not in held and host not in turn.view.drained]
+
+
+def _serving(turn: Turn, job: Job) -> list[Container]:
+    """Return the live containers of a job that are to stay: a lost one holds no host for it."""
+    return [
+        each for each in turn.of_job(job) if each.presence is Presence.LIVE and not turn.view.must_leave(each)
+    ]
+
+
+def _first(turn: Turn, container: Container) -> object:
+    if (job := turn.view.job_of(container)) is not None and job.model.is_mixed:
+        # Begun ones first: those that gave their actives away already.
+        return _actives(turn, container)
+    return min(turn.view.processors_in(container.id))
+
+
+def _actives(turn: Turn, container: Container) -> int:
+    held = turn.view.assigned.get(container.id, {})
+    return sum(turn.view.records[task].record.active == copy for task, copy in held.items())
+
+
+def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
+    """Return whether every copy of the job is in place and in sync, those that are ``chosen``'s aside."""
+    for processor in turn.view.unsettled:
+        if processor.job != job.name or processor not in job.model.processors:
+            continue
+        if job.model.processors[processor].parked:
+            continue
+        cohorts = turn.cohorts(job, processor) or ()
+        for cohort in cohorts:
+            if not all(_is_well(turn, cohorts, cohort, copy, chosen) for copy in cohort.copies):
+                return False
+    return True
+
+
+def _is_well(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, chosen: Container) -> bool:
+    """Return whether a copy is in sync, or is ``chosen``'s: there, given up by it, or waiting for it."""
+    holder = turn.holder(cohort, copy)
+    if holder is None:
+        if cohort.job.model.is_mixed:
+            # The chosen one's own copies are given up one after the other.
+            return chosen.host == cohort.record.hosts.get(copy)
+        home = turn.home(cohorts, SlotId(cohort.processor, copy))
+        return home is not None and home.id == chosen.id
+    return holder.id == chosen.id or all(copy in each.record.in_sync for each in cohort.recorded)

@@ -1,0 +1,1 @@
+"""Containers that are asked for, and given back. Pure."""

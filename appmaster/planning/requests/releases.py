@@ -1,0 +1,172 @@
+"""Giving back requests and containers that serve nothing (any more). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from appmaster.planning.containers.assignments import is_told
+from appmaster.planning.containers.detect import policy_of
+from appmaster.planning.placement.turn import Turn, is_current
+from appmaster.planning.placement.upgrade import crowding, extra_containers
+from appmaster.planning.requests.needs import Need, counted
+from appmaster.planning.rules.failover import has_stopped
+from appmaster.planning.state.actions import (
+    Action,
+    CancelRequest,
+    Outcome,
+    ReleaseContainer,
+)
+from appmaster.planning.state.model import SharedSlotId, Slot, job_of
+from appmaster.planning.state.view import (
+    Container,
+    Job,
+    Presence,
+    Request,
+    RequestKind,
+    RequestState,
+)
+from standby.model import ProcessorId, SlotId
+
+
+def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
+    """Yield the end of every request and container that serves nothing (any more)."""
+    view = turn.view
+    for request in view.requests.values():
+        if request.state is RequestState.ASKING:
+            continue
+        outcome, reason, avoid = _is_over(turn, request, needed)
+        if outcome is not None:
+            yield CancelRequest(request.number, request.skein_id, outcome, reason, avoid)
+    for container in view.containers.values():
+        if container.presence is Presence.LIVE:
+            if view.is_free(container) and container.id not in turn.taken:
+                found = _does_not_fit(turn, container, needed)
+                if found is not None:
+                    yield ReleaseContainer(container.id, container.skein_id, *found)
+            continue
+        waited = view.now_ms - container.since_ms
+        if container.presence is Presence.SUSPECT:
+            is_useless = container.loss is not None and container.loss.kind.is_final
+            if is_useless or waited >= policy_of(view, container).suspect_grace_ms:
+                yield ReleaseContainer(container.id, container.skein_id, Outcome.LOST, container.reason)
+        elif container.presence is Presence.LEAVING and waited >= policy_of(view, container).exit_timeout_ms:
+            reason = f"did not leave by itself: {container.reason}"
+            yield ReleaseContainer(container.id, container.skein_id, Outcome.ENDED, reason)
+    yield from _stuck(turn)
+
+
+def _stuck(turn: Turn) -> Iterator[Action]:
+    """Yield the end of every displaced standby that does not confirm its stop in time: its death confirms it."""
+    given_back: set[str] = set()
+    for job, processor in turn.unsettled():
+        for cohort in turn.cohorts(job, processor) or ():
+            displaced = cohort.record.displaced
+            if displaced is None or has_stopped(turn, cohort, displaced):
+                continue
+            holder = turn.holder(cohort, displaced)
+            # While tasks change processors one container holds displaced standbys of several.
+            if holder is None or holder.id in given_back or not is_told(turn.view, holder):
+                continue
+            if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
+                given_back.add(holder.id)
+                reason = f"did not stop its standby in {job.policy.stop_timeout_ms} ms"
+                yield ReleaseContainer(holder.id, holder.skein_id, Outcome.REPLACED, reason)
+
+
+def _is_over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome | None, str, str]:
+    """Return what became of a request, why, and which host to avoid then; None first when it stands."""
+    view = turn.view
+    job = view.jobs.get(job_of(request.slot))
+    waited = view.now_ms - request.since_ms
+    if job is None or not job.is_led:
+        return Outcome.ENDED, "the job is being undeployed", ""
+    if isinstance(request.slot, SlotId) and turn_is_closed(turn, job, request.slot.processor):
+        return None, "", ""
+    need = needed.get(request.slot)
+    if need is None:
+        return Outcome.SURPLUS, "the slot is taken, or not wanted any more", ""
+    if need.is_reservation != (request.kind is RequestKind.RESERVATION):
+        return Outcome.SURPLUS, "something else is needed there now", ""
+    limit = job.policy.request_timeout_ms
+    if need.only_host:
+        limit = job.policy.samehost_timeout_ms
+    elif need.is_reservation:
+        # No other host will do instead, and its standby has been stopped for it.
+        limit = max(limit, job.policy.samehost_timeout_ms)
+    if request.state is RequestState.WAITING and request.host is not None and waited > limit:
+        return Outcome.EXPIRED, f"host {request.host} gave no container in {waited} ms", request.host
+    if request.state is RequestState.WAITING and request.host is None and waited > job.policy.any_timeout_ms:
+        return Outcome.EXPIRED, f"no host gave a container in {waited} ms", ""
+    if request.state is RequestState.GRANTED and waited > job.policy.launch_timeout_ms:
+        return Outcome.EXPIRED, f"its container did not register in {waited} ms", request.host or ""
+    if request.host is not None and request.host in view.drained:
+        return Outcome.DRAINED, f"{request.host} is drained", ""
+    return None, "", ""
+
+
+def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
+    """Return whether a processor's records are being written, or about to be: judge when that is done."""
+    is_known = processor in job.model.processors
+    return is_known and (processor in turn.touched or turn.cohorts(job, processor) is None)
+
+
+def _does_not_fit(
+    turn: Turn, container: Container, needed: Mapping[Slot, Need]
+) -> tuple[Outcome, str] | None:
+    """Return why a container that serves nothing is given back; None when it is about to, or may soon."""
+    view = turn.view
+    job = view.job_of(container)
+    if job is not None and not job.is_led:
+        return None  # it leaves by the order that follows the fence
+    if job is None and any(not each.is_led and not each.is_over for each in view.jobs.values()):
+        return None  # it may be one of theirs
+    if job is None and len(view.jobs) == 1 and not any(each.is_led for each in view.jobs.values()):
+        return None  # it can only be that one's
+    if job is not None and not is_current(job, container):
+        return Outcome.REPLACED, f"it runs revision {container.revisions.get(job.name)}"
+    if container.host in view.drained:
+        return Outcome.DRAINED, f"{container.host} is drained"
+    if view.is_orphaned(container):
+        return Outcome.REPLACED, f"its cell is lost: the AM of cell {container.cell} is gone"
+    if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
+        return None  # a decision is being written: judge when that is done
+    if job is not None and job.model.is_mixed:
+        return _surplus_shared(turn, job, container)
+    mine = [each for each in needed.values() if job is None or each.job.name == job.name]
+    if any(isinstance(each.slot, SharedSlotId) for each in mine):
+        return None
+    return _unwanted(container, needed, mine)
+
+
+def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
+    crowded = crowding(turn, job)
+    if len(counted(turn, job)) > job.model.containers + extra_containers(turn, job):
+        return Outcome.SURPLUS, "surplus: the job has containers enough"
+    if any(each.id == container.id for each in crowded):
+        return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"
+    return None
+
+
+def _unwanted(
+    container: Container, needed: Mapping[Slot, Need], mine: list[Need]
+) -> tuple[Outcome, str] | None:
+    """Return why a free container fits none of the needs; None when it fits one."""
+    if not mine:
+        return Outcome.SURPLUS, "surplus: every slot is taken"
+    own = needed.get(container.slot) if container.slot is not None else None
+    for need in [own] if own is not None else mine:
+        if need.is_reservation:
+            if container.host == need.preferred:
+                return None
+        elif (need.locations is None or (container.host, container.cell) in need.locations) and all(
+            container.host != each.host.name for each in need.siblings
+        ):
+            return None
+    labels = (each.label for need in mine for each in need.siblings if each.host.name == container.host)
+    sharing = next(labels, "")
+    if sharing and container.sent:
+        # It served, and its copy was given up as planned: policy ``restart`` stops a standby for the active's sake.
+        return Outcome.REPLACED, f"replaced: {container.host} holds {sharing}, which displaced it"
+    if sharing:
+        return Outcome.SAME_HOST, f"same-host: {container.host} holds {sharing}, a copy of the same tasks"
+    return Outcome.SURPLUS, "surplus: it is not where a container is needed"

@@ -1,0 +1,207 @@
+"""Asking YARN for containers. Pure.
+
+Per slot: preferred host (its state lies there) → the other allowed hosts, best first → any host. Every
+request expires; a host that let one expire is avoided for a while; repeated failures wait longer each time,
+and more than the job allows within its window fail it or park the processor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from appmaster.planning.placement.left_state import leftovers
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.requests.needs import Need
+from appmaster.planning.state.actions import (
+    Action,
+    RequestContainer,
+)
+from appmaster.planning.state.model import SharedSlotId, Slot
+from appmaster.planning.state.view import (
+    Attempts,
+    ClusterView,
+    Job,
+    Presence,
+    RequestKind,
+)
+from locality.history import freshness
+from locality.judging import best
+from locality.question import Question, Sibling
+from standby.model import ProcessorId, SlotId
+
+#: So many requests in vain go to named hosts before any host is asked for, then both in turn.
+NAMED_FIRST: Final = 2
+
+
+def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
+    """Yield a request for every need that nothing is under way for."""
+    view = turn.view
+    busy: set[Slot | None] = {each.slot for each in view.requests.values()}
+    waiting = {each.slot for each in view.containers.values() if view.is_free(each) or each.binding}
+    number = view.decisions + turn.decided
+    asked_on: dict[str, tuple[int, int]] = host_loads(turn) if needed else {}
+    cells = cell_loads(turn) if needed else {}
+    asked: dict[ProcessorId, list[Sibling]] = {}
+    if view.cells and not cells:
+        return  # nobody is there to be asked
+    for slot, need in needed.items():
+        if need.is_met or slot in busy or (slot in waiting and not need.is_reservation):
+            continue
+        attempts = view.attempts.get(slot, Attempts())
+        if exhausted(view, need.job, attempts):
+            continue
+        if view.now_ms < attempts.not_before_ms and not need.only_host:
+            continue
+        if not need.is_reservation:
+            # The slot of a lost active is about to be a standby's, when another copy can take over.
+            can_wait = not need.only_host and not (need.is_active and _is_alone(turn, slot))
+            if can_wait and _is_failing_over(view, need.job):
+                continue
+        if isinstance(slot, SlotId) and slot.processor in asked:
+            # Asked for in this turn: the view knows of it only in the next.
+            need = replace(need, siblings=(*need.siblings, *asked[slot.processor]))  # noqa: PLW2901
+        host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
+        if host is None and (need.only_host or need.locations is not None):
+            continue
+        number += 1
+        if isinstance(slot, SlotId) and host is not None:
+            asked.setdefault(slot.processor, []).append(Sibling(str(slot), turn.host(host, cell)))
+        if host is not None:
+            every, same = asked_on.get(host, (0, 0))
+            asked_on[host] = (every + 1, same + need.is_active)
+        cells[cell] = cells.get(cell, 0) + 1
+        yield RequestContainer(number, slot, host, kind, reason, cell)
+
+
+def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
+    """Return host → containers there, or asked for there: all, and those that are for actives; ``but`` for one."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in turn.view.containers.values():
+        if each.host and each.presence is not Presence.LEAVING and each.id != but:
+            every, actives = found.get(each.host, (0, 0))
+            has_active = turn.loads().get(each.id, [0, 0])[0] > 0
+            found[each.host] = (every + 1, actives + has_active)
+    for request in turn.view.requests.values():
+        if request.host is not None:
+            every, actives = found.get(request.host, (0, 0))
+            found[request.host] = (every + 1, actives)
+    return found
+
+
+def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
+    """Return each cell that can be asked → its containers, and those it was asked for; ``but`` for one."""
+    if not turn.view.cells:
+        return {1: 0}
+    loads = {number: 0 for number, each in turn.view.cells.items() if each.is_up}
+    held = [
+        each.cell
+        for each in turn.view.containers.values()
+        if each.presence is not Presence.LEAVING and each.id != but
+    ]
+    asked = [each.cell for each in turn.view.requests.values()]
+    for each in itertools.chain(held, asked):
+        if each in loads:
+            loads[each] += 1
+    return loads
+
+
+def _is_alone(turn: Turn, slot: Slot) -> bool:
+    """Return whether no live copy can take over what is lost."""
+    if isinstance(slot, SharedSlotId):
+        return False
+    job = turn.view.jobs[slot.processor.job]
+    for cohort in turn.cohorts(job, slot.processor) or ():
+        if any(turn.holder(cohort, copy) is not None for copy in cohort.record.placed):
+            return False
+    return True
+
+
+def _is_failing_over(view: ClusterView, job: Job) -> bool:
+    """Return whether a failover of ``job`` is under way that lost copies should leave the machines to."""
+    if any(
+        failover.processor.job == job.name
+        and not failover.is_planned
+        and view.now_ms - failover.detected_ms < job.policy.restore_delay_ms
+        for failover in view.failovers.values()
+    ):
+        return True
+    return not job.policy.restarts and any(
+        processor.job == job.name and view.now_ms - lost.at_ms < job.policy.restore_delay_ms
+        for processor, lost in view.lost_actives.items()
+    )
+
+
+def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
+    """Return whether a slot failed more often within the window than the job allows."""
+    if job.policy.retry_count < 0:
+        return False
+    recent = [each for each in attempts.failures_ms if each > view.now_ms - job.policy.retry_window_ms]
+    return len(recent) > job.policy.retry_count
+
+
+def question(
+    turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]], cells: Mapping[int, int]
+) -> Question:
+    """Return what the rules of placement are asked about a need; ``loads`` by host, ``cells`` by cell."""
+    view = turn.view
+    return Question(
+        siblings=need.siblings,
+        histories=need.histories,
+        leftovers=leftovers(turn),
+        preferred=need.preferred,
+        drained=view.drained,
+        avoided={host: why for host, (until, why) in view.avoided.items() if until > view.now_ms},
+        loads=loads,
+        cells=cells,
+        # A mixed job's containers are spread over the hosts, and each copy finds one there
+        # (`appmaster.planning.placement.shared_containers`).
+        shuns_masters=not isinstance(need.slot, SharedSlotId),
+        spread=need.job.policy.spread,
+    )
+
+
+def _where(
+    turn: Turn,
+    need: Need,
+    attempts: Attempts,
+    loads: Mapping[str, tuple[int, int]],
+    cells: Mapping[int, int],
+) -> tuple[str | None, int, RequestKind, str]:
+    """Return the host to ask for, or None for any, the cell to ask, the kind of request, and why."""
+    view = turn.view
+    cell = _cell_for(need, cells)
+    if need.is_reservation:
+        return need.preferred, cell, RequestKind.RESERVATION, "the standby there is displaced for it"
+    if need.only_host:
+        if need.preferred in view.hosts and need.preferred not in view.drained:
+            return need.preferred, cell, RequestKind.PREFERRED, "it was there when it was lost"
+        return None, cell, RequestKind.PREFERRED, "its own host cannot be asked for"
+    if need.locations is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
+        # In turn with named ones: hosts that came after submit have no name to ask for.
+        return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
+    asked = question(turn, need, loads, cells)
+    offers = view.offers
+    if need.locations is not None:
+        offers = tuple(each for each in offers if (each.name, each.cell) in need.locations)
+    found = best(asked, offers)
+    if found is not None:
+        has_state = found.host in freshness(need.histories, leftovers(turn))
+        is_preferred = found.host == need.preferred or has_state
+        kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
+        reason = "; ".join(found.reasons) or "the best of those that are allowed"
+        return found.host, found.cell, kind, reason
+    if not offers:
+        return None, cell, RequestKind.ANY, "no host is known by name"
+    return None, cell, RequestKind.ANY, "any host: no named one will do"
+
+
+def _cell_for(need: Need, cells: Mapping[int, int]) -> int:
+    """Return the cell to ask where no host decides it: the one that holds fewest of the other copies."""
+    shared = dict.fromkeys(cells, 0)
+    for sibling in need.siblings:
+        if sibling.host.cell in shared:
+            shared[sibling.host.cell] += 1
+    return min(shared, key=lambda each: (shared[each], cells[each], each))

@@ -1,0 +1,82 @@
+"""Decisions that change task records, processor by processor, as `appmaster.planning.rules.table` says. Pure.
+
+A processor whose records are being written is left alone until the write is acknowledged; so is one with nothing
+left to do, until something happens to it: a turn in which nothing happens must cost nothing, whatever the number of
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from appmaster.planning.containers.assignments import is_up_to_date
+from appmaster.planning.placement.relocation import can_relocate
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.rules.failover import missed
+from appmaster.planning.rules.moving import move_reason
+from appmaster.planning.rules.planned import balance
+from appmaster.planning.rules.table import first
+from appmaster.planning.state.actions import Action, Settle
+from appmaster.planning.state.view import Job, Presence
+from standby.model import Phase, ProcessorId, Role, SlotId
+
+
+def writes(turn: Turn) -> Iterator[Action]:
+    """Yield at most one decision a processor, and which processors are settled."""
+    yield from missed(turn)
+    settled: list[ProcessorId] = []
+    jobs = set(turn.view.jobs)
+    for job, processor in turn.unsettled():
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None:
+            jobs.discard(job.name)
+            continue
+        action = first(turn, cohorts)
+        if action is not None:
+            yield action
+        elif is_settled(turn, job, processor, cohorts):
+            settled.append(processor)
+            continue
+        jobs.discard(job.name)
+    if settled:
+        yield Settle(tuple(settled))
+    for name in sorted(jobs):
+        yield from balance(turn, turn.view.jobs[name])
+
+
+def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Cohort, ...]) -> bool:
+    """Return whether a processor needs nothing and waits for nothing."""
+    view = turn.view
+    if not job.is_led:
+        return False  # soon over, and looked at until then
+    if job.model.processors[processor].parked:
+        return True
+    if len(cohorts) != 1 or processor in view.handovers or processor in view.lost_actives:
+        return False
+    cohort = cohorts[0]
+    record = cohort.record
+    if record.moving or record.displaced is not None or set(record.placed) != set(cohort.copies):
+        return False
+    if any(
+        isinstance(each.slot, SlotId) and each.slot.processor == processor for each in view.requests.values()
+    ):
+        return False
+    for copy in cohort.copies:
+        holder = turn.holder(cohort, copy)
+        if holder is None or holder.presence is not Presence.LIVE or holder.has_ended:
+            return False
+        if not is_up_to_date(view, holder) or not is_current(job, holder):
+            return False
+        if view.must_leave(holder) or move_reason(turn, cohorts, cohort, copy, holder):
+            return False
+        role = Role.ACTIVE if record.active == copy else Role.STANDBY
+        expected = Phase.ACTIVE if role is Role.ACTIVE else Phase.TAILING
+        for status in turn.statuses(cohort, copy, holder):
+            if status is None or status.role is not role or status.phase is not expected:
+                return False
+    return not can_relocate(turn, cohort) and all(
+        each.record.claimed
+        and len(each.record.in_sync) == len(cohort.copies)
+        and each.record.failures is None
+        for each in cohort.recorded
+    )

@@ -1,0 +1,354 @@
+"""A lost active: who takes its place, by both policies (SEP-23, part 3). Pure.
+
+``promote``: the best standby becomes active where it is. ``restart``: the active is started again, on its own
+host if that can be had in time, else on the host of a standby, which is displaced. SEP-23's steps: the standby's
+locality is deleted and the active's set to that host (3 and 4); the standby is stopped while an empty container
+reserves the host (5 and 6); once both are confirmed the active starts (7); the displaced standby then goes to any
+host (8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from appmaster.planning.containers.assignments import has_closed
+from appmaster.planning.placement.turn import Cohort, Turn, activated
+from appmaster.planning.state.actions import Action, Facts, FailoverPolicy, Kind, MissActive, WriteRecords
+from appmaster.planning.state.reasons import Basis, Failure, Loss, Reason, Without
+from appmaster.planning.state.view import (
+    Container,
+    LostActive,
+    Presence,
+    RequestState,
+    Standing,
+)
+from locality.history import forget
+from standby.model import ReplicaId, SlotId, TaskRecord
+
+
+def missed(turn: Turn) -> Iterator[Action]:
+    """Yield a note of every active that is lost and that this leader did not see being lost."""
+    for job, processor in turn.unsettled():
+        if not job.is_led or processor in turn.view.lost_actives:
+            continue
+        for cohort in turn.cohorts(job, processor) or ():
+            active = cohort.record.active
+            if active is None or turn.holder(cohort, active) is not None:
+                continue
+            container = cohort.record.placed.get(active, "")
+            if container or cohort.record.displaced is not None:
+                lost = LostActive(container, Loss.GONE_BEFORE_TAKEOVER, turn.view.now_ms)
+                yield MissActive(processor, lost)
+                break
+
+
+def poison(cohort: Cohort, turn: Turn) -> Reason[Failure] | None:
+    """Return why the cohort's tasks would only fail again wherever they ran; None when they would not."""
+    policy = cohort.job.policy
+    for each in cohort.recorded:
+        failures = turn.view.crashes.get(each.record.task) or each.record.failures
+        if failures is not None and policy.fails_on_error and failures.count >= policy.error_attempts:
+            return Reason(
+                Failure.POISON,
+                f"poison: {each.record.task} failed {failures.count} times at input offset "
+                f"{failures.offset}; the last time: {failures.reason}",
+            )
+    return None
+
+
+def is_lost(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether a cohort has an active that is to be replaced, and would not only fail again."""
+    active = cohort.record.active
+    return active is not None and turn.holder(cohort, active) is None and not poison(cohort, turn)
+
+
+def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
+    """Return the copies that live, and those that are being moved, with their containers."""
+    record = cohort.record
+    found = [(copy, turn.holder(cohort, copy)) for copy in record.placed if copy != record.active]
+    found += [(copy, turn.view.holder(container)) for copy, container in record.moving.items()]
+    return [
+        (copy, holder)
+        for copy, holder in found
+        if holder is not None and holder.presence is Presence.LIVE and not holder.has_ended
+    ]
+
+
+def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the promotion of the best live copy, in place."""
+    candidates = [each for each in _candidates(turn, cohort) if not turn.is_superseded(cohort.job, each[1])]
+    if cohort.record.displaced is not None or not candidates:
+        return None
+    lost = cohort.record.active
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+    in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == holder.id
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        if record.placed.get(copy) != holder.id:
+            record = turn.placed(cohort, record, copy, holder, activates=False)
+        return activated(record, copy)
+
+    why = "in sync" if in_sync else "not in sync, but the least behind of those that live"
+    turn.add_load(holder.id, len(cohort.recorded), 0)
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        Reason(Basis.OTHER, f"copy {lost} is lost; copy {copy} is {why}"),
+        edit,
+        copy=copy,
+        facts=Facts(
+            from_copy=lost,
+            to_copy=copy,
+            in_sync=in_sync,
+            without=None if in_sync else Reason(Without.RESTORING, "no standby was in sync"),
+            policy=FailoverPolicy.PROMOTE,
+        ),
+    )
+
+
+#: A start within this is as quick as any.
+_QUICK_MS: Final = 500
+
+#: The class of a start of which nothing is known.
+_COLD: Final = 8
+
+
+def is_in_sync(cohort: Cohort, copy: int) -> bool:
+    """Return whether the records have a copy of every task in sync."""
+    return all(copy in each.record.in_sync for each in cohort.recorded)
+
+
+def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
+    """Return how good a copy is to make active, least is best: in sync, quick to start, lag, number.
+
+    Only what was reported under the present epoch or before counts; a copy that reported nothing is the
+    last. Where containers are mixed, the one with the fewest actives is the best of those in sync: the
+    tasks of a lost container spread over the others. Of a copy that is not in sync the lag counts before anything.
+    """
+    in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
+    load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
+    lag = start = 0
+    for each in cohort.recorded:
+        status = container.statuses.get(ReplicaId(each.record.task, copy))
+        records = status.lag_records if status is not None else None
+        lag += records if records is not None else 1 << 40
+        start = max(start, slowness(status.start_ms if status is not None else None))
+    # A drained host, or a cell that is lost or may be, is the last resort.
+    leaves = int(bool(turn.view.must_leave(container)) or not turn.view.is_of_cell_that_answers(container))
+    # A cell falls as one: what was lost may be the first of all its containers that is missed.
+    lost = turn.view.lost_actives.get(cohort.processor)
+    is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
+    return (leaves if in_sync else 2, int(is_beside), load, start if in_sync else 0, lag, start, copy)
+
+
+def slowness(start_ms: int | None) -> int:
+    """Return the class of a start that takes so long: each takes twice as long as the one before, at least.
+
+    What is measured on a busy machine differs from look to look; copies of one class are alike.
+    """
+    if start_ms is None:
+        return _COLD
+    return min(_COLD - 1, (start_ms // _QUICK_MS).bit_length())
+
+
+# ---- an active that stands still ----
+
+
+def is_stuck(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether the active has stood still for too long, on its way there or cut off from Kafka."""
+    active = cohort.record.active
+    holder = turn.holder(cohort, active) if active is not None else None
+    if active is None or holder is None or holder.presence is not Presence.LIVE:
+        return False
+    return any(
+        turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+        for each in _standings(cohort, active, holder)
+        if each is not None and not each.can_take_over and each.epoch == cohort.record.epoch
+    )
+
+
+def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the promotion of a copy that has been able to take over for as long as the active has stood still.
+
+    For as long: where Kafka answers nobody there is none, and once it answers again everybody has as much time as
+    ever. The former active goes on as a standby if it can.
+    """
+    stuck = cohort.record.active
+    candidates = [
+        (copy, holder)
+        for copy, holder in _candidates(turn, cohort)
+        if cohort.record.placed.get(copy) == holder.id
+        and is_in_sync(cohort, copy)
+        and not turn.is_superseded(cohort.job, holder)
+        and turn.is_tailing(cohort, copy, holder)
+        and all(
+            each is not None
+            and each.can_take_over
+            and turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+            for each in _standings(cohort, copy, holder)
+        )
+    ]
+    if cohort.record.displaced is not None or not candidates:
+        return None
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+    turn.add_load(holder.id, len(cohort.recorded), 0)
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        Reason(
+            Basis.STUCK,
+            f"copy {stuck} gets no further for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
+        ),
+        lambda record: activated(record, copy),
+        copy=copy,
+        facts=Facts(from_copy=stuck, to_copy=copy, in_sync=True, policy=FailoverPolicy.PROMOTE),
+    )
+
+
+def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[Standing | None]:
+    for each in cohort.tasks:
+        yield container.standing.get(ReplicaId(each, copy))
+
+
+# ---- policy restart ----
+
+
+def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the steps 2 to 4: when the active's own host was not to be had in time, a standby is displaced."""
+    view, record, policy = turn.view, cohort.record, cohort.job.policy
+    active = record.active
+    assert active is not None
+    slot = SlotId(cohort.processor, active)
+    lost = view.lost_actives.get(cohort.processor)
+    if record.displaced is not None or lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
+        return None
+    if view.now_ms < view.no_displacing.get(cohort.processor, 0):
+        return None
+    if any(each.slot == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
+        return None  # its own host was had, just in time
+    if any(each.slot == slot for each in turn.free(cohort.job)):
+        return None
+    candidates = [each for each in _candidates(turn, cohort) if each[0] not in record.moving]
+    if not candidates:
+        return None
+    copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        record = turn.remembered(cohort, record, active)
+        hosts = {each: host for each, host in record.hosts.items() if each != copy}
+        return replace(
+            record,
+            hosts={**hosts, active: holder.host},
+            history=forget(record.history, holder.host),
+            displaced=copy,
+        )
+
+    return turn.decide(
+        cohort,
+        Kind.DISPLACE,
+        Reason(
+            Basis.OTHER,
+            f"copy {active} was not to be had on its own host in {policy.samehost_timeout_ms} ms; copy {copy} "
+            f"is displaced on {holder.host}",
+        ),
+        edit,
+        copy=copy,
+        facts=Facts(host=holder.host, in_sync=is_in_sync(cohort, copy)),
+    )
+
+
+def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the steps 6 and 7: the active's start, once the displaced standby's stop and the host are confirmed."""
+    record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
+    if active is None or displaced is None:
+        return None
+    host = record.hosts.get(active, "")
+    reserved = reservation(turn, cohort, host)
+    if reserved is None or not has_stopped(turn, cohort, displaced):
+        return None
+    in_sync = is_in_sync(cohort, displaced)
+
+    def start(record: TaskRecord) -> TaskRecord:
+        record = turn.dropped(cohort, record, displaced)
+        record = replace(record, displaced=None, history=forget(record.history, host))
+        return turn.placed(cohort, record, active, reserved, activates=True)
+
+    return turn.decide(
+        cohort,
+        Kind.FAILOVER,
+        Reason(
+            Basis.OTHER, f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there"
+        ),
+        start,
+        container=reserved,
+        copy=active,
+        facts=Facts(
+            from_copy=active,
+            to_copy=active,
+            in_sync=in_sync,
+            without=None if in_sync else Reason(Without.RESTORING, "the displaced standby was not in sync"),
+            policy=FailoverPolicy.RESTART,
+        ),
+    )
+
+
+def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the restoring of a displaced standby whose host could not be reserved, or whose active is back."""
+    record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
+    if active is None or displaced is None:
+        return None
+    back = turn.holder(cohort, active)
+    if back is not None and back.presence is not Presence.LIVE:
+        return None  # not heard yet by this leader: where it is is not known
+    if back is not None:
+        return _restored(turn, cohort, displaced, back.host, f"copy {active} has come back")
+    if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
+        return None
+    host = record.hosts.get(active, "")
+    if reservation(turn, cohort, host) is not None:
+        return None
+    return _restored(turn, cohort, displaced, "", f"{host} could not be reserved")
+
+
+def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str) -> WriteRecords | None:
+    """Return the record in which no standby is displaced any more; the active is on ``active_host``, if anywhere."""
+    active = cohort.record.active
+
+    def stay(record: TaskRecord) -> TaskRecord:
+        hosts = {each: host for each, host in record.hosts.items() if each != active}
+        hosts[displaced] = record.hosts.get(active or 0, "")
+        if active_host:
+            hosts[active or 0] = active_host
+        return replace(record, displaced=None, hosts=hosts)
+
+    reason = Reason(Basis.OTHER, f"{why}: copy {displaced} is restored in place")
+    return turn.decide(cohort, Kind.RESTORE, reason, stay, copy=displaced)
+
+
+def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
+    """Return the empty container that holds ``host`` for the cohort's active, if it is there already."""
+    found = [
+        each
+        for each in turn.free(cohort.job)
+        if each.host == host
+        and each.id not in cohort.record.placed.values()
+        and not turn.view.is_orphaned(each)
+    ]
+    slot = SlotId(cohort.processor, cohort.record.active or 0)
+    return min(found, key=lambda each: (each.slot != slot, each.id), default=None)
+
+
+def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
+    """Return whether nothing of the displaced copy runs any more, as confirmed by its container or YARN.
+
+    Silence confirms nothing: a suspect counts as running until it is known to be dead (Invariant 2).
+    """
+    name = cohort.record.placed.get(displaced, "")
+    container = turn.view.containers.get(name)
+    if container is not None:
+        return has_closed(turn.view, container, cohort.tasks, displaced)
+    # What was given back is dead when its port refuses; that YARN has been told so is not enough.
+    ending = turn.view.ending.get(name)
+    return ending is None or turn.view.now_ms >= ending.until_ms

@@ -1,0 +1,135 @@
+"""Records that follow what was reported: claims, in-sync sets, failures of user code. Pure.
+
+Batched for all tasks of a cohort, and in-sync sets rate-limited: they rank replicas, the changelog is what
+protects the data (rule `in-sync-rank`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.state.actions import Facts, Kind, WriteRecords
+from appmaster.planning.state.reasons import Basis, Reason
+from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
+
+
+def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the write that lifts epochs above what a container has seen, and nothing else (rule `epoch-check`).
+
+    Offsets may have been committed under that epoch: whoever is active of the task needs a higher one.
+    """
+    ahead = turn.view.ahead
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        seen = ahead.get(record.task, 0)
+        return replace(record, epoch=seen + 1) if seen > record.epoch else record
+
+    highest = max(ahead.get(task, 0) for task in cohort.tasks)
+    reason = f"a container has seen epoch {highest}: what is recorded is older than what runs"
+    return turn.decide(cohort, Kind.RAISE, Reason(Basis.OTHER, reason), edit)
+
+
+def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the write of what has changed, if it is due."""
+    if cohort.record.active is None:
+        return None
+    records: dict[object, TaskRecord] = {}
+    kind = Kind.IN_SYNC
+    failures: list[InputFailures] = []
+    traceback = ""
+    for each in cohort.recorded:
+        record = each.record
+        status = _of_active(turn, cohort, record)
+        if not record.claimed and status is not None and status.phase is Phase.ACTIVE:
+            record = replace(record, claimed=True)
+            kind = Kind.CLAIMED
+        found = _failures(turn, record, status)
+        if found != record.failures:
+            record = replace(record, failures=found)
+            kind = Kind.FAILURES if kind is Kind.IN_SYNC else kind
+            failures += [found] if found is not None else []
+            traceback = traceback or (status.traceback if status is not None else "")
+        records[record.task] = replace(record, in_sync=_in_sync(turn, cohort, record))
+    interval = cohort.job.policy.in_sync_interval_ms
+    last = turn.view.in_sync_ms.get(cohort.processor, -interval)
+    if kind is Kind.IN_SYNC and turn.view.now_ms - last < interval:
+        return None
+    changed = [each for each in cohort.recorded if records[each.record.task] != each.record]
+    if not changed:
+        return None
+    reason = ", ".join(
+        f"{each.record.task}: in sync {list(records[each.record.task].in_sync)}" for each in changed
+    )
+    if failures:
+        reason = "; ".join(
+            f"{each.count} times at input offset {each.offset}: {each.reason}" for each in failures
+        )
+    facts = Facts()
+    if failures:
+        count = max(each.count for each in failures)
+        facts = Facts(count=count, offset=failures[0].offset, traceback=traceback or None)
+    return turn.decide(
+        cohort, kind, Reason(Basis.OTHER, reason), lambda record: records[record.task], facts=facts
+    )
+
+
+def _of_active(turn: Turn, cohort: Cohort, record: TaskRecord) -> ReplicaStatus | None:
+    """Return what the active's container says of it under the present epoch; None when it says nothing."""
+    assert record.active is not None
+    holder = turn.holder(cohort, record.active)
+    status = holder.statuses.get(ReplicaId(record.task, record.active)) if holder is not None else None
+    return status if status is not None and status.epoch == record.epoch else None
+
+
+def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> InputFailures | None:
+    """Return the failures at the committed offset: those reported, or the recorded ones until it is passed."""
+    known = record.failures
+    if status is None:
+        return known
+    told = status.failures
+    if told is not None:
+        if known is None or told.offset != known.offset or told.count > known.count:
+            return told
+        if told.topic != known.topic:
+            # Which of several inputs is run now: a crash will be put down to it.
+            return replace(known, topic=told.topic)
+        return known
+    passed = (
+        known is not None and status.input_committed is not None and status.input_committed > known.offset
+    )
+    return None if passed else known
+
+
+def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
+    """Return the copies in sync: the active, and each standby within the lag policy.
+
+    A standby whose lag is unknown (the broker is away) stays what it is; one that is not bound any
+    more is out; it returns only when it has caught up under the present epoch. While the active is
+    lost nobody falls behind: what it began and did not end hides the changelog's end until it is fenced.
+    """
+    is_lost = record.active is not None and turn.holder(cohort, record.active) is None
+    members = {record.active} if record.active is not None else set[int]()
+    for copy in record.placed:
+        holder = turn.holder(cohort, copy)
+        if copy == record.displaced:
+            # It is being stopped as planned: what it was when that began is what counts.
+            members.update({copy} & set(record.in_sync))
+            continue
+        if copy == record.active or holder is None:
+            continue
+        status = holder.statuses.get(ReplicaId(record.task, copy))
+        if status is not None and status.epoch != record.epoch:
+            status = None
+        was_in = copy in record.in_sync
+        if status is None or status.role is not Role.STANDBY:
+            is_in = was_in
+        elif status.phase is Phase.TAILING:
+            lag = status.lag_ms
+            is_in = was_in if lag is None else lag <= cohort.job.policy.lag_time_ms
+        else:
+            # Restoring: it was in sync only if it has merely reopened under this epoch, which it says soon.
+            is_in = False
+        if is_in or (is_lost and was_in):
+            members.add(copy)
+    return tuple(sorted(members))

@@ -1,0 +1,244 @@
+"""Planned changes of active: prepared while the active goes on, then decided (never a failure). Pure.
+
+Reasons: somebody asked, the active's host is drained, its container runs an older revision, its copy or its
+container is not where the model wants it, its processor's other tasks are active elsewhere, every copy would be lost
+with its host, mixed containers are out of balance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning.placement.eligibility import free_for
+from appmaster.planning.placement.relocation import next_relocation
+from appmaster.planning.placement.shared_containers import shared_containers
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.placement.upgrade import next_container, outdated, too_many
+from appmaster.planning.rules.failover import fitness, is_in_sync
+from appmaster.planning.rules.moving import hand_over
+from appmaster.planning.state.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
+from appmaster.planning.state.reasons import Motive, Reason
+from appmaster.planning.state.view import Container, Job, Presence
+from standby.model import ProcessorId, SlotId
+
+#: So many hand-overs are under way at once, at most: each of them takes processor time from all.
+MOST_AT_ONCE: Final = 4
+
+
+def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHandover | None:
+    """Return the decision that a prepared hand-over is waiting for, or its end when it leads nowhere."""
+    processor = cohorts[0].processor
+    handover = turn.view.handovers.get(processor)
+    if handover is None:
+        return None
+    container = turn.view.holder(handover.to)
+    ready = [each for each in cohorts if _leads_to(each, handover.to_copy, handover.to)]
+    if any(turn.holder(each, each.record.active or 0) is None for each in ready):
+        # What follows is a failover, by the job's policy, and counted as one.
+        return ForgetHandover(processor, "the active was lost meanwhile")
+    if container is None or container.presence is not Presence.LIVE or not ready:
+        return ForgetHandover(processor, f"{handover.to} cannot take over any more")
+    waited = turn.view.now_ms - handover.since_ms
+    for cohort in ready:
+        is_tailing = turn.is_tailing(cohort, handover.to_copy, container)
+        statuses = list(turn.statuses(cohort, handover.to_copy, container))
+        is_prepared = is_tailing and all(each is not None and each.is_prepared for each in statuses)
+        if is_prepared or (is_tailing and waited >= cohort.job.policy.prepare_timeout_ms):
+            return hand_over(turn, cohort, handover.to_copy, container, handover.reason)
+        if waited >= 2 * cohort.job.policy.prepare_timeout_ms:
+            return ForgetHandover(processor, f"copy {handover.to_copy} fell behind meanwhile")
+    return None
+
+
+def _leads_to(cohort: Cohort, copy: int, container: str) -> bool:
+    record = cohort.record
+    if record.active is None or record.displaced is not None:
+        return False
+    if record.moving.get(copy) == container:
+        return copy == record.active
+    return record.placed.get(copy) == container and copy != record.active
+
+
+def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
+    """Return the beginning of a planned hand-over that the state of things calls for."""
+    processor = cohorts[0].processor
+    if processor in turn.view.handovers or turn.preparing >= MOST_AT_ONCE:
+        return None
+    if any(
+        each.record.active is not None and turn.holder(each, each.record.active) is None for each in cohorts
+    ):
+        return None  # the loss comes first: what is prepared now would be given up for it
+    for cohort in cohorts:
+        record = cohort.record
+        if record.active is None or record.displaced is not None:
+            continue
+        holder = turn.holder(cohort, record.active)
+        if holder is None or holder.presence is not Presence.LIVE:
+            continue
+        filled = turn.view.holder(record.moving.get(record.active))
+        if filled is not None:
+            if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
+                return _prepared(
+                    turn, processor, record.active, filled, Reason(Motive.MOVED, "the new copy is in sync")
+                )
+            continue
+        reason = (
+            _reason(turn, cohort, holder)
+            or _next_door(turn, cohorts, cohort, holder)
+            or _exposed(turn, cohort)
+        )
+        main = _gathering(turn, cohorts, cohort) if reason is None else None
+        if main is not None:
+            reason = Reason(Motive.GATHER, f"the other tasks of {processor} are active in copy {main}")
+        target = best_standby(turn, cohort, reason.kind, main) if reason is not None else None
+        if reason is not None and target is not None:
+            return _prepared(turn, processor, *target, reason)
+    return None
+
+
+def _prepared(
+    turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[Motive]
+) -> PrepareHandover:
+    turn.preparing += 1
+    return PrepareHandover(processor, copy, container.id, reason)
+
+
+def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[Motive] | None:
+    """Return why the active should be another copy; None when it should not."""
+    if cohort.record.active not in cohort.copies:
+        return Reason(Motive.MODEL, "the active's copy is not in the job model any more")
+    if holder.host in turn.view.drained:
+        return Reason(Motive.DRAINED, f"{holder.host} is drained")
+    if turn.view.is_orphaned(holder):
+        return Reason(Motive.CELL_LOST, f"the AM of cell {holder.cell} is gone")
+    # Its processor's standbys are started anew before.
+    if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
+        return None
+    if is_current(cohort.job, holder):
+        return Reason(Motive.CROWDED, f"{holder.host} holds another container of the job")
+    return Reason(Motive.UPGRADE, f"revision {cohort.job.revision} is to run")
+
+
+def _next_door(
+    turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container
+) -> Reason[Motive] | None:
+    """Return that the active belongs in another container of its own host; None when it does not.
+
+    It cannot be filled there beside itself: a standby takes over, and it goes there as one.
+    """
+    active = cohort.record.active
+    if active is None or len(cohort.copies) == 1 or cohort.job.model.is_mixed:
+        return None
+    slot = SlotId(cohort.processor, active)
+    home = turn.home(cohorts, slot)
+    if home is None and turn.home_of(holder.id) != slot:
+        home = free_for(turn, (cohort,), slot)
+    if home is None or home.id == holder.id or home.host != holder.host:
+        return None
+    return Reason(Motive.REGROUP, f"its tasks belong in {home.id} on the same host")
+
+
+def _exposed(turn: Turn, cohort: Cohort) -> Reason[Motive] | None:
+    """Return that every copy would be lost at once unless the active goes elsewhere; None when it need not.
+
+    It goes there as a standby: a copy that is active never moves while another could take over.
+    """
+    found = next_relocation(turn, cohort)
+    if found is None or found.copy != cohort.record.active:
+        return None
+    return Reason(Motive.EXPOSED, found.reason)
+
+
+def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:
+    """Return the copy that is active for more of the processor's tasks, once all else of them is alike; else None.
+
+    A change of the model brings tasks together that had other actives. Their copies could neither be spread over
+    cells nor be left alone for as long as they differ.
+    """
+    records = [each.record for each in cohorts]
+    if len(records) == 1 or any(
+        each.placed != records[0].placed or each.moving or each.displaced is not None for each in records
+    ):
+        return None
+    counts: Counter[int] = Counter()
+    for each in cohorts:
+        if each.record.active is not None:
+            counts[each.record.active] += len(each.recorded)
+    main = max(cohort.copies, key=lambda copy: (counts[copy], -copy))
+    holder = turn.holder(cohort, main)
+    if main == cohort.record.active or holder is None or turn.view.must_leave(holder):
+        return None
+    return main
+
+
+def best_standby(
+    turn: Turn, cohort: Cohort, motive: Motive | None = None, copy: int | None = None
+) -> tuple[int, Container] | None:
+    """Return the standby that should take over as planned, or ``copy`` if it can; None when none is in sync."""
+    found = [
+        (each, holder)
+        for each in cohort.record.placed
+        if each != cohort.record.active
+        and (copy is None or each == copy)
+        and (holder := turn.holder(cohort, each)) is not None
+        and holder.presence is Presence.LIVE
+        and is_in_sync(cohort, each)
+        and turn.is_tailing(cohort, each, holder)
+        and not turn.is_superseded(cohort.job, holder)
+        and (copy is not None or (not turn.view.must_leave(holder) and each in cohort.copies))
+    ]
+    if motive is Motive.UPGRADE and not cohort.job.model.is_mixed:
+        # Or one that has actives of the processor besides: all in one, the other can be started anew.
+        found = [each for each in found if is_current(cohort.job, each[1]) or _has_active(turn, each[1])]
+    if motive is Motive.REGROUP:
+        found = [each for each in found if turn.home_of(each[1].id) == SlotId(cohort.processor, each[0])]
+    return min(
+        found,
+        key=lambda each: (not is_current(cohort.job, each[1]), *fitness(turn, cohort, *each)),
+        default=None,
+    )
+
+
+def _has_active(turn: Turn, container: Container) -> bool:
+    held = turn.view.assigned.get(container.id, {})
+    return any(turn.view.records[task].record.active == copy for task, copy in held.items())
+
+
+def balance(turn: Turn, job: Job) -> Iterator[Action]:
+    """Yield one hand-over that evens out the actives of a mixed job in which everything else is settled.
+
+    After a failover the survivors have more of them, and the container that came back has none.
+    """
+    if not job.model.is_mixed or not job.is_led or turn.view.handovers:
+        return
+    loads = turn.loads()
+    live = shared_containers(turn, job)
+    if len(live) < 2 or outdated(turn, job) or too_many(turn, job) is not None:
+        return
+    fewest = min(loads.get(each.id, (0, 0))[0] for each in live)
+    for most in sorted(live, key=lambda each: (-loads.get(each.id, (0, 0))[0], each.id)):
+        if loads.get(most.id, (0, 0))[0] - fewest < 2:
+            return
+        for task, held in turn.view.assigned.get(most.id, {}).items():
+            record = turn.view.records[task].record
+            if record.active != held or task.job != job.name:
+                continue
+            for copy in record.in_sync:
+                other = turn.view.holder(record.placed.get(copy))
+                is_better = (
+                    other is not None
+                    and copy != held
+                    and other in live
+                    and loads.get(most.id, (0, 0))[0] - loads.get(other.id, (0, 0))[0] >= 2
+                )
+                if is_better and other is not None:
+                    yield _prepared(
+                        turn,
+                        job.model.processor_of[task],
+                        copy,
+                        other,
+                        Reason(Motive.BALANCE, "its container has fewer actives"),
+                    )
+                    return

@@ -1,0 +1,371 @@
+"""What is decided about a processor's tasks, as one ordered table: the first rule with something to decide wins. Pure.
+
+`appmaster.planning.rules.deploy` walks `STAGES` for every processor that is not settled. A rule whose step is not due
+yet (what it waits for has not come, and its deadline is not over) decides nothing, and those below it have their turn.
+docs/failover.md shows this table; a test keeps it so, and others play every scenario of tests/scenarios/failover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from appmaster import metrics as m
+from appmaster.metrics import Counter
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, situations
+from appmaster.planning.rules.withdrawal import withdraw
+from appmaster.planning.state.actions import Action, ForgetHandover, Kind, PrepareHandover, WriteRecords
+
+#: Returns the decision about a cohort, one of all that its processor has; None while it is not due.
+Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], Action | None]
+
+#: What a decision is, for the page: that of a record, or one that changes the view alone.
+Decided = Kind | type[PrepareHandover] | type[ForgetHandover]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One situation, what is decided in it, and what comes after."""
+
+    name: str
+    when: Callable[[Turn, Cohort], bool]
+    situation: str
+    """What ``when`` and ``decide`` look for; for the page."""
+    decide: Decide
+    decides: tuple[Decided, ...]
+    deadline: str
+    """The field of `Policy` that bounds the wait for what follows; empty: nothing is waited for."""
+    comes: str
+    """What follows when it comes in time."""
+    otherwise: str
+    """What follows when it does not."""
+    events: tuple[str, ...] = ()
+    """Entries of the event log besides that of the decision itself."""
+    counted: tuple[Counter, ...] = ()
+    """What it adds to, besides the count of decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rules that are looked at together: all of them for one cohort, then all of them for the next."""
+
+    name: str
+    when: Callable[[Turn, Cohort], bool]
+    rules: tuple[Rule, ...]
+    is_last: bool = False
+    """Whether nothing below is looked at for a processor of which this stage's ``when`` holds."""
+    is_of_processor: bool = False
+    """Whether its rules are about a processor as a whole, and asked once."""
+
+
+def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
+    """Return the decision about one cohort as one that could look at its processor's others."""
+    return lambda turn, _, cohort: decide(turn, cohort)
+
+
+def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> Decide:
+    """Return the decision about a processor as one that is asked for one of its cohorts."""
+    return lambda turn, cohorts, _: decide(turn, cohorts)
+
+
+#: Every rule, in the order in which they are asked.
+STAGES: Final[tuple[Stage, ...]] = (
+    Stage(
+        "withdrawn",
+        situations.is_withdrawn,
+        (
+            Rule(
+                "undeploy",
+                situations.is_ending,
+                "the job is not wanted any more, or was given up",
+                _alone(withdraw),
+                (Kind.UNDEPLOY,),
+                deadline="exit_timeout_ms",
+                comes="no record has an active: every task is fenced, then containers are told to exit",
+                otherwise="a container that does not leave by itself is released",
+                events=("fencing_tasks", "tasks_fenced", "container_dismissed"),
+            ),
+            Rule(
+                "park",
+                situations.is_parked,
+                "the processor failed more often than the job allows, or only fails",
+                _alone(withdraw),
+                (Kind.PARK,),
+                deadline="",
+                comes="its containers are given back; a command lets it run again",
+                otherwise="",
+                events=("processor_parked",),
+                counted=(m.PARKED,),
+            ),
+        ),
+        is_last=True,
+    ),
+    Stage(
+        "behind",
+        situations.is_behind,
+        (
+            Rule(
+                "raise epochs",
+                situations.always,
+                "a container has seen a higher epoch of a task than is recorded: ZooKeeper's state was lost, or is "
+                "that of an earlier day",
+                _alone(follow_reports.raise_epochs),
+                (Kind.RAISE,),
+                deadline="",
+                comes="the epoch is above all that was seen; everything else is judged after that",
+                otherwise="",
+            ),
+        ),
+    ),
+    Stage(
+        "active lost",
+        failover.is_lost,
+        (
+            Rule(
+                "start where the standby was",
+                situations.has_displaced,
+                "a standby is displaced, its host is reserved, and its stop is confirmed (step 7)",
+                _alone(failover.start_reserved),
+                (Kind.FAILOVER,),
+                deadline="heartbeat_timeout_ms",
+                comes="the new active claims its epoch; the displaced standby is asked for anywhere (8)",
+                otherwise="it is lost like any active",
+                events=("failover_started", "failover_finished"),
+                counted=(m.FAILOVERS,),
+            ),
+            Rule(
+                "restore the standby",
+                situations.has_displaced,
+                "a standby is displaced, and its host could not be reserved",
+                _alone(failover.restore_displaced),
+                (Kind.RESTORE,),
+                deadline="samehost_timeout_ms",
+                comes="the standby is in sync again; the active is asked for anywhere",
+                otherwise="after four times that time a standby may be displaced again",
+            ),
+            Rule(
+                "promote",
+                situations.promotes,
+                "policy `promote`, or a lost copy that the model has no slot for: another copy lives; the best "
+                "in sync, else the least behind",
+                _alone(failover.promote),
+                (Kind.FAILOVER,),
+                deadline="restore_delay_ms",
+                comes="the new active claims its epoch; the lost copy is created again as a standby",
+                otherwise="the lost copy is created again meanwhile; a new active that dies is lost like any",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.FAILOVERS, m.WITHOUT_STANDBY),
+            ),
+            Rule(
+                "displace",
+                situations.restarts,
+                "policy `restart`: its own host was not to be had in time, and a standby lives (steps 2 to 4)",
+                _alone(failover.displace),
+                (Kind.DISPLACE,),
+                deadline="stop_timeout_ms",
+                comes="the standby stops (5) while its host is reserved (6): *start where the standby was*",
+                otherwise="a standby that does not stop is released, and its death confirms the stop; a "
+                "reservation that does not come: *restore the standby*",
+            ),
+        ),
+    ),
+    Stage(
+        "active stuck",
+        failover.is_stuck,
+        (
+            Rule(
+                "promote another",
+                situations.always,
+                "the active, or who is about to be it, gets no further, or is cut off from Kafka, and another copy in "
+                "sync has been in touch with Kafka for as long; under either policy",
+                _alone(failover.promote_another),
+                (Kind.FAILOVER,),
+                deadline="progress_timeout_ms",
+                comes="the new active claims its epoch; the former one goes on as a standby, or its container ends "
+                "itself when it cannot even stop",
+                otherwise="the next copy that could take over is made active, the former one perhaps",
+                events=("failover_started", "failover_finished"),
+                counted=(m.FAILOVERS,),
+            ),
+        ),
+    ),
+    Stage(
+        "hand-over",
+        situations.is_prepared_for,
+        (
+            Rule(
+                "hand over",
+                situations.always,
+                "a planned hand-over was begun",
+                _together(planned.carry_on),
+                (Kind.HANDOVER, ForgetHandover),
+                deadline="prepare_timeout_ms",
+                comes="the prepared copy becomes active, the former one goes on as a standby",
+                otherwise="in sync but not ready: it is handed over all the same; not in sync for twice that "
+                "time, or lost: it is given up and begun again when it is still called for",
+                events=("handover_finished", "handover_given_up"),
+                counted=(m.HANDOVERS, m.HANDOVERS_GIVEN_UP),
+            ),
+        ),
+        is_of_processor=True,
+    ),
+    Stage(
+        "slots",
+        situations.always,
+        (
+            Rule(
+                "restore in vain",
+                situations.has_displaced,
+                "a standby is displaced, and the active that displaced it is back (a new leader heard it again)",
+                _alone(failover.restore_displaced),
+                (Kind.RESTORE,),
+                deadline="",
+                comes="the standby is in sync again, where it was",
+                otherwise="",
+            ),
+            Rule(
+                "drop",
+                situations.always,
+                "a standby that the model has no slot for, whose container is to be started anew, that can go "
+                "nowhere from a drained host, or that could only take over with withdrawn code",
+                _alone(placing.drop),
+                (Kind.DROP,),
+                deadline="",
+                comes="its container is given back; where the copy is still wanted it is an empty slot",
+                otherwise="",
+            ),
+            Rule(
+                "first active",
+                situations.is_new,
+                "no copy was ever active, or the processor was unparked",
+                placing.start,
+                (Kind.BIND,),
+                deadline="launch_timeout_ms",
+                comes="every active's container comes before any standby's",
+                otherwise="a request that expires is made again with back-off: a slow deploy is no failure",
+            ),
+            Rule(
+                "start again",
+                situations.restarts_headless,
+                "policy `restart`: the active is lost, and its own host was had in time (step 1), or nothing "
+                "else lives and a container came",
+                placing.start,
+                (Kind.BIND,),
+                deadline="samehost_timeout_ms",
+                comes="on its own host: no failover; elsewhere: counted as one without a standby",
+                otherwise="*displace*, if a standby lives; else any host is asked for",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.WITHOUT_STANDBY,),
+            ),
+            Rule(
+                "start anywhere",
+                situations.promotes_headless,
+                "policy `promote`, or a lost copy that the model has no slot for: the active is lost, no other "
+                "copy lives, and a container came",
+                placing.start,
+                (Kind.BIND,),
+                deadline="request_timeout_ms",
+                comes="the copy restores (its last host first) and becomes active",
+                otherwise="the next host is asked, with back-off: the best named ones, then any",
+                events=("failover_started", "failover_without_standby", "failover_finished"),
+                counted=(m.WITHOUT_STANDBY,),
+            ),
+            Rule(
+                "fill",
+                situations.always,
+                "a standby's slot is empty, and a container is there for it (flow B)",
+                placing.fill,
+                (Kind.BIND,),
+                deadline="request_timeout_ms",
+                comes="the standby restores and joins the in-sync set",
+                otherwise="its last host first, then the best others, then any, with back-off",
+            ),
+            Rule(
+                "end a move",
+                situations.is_moving,
+                "a copy that is filled elsewhere is in sync there, or need not move any more",
+                _alone(moving.end_move),
+                (Kind.MOVED, Kind.STAY),
+                deadline="",
+                comes="the filled copy takes the place of the old one; an active's by a planned hand-over",
+                otherwise="",
+                counted=(m.MOVES, m.MOVES_GIVEN_UP),
+            ),
+            Rule(
+                "begin a move",
+                situations.always,
+                "a live copy should be in another container, and that one is there",
+                moving.begin_move,
+                (Kind.MOVE, Kind.DROP, Kind.BIND),
+                deadline="",
+                comes="the copy is filled there while the old one serves: *end a move*",
+                otherwise="",
+                counted=(m.MOVES_STARTED,),
+            ),
+        ),
+    ),
+    Stage(
+        "planned",
+        situations.always,
+        (
+            Rule(
+                "prepare",
+                situations.always,
+                "the active should be another copy (asked for, drain, upgrade, model, the processor's other tasks, "
+                "a host with which every copy would be lost), and one can take over",
+                _together(planned.prepare),
+                (PrepareHandover,),
+                deadline="prepare_timeout_ms",
+                comes="*hand over*",
+                otherwise="*hand over* says what then",
+                events=("handover_started",),
+                counted=(m.HANDOVERS_STARTED,),
+            ),
+        ),
+        is_of_processor=True,
+    ),
+    Stage(
+        "reports",
+        situations.always,
+        (
+            Rule(
+                "follow",
+                situations.always,
+                "containers report claims, lag, or failures of user code",
+                _alone(follow_reports.follow),
+                (Kind.CLAIMED, Kind.FAILURES, Kind.IN_SYNC),
+                deadline="in_sync_interval_ms",
+                comes="the record says so",
+                otherwise="",
+                counted=(m.TASK_FAILURES,),
+            ),
+        ),
+    ),
+)
+
+
+def first(turn: Turn, cohorts: tuple[Cohort, ...]) -> Action | None:
+    """Return what the first rule with something to decide decides about a processor; None when none has."""
+    for stage in STAGES:
+        is_met = False
+        for cohort in cohorts[:1] if stage.is_of_processor else cohorts:
+            if not stage.when(turn, cohort):
+                continue
+            is_met = True
+            for rule in stage.rules:
+                if rule.when(turn, cohort):
+                    action = rule.decide(turn, cohorts, cohort)
+                    if action is not None:
+                        return _named(rule, action)
+        if is_met and stage.is_last:
+            return None
+    return None
+
+
+def _named(rule: Rule, action: Action) -> Action:
+    """Return the decision with the rule that decided it, for the event log."""
+    if isinstance(action, WriteRecords):
+        return replace(action, facts=replace(action.facts, rule=rule.name))
+    return action

@@ -1,0 +1,37 @@
+"""The end of a processor's tasks, for a while or for good. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.state.actions import Kind, WriteRecords
+from appmaster.planning.state.reasons import Basis, Failure, Reason
+from standby.model import TaskRecord
+
+
+def withdraw(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the record that takes the active away: first step of a kill (rule `writer-id`), and of parking.
+
+    The epoch rises, so no container can claim the task after this, whatever it was about to do.
+    """
+    if cohort.record.active is None and not cohort.record.placed:
+        return None
+    parked = cohort.job.model.processors[cohort.processor].parked
+
+    def edit(record: TaskRecord) -> TaskRecord:
+        for copy in record.placed:
+            record = turn.remembered(cohort, record, copy)
+        epoch = record.epoch + (record.active is not None)
+        return replace(
+            record, active=None, epoch=epoch, placed={}, moving={}, displaced=None, in_sync=(), failures=None
+        )
+
+    kind = Kind.PARK if parked and cohort.job.is_led else Kind.UNDEPLOY
+    return turn.decide(cohort, kind, _basis(parked or cohort.job.failure), edit)
+
+
+def _basis(failure: Reason[Failure] | None) -> Reason[Basis]:
+    if failure is None:
+        return Reason(Basis.UNDEPLOYED)
+    return Reason(Basis.POISON if failure.kind is Failure.POISON else Basis.OTHER, str(failure))

@@ -1,0 +1,313 @@
+"""What the leader can do: imperative, frozen, in the order in which they are to be carried out. Pure.
+
+Durable ones come first in every plan: nobody is told of a decision before it is written.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from appmaster.planning.state.model import JobModel, Slot
+from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Without
+from appmaster.planning.state.view import Lack, LostActive, RequestKind
+from standby.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One task record to write."""
+
+    record: TaskRecord
+    expected_version: int | None
+    """The ZooKeeper version it replaces; None: it must not exist yet."""
+
+
+class Outcome(str, enum.Enum):
+    """What became of a request, or of the container that it brought."""
+
+    EXPIRED = "expired"
+    SURPLUS = "surplus"
+    """Its slot is taken, or not wanted any more."""
+    SAME_HOST = "same-host"
+    """It came on a host that holds a sibling (Invariant 1)."""
+    DRAINED = "drained"
+    """It came on a drained host."""
+    LOST = "lost"
+    """The container was lost, or is of no use any more."""
+    REPLACED = "replaced"
+    """As planned: another took over what it did."""
+    ENDED = "ended"
+    """The job ended."""
+
+
+class Kind(str, enum.Enum):
+    """What a decision about task records is."""
+
+    BIND = "bind"
+    """Replicas are placed in a container."""
+    FAILOVER = "failover"
+    """A lost active is replaced, in place or (policy ``restart``) where its standby was."""
+    DISPLACE = "displace"
+    """Policy ``restart``: a standby is displaced, so that the active can start on its host."""
+    RESTORE = "restore"
+    """Policy ``restart``: its host could not be had; the standby is restored in place."""
+    HANDOVER = "handover"
+    """A planned change of active."""
+    MOVE = "move"
+    """A copy is being filled elsewhere."""
+    MOVED = "moved"
+    """That copy took its place."""
+    STAY = "stay"
+    """A move is given up."""
+    DROP = "drop"
+    """A copy is given up as planned: fewer are wanted, its host is drained, or its container is started anew."""
+    RAISE = "raise"
+    """Epochs rise above what containers have seen of them: ZooKeeper's state is older than they are."""
+    CLAIMED = "claimed"
+    IN_SYNC = "in-sync"
+    FAILURES = "failures"
+    """Failures of user code were counted."""
+    PARK = "park"
+    """A processor is withdrawn after too many failures."""
+    UNDEPLOY = "undeploy"
+
+
+class FailoverPolicy(str, enum.Enum):
+    """`job.hotstandby.failover`."""
+
+    PROMOTE = "promote"
+    RESTART = "restart"
+
+
+def _doc(text: str) -> dict[str, str]:
+    return {"doc": text}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to know of a decision besides its records, for the event log and the metrics.
+
+    None: there is nothing to say. Each is described for the event log's documentation.
+    """
+
+    rule: str | None = field(
+        default=None, metadata=_doc("the rule of [failover.md](failover.md#the-rules) that decided")
+    )
+    host: str | None = field(default=None, metadata=_doc("where the copy goes"))
+    from_copy: int | None = field(default=None, metadata=_doc("the copy that was active"))
+    to_copy: int | None = field(default=None, metadata=_doc("the copy that becomes active"))
+    in_sync: bool | None = field(
+        default=None, metadata=_doc("whether the copy that becomes active, or is displaced, was in sync")
+    )
+    in_place: bool | None = field(
+        default=None, metadata=_doc("whether a lost active is started again on its own host")
+    )
+    without: Reason[Without] | None = field(
+        default=None, metadata=_doc("why no standby in sync took the place of a lost active")
+    )
+    policy: FailoverPolicy | None = field(default=None, metadata=_doc("`promote` or `restart`"))
+    count: int | None = field(
+        default=None, metadata=_doc("failures of the job's code at `offset`; absent once they are got over")
+    )
+    offset: int | None = field(default=None, metadata=_doc("of the input, the sum of all inputs"))
+    traceback: str | None = field(default=None, metadata=_doc("where the job's code raised, if it did"))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecords:
+    """Write all of a decision's records in one transaction that checks the controller epoch."""
+
+    decision: str
+    processor: ProcessorId
+    changes: tuple[Change, ...]
+    kind: Kind
+    reason: Reason[Basis] | Reason[Motive]
+    container: str = ""
+    """The container that the decision places replicas in; empty: none."""
+    copy: int | None = None
+    """The copy that the decision is about; None: all of them."""
+    facts: Facts = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteModel:
+    """Write a job's next model, in place of the present version of its node."""
+
+    job: str
+    model: JobModel
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Record how far a job is."""
+
+    job: str
+    state: str
+    reasons: tuple[str, ...]
+    lacks: tuple[Lack, ...] = ()
+    """As `Job.lacks`."""
+    failure: Reason[Failure] | None = None
+    """Why it is given up; None: it is not."""
+    traceback: str = ""
+    """Where the job's code raised what is behind the reasons; empty: it did not."""
+    is_over: bool = False
+    """It was given up, and every task of it is fenced: no leader has anything to do with it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareLost:
+    """Take a container's roles for lost. Nothing leaves the leader: the view alone changes."""
+
+    container: str
+    reason: Reason[Loss]
+    may_return: bool
+    """YARN still lists it: it keeps its slot for the grace time and is used again if it comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtSelf:
+    """Give everybody one more time-out: so many are silent that the fault is likely here."""
+
+    silent: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissActive:
+    """Take note that an active was lost while nobody led. The view alone changes."""
+
+    processor: ProcessorId
+    missed: LostActive
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareHandover:
+    """Have a standby get ready to become active as planned. The view alone changes; the assignment follows from it."""
+
+    processor: ProcessorId
+    to_copy: int
+    container: str
+    reason: Reason[Motive]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetHandover:
+    """Give up a hand-over that is being prepared. The view alone changes."""
+
+    processor: ProcessorId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Take processors for settled: nothing is to be done or waited for. The view alone changes."""
+
+    processors: tuple[ProcessorId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell whoever gave a command what comes of it."""
+
+    number: int
+    said: str
+    is_refused: bool = False
+    clears: tuple[SlotId, ...] = ()
+    """Places whose failures are forgotten with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceTasks:
+    """Fence the writers of an undeploying job's tasks."""
+
+    job: str
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendAssignment:
+    """Send a container its whole assignment."""
+
+    container: str
+    incarnation: int
+    number: int
+    replicas: tuple[Wanted, ...]
+    jobs: tuple[tuple[str, int], ...]
+    """Each job that the container serves, and the revision of it that it runs or is to run."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendExit:
+    """Tell a container to close everything and end."""
+
+    container: str
+    incarnation: int
+    reason: str
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePort:
+    """Find out whether a container's own port accepts."""
+
+    container: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Take back a request that YARN has not granted (or whose container never came)."""
+
+    number: int
+    skein_id: str
+    outcome: Outcome
+    reason: str
+    avoid: str = ""
+    """Host that is not to be asked for a while; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseContainer:
+    """Give a container back to YARN, which ends its process."""
+
+    container: str
+    skein_id: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContainer:
+    """Ask YARN for a container."""
+
+    number: int
+    slot: Slot
+    host: str | None
+    kind: RequestKind
+    reason: str
+    cell: int = 1
+    """The cell that is asked."""
+
+
+Action = (
+    WriteRecords
+    | WriteModel
+    | MissActive
+    | PrepareHandover
+    | ForgetHandover
+    | Settle
+    | Answer
+    | WriteStatus
+    | DeclareLost
+    | DoubtSelf
+    | FenceTasks
+    | SendAssignment
+    | SendExit
+    | ProbePort
+    | CancelRequest
+    | ReleaseContainer
+    | RequestContainer
+)

@@ -1,0 +1,63 @@
+"""How far failovers and planned hand-overs have come, by what containers report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from appmaster.planning.state.view import ClusterView, Container, Failover
+from standby.model import Phase, ReplicaId, Role, TaskId
+
+#: The phases that a failover has times for.
+_MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a failover or hand-over has come."""
+
+    phases: Mapping[tuple[TaskId, Phase], int] = field(default_factory=dict)
+    """As `Failover.phases`."""
+    times: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    """Number of each task that has got there → milestone → Unix milliseconds."""
+    is_over: bool = False
+    is_finished: bool = False
+    """Over because every task is active, and each has committed input or has none to commit; else the records have
+    gone on to somebody else."""
+
+
+def progress(view: ClusterView, container: Container, failover: Failover) -> Progress | None:
+    """Return how far a failover has come by what ``container`` reports; None while its records are being written."""
+    phases = dict(failover.phases)
+    times: dict[str, dict[str, int | None]] = {}
+    done = True
+    for task in failover.tasks:
+        if task in view.writing or task not in view.records:
+            return None  # its record is still on its way to ZooKeeper, and the present one is of before
+        record = view.records[task].record
+        if record.active != failover.to_copy or record.placed.get(failover.to_copy) != container.id:
+            return Progress(is_over=True)
+        status = container.statuses.get(ReplicaId(task, failover.to_copy))
+        if status is None or status.role is not Role.ACTIVE or status.epoch != record.epoch:
+            done = False
+            continue
+        for phase, at_ms in {status.phase: status.since_ms, **status.entered}.items():
+            if phase in _MILESTONES:
+                phases.setdefault((task, phase), at_ms)
+        waiting = (
+            status.input_end is None
+            or status.input_committed is None
+            or status.input_end > status.input_committed
+        )
+        if status.phase is not Phase.ACTIVE or (status.first_commit_ms is None and waiting):
+            done = False
+        times[str(task.partition)] = {
+            "detected_ms": view.wall(failover.detected_ms),
+            "recorded_ms": view.wall(failover.recorded_ms),
+            "ordered_ms": view.wall(failover.ordered_ms),
+            "fenced_ms": phases.get((task, Phase.DRAINING), phases.get((task, Phase.CLAIMING))),
+            "drained_ms": phases.get((task, Phase.CLAIMING)),
+            "active_ms": phases.get((task, Phase.ACTIVE)),
+            "first_commit_ms": status.first_commit_ms,
+        }
+    return Progress(phases, times, is_over=done, is_finished=done)

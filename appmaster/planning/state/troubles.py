@@ -1,0 +1,60 @@
+"""What is wrong with actives that go on: the job is deployed, and yet somebody should look at it. Pure.
+
+Kept for each container as it reports, so that nobody has to look through all replicas at each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from appmaster.planning.state.view import HOLDING, ClusterView, Container, Trouble, TroubleKind
+from standby.model import Phase, ReplicaId, ReplicaStatus
+
+#: Behind its input for so long, an active is said not to keep up, until it is behind for less than half of that.
+BEHIND_MS: Final = 30_000
+
+
+def troubles_of(statuses: Iterable[ReplicaStatus], before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+    """Return the troubles that a container's actives have, given those that they had ``before``."""
+    was_behind = {each.replica for each in before if each.kind is TroubleKind.BEHIND}
+    return tuple(_of(statuses, was_behind))
+
+
+def _of(statuses: Iterable[ReplicaStatus], was_behind: set[ReplicaId]) -> Iterator[Trouble]:
+    for each in statuses:
+        if each.phase is Phase.ACTIVE and each.failures is not None:
+            yield Trouble(each.replica, TroubleKind.FAILING, each.failures.reason)
+        bound = BEHIND_MS // 2 if each.replica in was_behind else BEHIND_MS
+        if each.input_lag_ms is not None and each.input_lag_ms >= bound:
+            yield Trouble(each.replica, TroubleKind.BEHIND)
+
+
+def present_troubles(view: ClusterView) -> dict[str, list[Trouble]]:
+    """Return the troubles of each job's actives, by task; of jobs that have none, nothing."""
+    found: dict[str, list[Trouble]] = {}
+    for container in view.containers.values():
+        if container.troubles and container.presence in HOLDING:
+            for each in container.troubles:
+                if _is_active(view, container, each.replica):
+                    found.setdefault(each.replica.task.job, []).append(each)
+    for troubles in found.values():
+        troubles.sort(key=lambda each: (each.replica, each.kind.value))
+    return found
+
+
+def _is_active(view: ClusterView, container: Container, replica: ReplicaId) -> bool:
+    recorded = view.records.get(replica.task)
+    return (
+        recorded is not None
+        and recorded.record.active == replica.copy
+        and recorded.record.placed.get(replica.copy) == container.id
+    )
+
+
+def in_words(trouble: Trouble) -> str:
+    """Return what a status says of it, without figures that change by themselves: each change of it is written."""
+    task = trouble.replica.task
+    if trouble.kind is TroubleKind.FAILING:
+        return f"{task}: the job's code fails, and is tried again: {trouble.reason}"
+    return f"{task}: does not keep up: more than {BEHIND_MS // 1000} s behind the end of its input"

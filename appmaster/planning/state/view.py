@@ -1,0 +1,633 @@
+"""What the leader knows: one immutable value, changed only by `apply`. Pure.
+
+Times are milliseconds of the leader's monotonic clock; `ClusterView.wall` turns them into Unix time
+for logs and for comparison with what containers report.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from appmaster.planning.state.model import JobModel, JobSpec, Slot, job_of
+from appmaster.planning.state.reasons import Failure, Loss, Motive, Reason
+from locality.hosts import HostInfo
+from standby.config.planner import PlannerKeys
+from standby.model import (
+    InputFailures,
+    Leftover,
+    Phase,
+    ProcessorId,
+    ReplicaId,
+    ReplicaStatus,
+    SlotId,
+    TaskId,
+    TaskRecord,
+)
+from standby.process.ended import ProcessEnd
+
+
+class OnExhausted(str, enum.Enum):
+    """What too many failures in the window do (`cluster-manager.container.retry.exhausted`)."""
+
+    FAIL = "fail"
+    PARK = "park"
+
+
+#: In `Policy.restore_paused`: not one host, but all of them.
+EVERY_HOST: Final = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(PlannerKeys):
+    """What a job asks of the planner; times in milliseconds.
+
+    What it inherits are keys of the job file; what stands here is a constant, or comes of keys in another form
+    (`appmaster.config`).
+    """
+
+    restarts: bool = False
+    """Policy ``restart`` (the steps of SEP-23) instead of ``promote``."""
+    suspect_grace_ms: int = 3_000
+    """How long a silent container that YARN still lists may come back before it is released and replaced."""
+    restore_delay_ms: int = 3_000
+    """For how long at most lost copies wait for a failover under way to end."""
+    prepare_timeout_ms: int = 10_000
+    """How long a planned hand-over waits for the standby to be ready."""
+    reconnect_grace_ms: int = 1_000
+    """How long a container whose stream broke but whose port accepts may take to come back."""
+    takeover_grace_ms: int = 5_000
+    """How long a new leader waits for the containers of its predecessor to come to it."""
+    launch_timeout_ms: int = 90_000
+    """From YARN's grant to the container's first message."""
+    any_timeout_ms: int = 15_000
+    """How long a request for any host waits before it is made anew: YARN may have lost it."""
+    stop_timeout_ms: int = 10_000
+    """Policy ``restart``: how long a standby may take to stop before its process is ended."""
+    on_exhausted: OnExhausted = OnExhausted.FAIL
+    retry_backoff_ms: int = 500
+    """First wait after a failed launch or a refused request; doubled each time."""
+    retry_backoff_max_ms: int = 15_000
+    avoid_host_ms: int = 10_000
+    """How long a host is not asked for after it fell silent, let a request expire or failed a launch."""
+    fails_on_error: bool = True
+    """Whether a poison record ends the job; else the containers give the record up."""
+    in_sync_interval_ms: int = 500
+    """In-sync sets of one processor are written at most this often."""
+    resend_ms: int = 1_000
+    """After which an assignment that was not reported as applied is sent again."""
+    exit_timeout_ms: int = 5_000
+    """How long a container may take to leave by itself before YARN is told to end it."""
+    quiet_ms: int = 3_000
+    """A mixed job waits so long after the last arrival before it begins with fewer containers than asked for."""
+
+
+class JobState(str, enum.Enum):
+    """How far a job is; written to ``/jobs/<job>/status``."""
+
+    DEPLOYING = "deploying"
+    DEPLOYED = "deployed"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    UNDEPLOYING = "undeploying"
+    UNDEPLOYED = "undeployed"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a processor lacks to be as its job wants it."""
+
+    processor: ProcessorId
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.processor}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as recorded, with its model and policy."""
+
+    name: str
+    run: str
+    spec: JobSpec
+    model: JobModel
+    """The recorded model; of version 0 and empty before the first one is."""
+    policy: Policy
+    revision: int = 1
+    """Of code and configuration: containers that run another one are replaced one by one."""
+    is_wanted: bool = True
+    """Requested state: deployed (True) or undeployed."""
+    purge: bool = False
+    """Undeployed for good: local state is to be removed too."""
+    state: JobState = JobState.DEPLOYING
+    reasons: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    """Those of `reasons` that are about one processor."""
+    notes: tuple[str, ...] = ()
+    """What people should know although nothing is missing: an input that grew, for one."""
+    quarantined: str = ""
+    """Why its code could not be loaded now: no container is asked for, what runs goes on. Empty: it could be."""
+    was_deployed: bool = False
+    is_model_right: bool = False
+    """Whether the model is what the configuration asks for: looked at when one of the two changes."""
+    is_modelling: bool = False
+    """Its model is being written."""
+    is_fencing: bool = False
+    """While undeploying: the writers of its tasks are being fenced."""
+    is_fenced: bool = False
+    """While undeploying: every task's writer has been fenced."""
+    obstacle: str = ""
+    """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
+    failure: Reason[Failure] | None = None
+    """Why the job was given up; None while it was not."""
+    last_traceback: str = ""
+    """Where its code raised what a container told of last; empty once it is deployed and nothing fails."""
+    traceback: str = ""
+    """As it is in its status."""
+    is_told_over: bool = False
+    """Its status says that it was given up and fenced."""
+
+    @property
+    def is_led(self) -> bool:
+        """Whether its tasks are to run: it is wanted, and was not given up."""
+        return self.is_wanted and self.failure is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was given up, and its writers have been fenced."""
+        return not self.is_led and self.is_fenced
+
+
+class Presence(str, enum.Enum):
+    """How sure the leader is that a container lives."""
+
+    EXPECTED = "expected"
+    """Listed by YARN, or registered in ZooKeeper, when this leader took over, and not heard of yet."""
+    LIVE = "live"
+    BROKEN = "broken"
+    """Its stream broke; its port is being asked."""
+    SUSPECT = "suspect"
+    """Taken for lost, but YARN still lists it: it may come back within a grace."""
+    ORPHAN = "orphan"
+    """It came to us, but YARN gave it to nobody we know: it is to be told to exit (rule `orphan-exit`)."""
+    LEAVING = "leaving"
+    """Told to exit, or being released."""
+
+
+#: Presences whose container may hold roles.
+HOLDING = frozenset({Presence.EXPECTED, Presence.LIVE, Presence.BROKEN})
+
+#: Presences whose container has no stream, and may be dead: its port tells.
+PROBED = frozenset({Presence.EXPECTED, Presence.BROKEN})
+
+
+class TroubleKind(enum.Enum):
+    """What is wrong with an active that goes on."""
+
+    FAILING = "failing"
+    """The job's code fails on its next input."""
+    BEHIND = "behind"
+    """It does not keep up with its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An active that does not get on as it should."""
+
+    replica: ReplicaId
+    kind: TroubleKind
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Since when a replica has been as it is, as its container's reports have it.
+
+    Of a replica that is to be active and does not work: that it gets no further. Of a standby in step with a changelog
+    whose end it knows: that it could take over.
+    """
+
+    can_take_over: bool
+    epoch: int
+    reached: tuple[int | None, ...]
+    """What would change if it got further: up to where its state and its input are processed."""
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that has registered (or is expected to)."""
+
+    id: str
+    skein_id: str
+    presence: Presence
+    since_ms: int
+    """When it entered its presence."""
+    cell: int = 1
+    attempt: str = ""
+    """The attempt of its cell that started it (`Cell.attempt`): it ends with that one."""
+    host: str = ""
+    incarnation: int = 0
+    pid: int = 0
+    http_port: int = 0
+    heard_ms: int = 0
+    """When it spoke last."""
+    answered_ms: int = 0
+    """When its host answered last, asked because it was silent; 0: it never had to."""
+    responded_ms: int = 0
+    """When its process did."""
+    slot: Slot | None = None
+    """What it was requested for; None when the leader that asked for it is no more."""
+    binding: str = ""
+    """The decision that is about to give it tasks; empty: none is being written."""
+    has_ended: bool = False
+    """Some replica of it has FAILED or was FENCED, as of the last report."""
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    """Job → the revision of it that this process runs."""
+    is_warm: bool = False
+    rss_bytes: int = 0
+    statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
+    troubles: tuple[Trouble, ...] = ()
+    """What is wrong with actives of it that go on all the same, as of the last report."""
+    standing: Mapping[ReplicaId, Standing] = field(default_factory=dict)
+    """Replicas that do not get on, or that could take over."""
+    leftovers: tuple[Leftover, ...] = ()
+    """State that it saw on its host's disks when its process began, and does not hold itself."""
+    applied: int = 0
+    """Number of the last assignment it reported."""
+    sent: int = 0
+    """Number of the last assignment sent in this connection; 0: none yet."""
+    sent_digest: str = ""
+    """What that assignment said."""
+    sent_ms: int = 0
+    is_probing: bool = False
+    """Its port is being asked at this moment."""
+    probed_ms: int = 0
+    """When its port was asked last."""
+    looks: int = 0
+    """How often its port has been asked, to the end, since it was last heard."""
+    unanswered: int = 0
+    """How many of those in a row, up to the last one, its host did not answer."""
+    loss: Reason[Loss] | None = None
+    """Why it is suspected."""
+    farewell: str = ""
+    """Why it was told to exit, for people."""
+    end: ProcessEnd | None = None
+    """How its process ended; None: it lives, or nobody was left to say."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is suspected, or leaving; empty when it is neither."""
+        return self.farewell or str(self.loss or "")
+
+    @property
+    def silent_since_ms(self) -> int:
+        """Since when it has not been there if its port refuses; leader's clock."""
+        return self.heard_ms if self.presence is Presence.LIVE else self.since_ms
+
+    @property
+    def is_own_failure(self) -> bool:
+        """Whether it cannot be used for what ran in it, and not for what YARN, a host or a person did to it."""
+        return self.has_ended or (self.end is not None and not self.end.is_from_outside)
+
+    @property
+    def has_said_hello(self) -> bool:
+        """Whether this leader has its inventory, which its pid comes with; its incarnation may be as it registered."""
+        return self.pid > 0
+
+
+class RequestKind(str, enum.Enum):
+    """Why a request names the host that it names."""
+
+    PREFERRED = "preferred"
+    """The host where the state lies, or where the copy was last."""
+    NAMED = "named"
+    """The best of the other hosts that are allowed."""
+    ANY = "any"
+    RESERVATION = "reservation"
+    """Policy ``restart``: the host of a displaced standby."""
+
+
+class RequestState(str, enum.Enum):
+    """How far a request for a container is."""
+
+    ASKING = "asking"
+    WAITING = "waiting"
+    GRANTED = "granted"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A container asked for, until it registers."""
+
+    number: int
+    """Our own number for it."""
+    slot: Slot
+    host: str | None
+    """The only host that will do, or None for any."""
+    kind: RequestKind
+    state: RequestState
+    since_ms: int
+    skein_id: str = ""
+    cell: int = 1
+    """The cell that was asked."""
+
+
+class CellState(str, enum.Enum):
+    """What the leader knows of a cell's Skein AM."""
+
+    UP = "up"
+    """It answers."""
+    AWAITED = "awaited"
+    """It has not answered this new leader yet, and nothing says that it is gone: it is asked for nothing, and what it
+    runs is left where it is."""
+    LOST = "lost"
+    """It is gone, or silent for too long: the cell is lost (rule `lost-cell`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as far as containers can be had from it: its Skein AM."""
+
+    number: int
+    attempt: str
+    """YARN's id of the present attempt of its application, which its containers' ids begin with."""
+    hosts: tuple[str, ...]
+    """Hosts that it can be asked for by name."""
+    state: CellState
+    since_ms: int
+    reason: str = ""
+    master: str = ""
+    """The host of its Skein AM, whose loss takes the cell; empty: not known, or gone."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be asked for containers."""
+        return self.state is CellState.UP
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What went wrong with a slot lately."""
+
+    failures_ms: tuple[int, ...] = ()
+    """When its container failed, within the retry window."""
+    not_before_ms: int = 0
+    """No request before then."""
+    in_row: int = 0
+    """Failures and refusals since it last held a container that worked."""
+    last: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A task record together with its ZooKeeper version."""
+
+    record: TaskRecord
+    version: int
+
+
+def places(record: TaskRecord) -> dict[str, int]:
+    """Return the containers in which a record has a copy, or moves one to, with its number."""
+    return {
+        **{container: copy for copy, container in record.placed.items()},
+        **{container: copy for copy, container in record.moving.items()},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LostActive:
+    """An active that is missed, until its tasks have a new one."""
+
+    container: str
+    loss: Loss
+    at_ms: int
+    cell: int = 0
+    """Of that container; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A container that was given back and may still run."""
+
+    incarnation: int
+    since_ms: int
+    until_ms: int
+    """From then on it counts as dead, whatever its port says: its host may be beyond reach."""
+    probed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """A failover or hand-over under way, until its tasks are at work again. Leader's clock.
+
+    Lost copies wait for it (`appmaster.planning.requests.requests`), and its times are told when it is over.
+    """
+
+    processor: ProcessorId
+    lost: str
+    """The container that was active before."""
+    reason: Loss | Motive
+    to_copy: int
+    to: str
+    detected_ms: int
+    tasks: tuple[TaskId, ...] = ()
+    is_planned: bool = False
+    recorded_ms: int = 0
+    ordered_ms: int = 0
+    phases: Mapping[tuple[TaskId, Phase], int] = field(default_factory=dict)
+    """Unix milliseconds at which each task entered a phase, by the container's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A planned hand-over that is being prepared: the standby gets ready while the active goes on."""
+
+    to_copy: int
+    to: str
+    """The container that becomes active."""
+    since_ms: int
+    reason: Reason[Motive]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Somebody asks for something to be done now."""
+
+    number: int
+    operation: Operation
+    processor: ProcessorId | None = None
+    container: str = ""
+    copy: int | None = None
+
+
+class Operation(str, enum.Enum):
+    """What may be asked for; see `appmaster.planning.jobs.commands`."""
+
+    HAND_OVER = "hand-over"
+    """Hand the active role of a processor, or of everything in a container, over to a standby."""
+    UNPARK = "unpark"
+    """Let a parked processor run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The whole of what the leader knows."""
+
+    epoch: int = 0
+    """Controller epoch; 0: not leading."""
+    now_ms: int = 0
+    wall_offset_ms: int = 0
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    records: Mapping[TaskId, Recorded] = field(default_factory=dict)
+    writing: Mapping[TaskId, str] = field(default_factory=dict)
+    """Tasks whose record is being written, with the decision; nothing else touches them meanwhile."""
+    assigned: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
+    """Container → the tasks that the records place there or move there, with their copy numbers: an index."""
+    containers: Mapping[str, Container] = field(default_factory=dict)
+    bindings: Mapping[str, str] = field(default_factory=dict)
+    """Decision being written → the container that it gives tasks to."""
+    requests: Mapping[int, Request] = field(default_factory=dict)
+    described: Mapping[str, HostInfo] = field(default_factory=dict)
+    """What is known of hosts, whether or not they can be asked for: it comes before, or after, the cells."""
+    hosts: Mapping[str, HostInfo] = field(default_factory=dict)
+    """Hosts that can be asked for by name."""
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+    """The cells that were ever seen; empty: there is one, and its AM is no concern of the planner's."""
+    offers: tuple[HostInfo, ...] = ()
+    """Every host once for each cell that can be asked for it at present."""
+    drained: Mapping[str, str] = field(default_factory=dict)
+    """Drained hosts (`standfast drain`), and why."""
+    avoided: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Host → until when it is not asked for, and why."""
+    attempts: Mapping[Slot, Attempts] = field(default_factory=dict)
+    failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
+    handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
+    lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
+    told_lost: frozenset[str] = frozenset()
+    """Containers whose loss this leader has told: once."""
+    ending: Mapping[str, Ending] = field(default_factory=dict)
+    """Containers that were given back with tasks in them, until they are known to be dead: YARN says so at once,
+    the process goes a heartbeat or two later."""
+    crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)
+    """Deaths of processes at a task's committed offset, to be recorded with the task's next decision."""
+    ahead: Mapping[TaskId, int] = field(default_factory=dict)
+    """Tasks of which a container has seen a higher epoch than their record has, and which: ZooKeeper's state was lost,
+    or is that of an earlier day (rule `epoch-check`)."""
+    no_displacing: Mapping[ProcessorId, int] = field(default_factory=dict)
+    """Policy ``restart``: a standby was stopped in vain; none is displaced again before then."""
+    in_sync_ms: Mapping[ProcessorId, int] = field(default_factory=dict)
+    """When the in-sync set of a processor was last written."""
+    unsettled: frozenset[ProcessorId] = frozenset()
+    """Processors with something to do, or to wait for; the passes look at no others, so a quiet turn is cheap."""
+    arrived_ms: Mapping[str, int] = field(default_factory=dict)
+    """Job → when a container of it came or went last."""
+    commands: tuple[Command, ...] = ()
+    decisions: int = 0
+    """How many decisions this leader took: gives ids."""
+    sends: int = 0
+    """How many assignments this leader sent: gives their numbers."""
+    self_doubt_until_ms: int = 0
+    """Silence is not judged before then: so many fell silent at once that the leader suspects itself."""
+    listening_until_ms: int = 0
+    """Nor before then: the leader stood still, and what was sent to it meanwhile has yet to be read."""
+
+    def wall(self, at_ms: int) -> int:
+        """Return the leader's clock reading as Unix milliseconds."""
+        return at_ms + self.wall_offset_ms
+
+    def job_tasks(self, processor: ProcessorId) -> tuple[TaskId, ...]:
+        """Return the tasks of a processor, in order; none when the model has no such processor (any more)."""
+        job = self.jobs.get(processor.job)
+        found = job.model.processors.get(processor) if job is not None else None
+        return found.tasks if found is not None else ()
+
+    def processor_of(self, task: TaskId) -> ProcessorId | None:
+        """Return the processor that holds a task; None when the model has no such task."""
+        job = self.jobs.get(task.job)
+        return job.model.processor_of.get(task) if job is not None else None
+
+    def processors_in(self, container: str) -> frozenset[ProcessorId]:
+        """Return the processors that have a task assigned to a container."""
+        found = (self.processor_of(task) for task in self.assigned.get(container, ()))
+        return frozenset(each for each in found if each is not None)
+
+    def actives_in(self, container: str) -> list[TaskId]:
+        """Return the tasks that a container is the active of, by the records."""
+        return [
+            task
+            for task, copy in self.assigned.get(container, {}).items()
+            if self.records[task].record.active == copy
+            and self.records[task].record.placed.get(copy) == container
+        ]
+
+    def holder(self, container: str | None) -> Container | None:
+        """Return the container of that id if it may hold roles."""
+        found = self.containers.get(container) if container is not None else None
+        return found if found is not None and found.presence in HOLDING else None
+
+    def is_orphaned(self, container: Container) -> bool:
+        """Return whether a container will end with its cell, whose AM is gone (rule `lost-cell`)."""
+        cell = self.cells.get(container.cell)
+        if cell is None:
+            return False
+        return cell.state is CellState.LOST or cell.attempt != container.attempt
+
+    def other_master(self, host: str, cell: int) -> int:
+        """Return another cell whose master is on a host, so that both are lost with it; 0: none.
+
+        With a host that has both masters everything of both is lost anyway.
+        """
+        found = [number for number, each in self.cells.items() if each.master == host]
+        return min(found) if found and cell not in found else 0
+
+    def falls_with(self, container: Container, host: str) -> bool:
+        """Return whether a host has the master of a container's cell, and takes the container along."""
+        cell = self.cells.get(container.cell)
+        return cell is not None and cell.master == host
+
+    def is_of_cell_that_answers(self, container: Container) -> bool:
+        """Return whether a container's cell is known to live; so are all when the planner is told of no cells."""
+        cell = self.cells.get(container.cell)
+        return cell is None or (cell.is_up and cell.attempt == container.attempt)
+
+    def must_leave(self, container: Container) -> str:
+        """Return why nothing is to stay in a container, or be placed there; empty: it may."""
+        if container.host in self.drained:
+            return f"{container.host} is drained"
+        if self.is_orphaned(container):
+            return f"cell {container.cell} is lost"
+        return ""
+
+    def is_free(self, container: Container) -> bool:
+        """Return whether a container lives and nothing is, or is about to be, placed there."""
+        return (
+            container.presence is Presence.LIVE
+            and not container.binding
+            and not self.assigned.get(container.id)
+        )
+
+    def home(self, container: str) -> SlotId | None:
+        """Return the slot that a container is the home of: the one that most of its tasks belong to."""
+        counts: dict[SlotId, int] = {}
+        for task, copy in self.assigned.get(container, {}).items():
+            processor = self.processor_of(task)
+            if processor is not None:
+                slot = SlotId(processor, copy)
+                counts[slot] = counts.get(slot, 0) + 1
+        return min(counts, key=lambda slot: (-counts[slot], slot), default=None)
+
+    def job_of(self, container: Container) -> Job | None:
+        """Return the job that a container serves, or was asked for; None when neither is known."""
+        for task in self.assigned.get(container.id, ()):
+            return self.jobs.get(task.job)
+        return self.jobs.get(job_of(container.slot)) if container.slot is not None else None
+
+    def processors(self) -> Iterator[tuple[Job, ProcessorId]]:
+        """Yield every processor of every job."""
+        for job in self.jobs.values():
+            for processor in job.model.processors:
+                yield job, processor

@@ -1,0 +1,111 @@
+"""Other credentials for a whole cluster while its jobs run.
+
+In three steps, each taken when every process has followed the one before: all trust the new authority beside the old
+one, and still show what it gave; all show what the new one gave; nobody trusts the old one any more. So any two
+processes can talk to each other at any time, and whatever breaks off is gone on with by the same command. That a
+process has followed is seen by talking to it, not by what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from appmaster.ports import Process, Processes, Ring
+from standby.errors import StandfastError
+from standby.security.credentials import Credentials
+from standby.security.roles import PeerRole
+
+#: Roles of the processes that run.
+_RUNNING = (PeerRole.MASTER, PeerRole.CONTAINER)
+
+
+#: Returns why a process does not talk to who shows and trusts this; empty: it does.
+Try = Callable[[Process, Credentials], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What everybody is given, and when everybody has followed."""
+
+    said: str
+    given: Mapping[PeerRole, Credentials]
+    lags: Callable[[Process], str]
+    """Returns why a process has not followed yet; empty: it has."""
+
+
+def steps(ring: Ring, number: int, talk: Try) -> Iterator[Step]:
+    """Yield the steps of a rotation; what is given out is numbered from ``number`` on."""
+    following = ring.next()
+    old, new = ring.authorities(), following.authorities()
+
+    def given(source: Ring, trust: str, at: int) -> dict[PeerRole, Credentials]:
+        return {role: _of(source, role, trust, at) for role in _RUNNING}
+
+    def operator(source: Ring, trust: str) -> Credentials:
+        return _of(source, PeerRole.OPERATOR, trust, number)
+
+    def still_trusted(process: Process) -> str:
+        why = talk(process, operator(following, new))
+        if why:
+            return why
+        # Nothing is to come of it.
+        return "" if talk(process, operator(ring, new)) else "still trusts the former authority"
+
+    yield Step(
+        "every process trusts the new authority, too",
+        given(ring, old + new, number),
+        lambda process: talk(process, operator(following, old + new)),
+    )
+    yield Step(
+        "every process shows a new certificate",
+        given(following, old + new, number + 1),
+        lambda process: talk(process, operator(following, new)),
+    )
+    yield Step("no process trusts the former authority", given(following, new, number + 2), still_trusted)
+
+
+def rotate(
+    ring: Ring,
+    processes: Processes,
+    talk: Try,
+    say: Callable[[str], None],
+    is_time_left: Callable[[], bool],
+    wait: Callable[[], None],
+) -> int:
+    """Give a cluster other credentials, and ``ring`` with it; return the number under which they were given out.
+
+    ``wait`` passes the time until it is worth to look again. Raises `StandfastError` naming the processes that have not
+    followed in time; the same again goes on from there.
+    """
+    before = [ring.number, *(each.number for role in _RUNNING if (each := processes.given(role)) is not None)]
+    number = max(before) + 1
+    for step in steps(ring, number, talk):
+        for role, credentials in step.given.items():
+            processes.give(role, credentials)
+        _await(step, processes, is_time_left, wait)
+        say(step.said)
+    last = number + 2
+    ring.finish(last)
+    return last
+
+
+def _await(
+    step: Step, processes: Processes, is_time_left: Callable[[], bool], wait: Callable[[], None]
+) -> None:
+    while True:
+        late = {each: why for each in sorted(processes.running()) if (why := step.lags(each))}
+        if not late:
+            return
+        if not is_time_left():
+            told = "; ".join(f"{each}: {why}" for each, why in late.items())
+            raise StandfastError(
+                f"not so yet: {step.said}. {told}. The same command goes on from there; a process that is of no use "
+                "any more is best ended"
+            )
+        wait()
+
+
+def _of(ring: Ring, role: PeerRole, trust: str, number: int) -> Credentials:
+    own = ring.pair(role)
+    return Credentials(number, trust, own.certificate, own.key)

@@ -1,0 +1,148 @@
+"""What every candidate runs from its start, whoever leads: its port for peers, its code, the queue of changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from appmaster.adapters.code.routes import code_route
+from appmaster.adapters.code.ways import code_ways
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
+from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.watched_tree import WatchedTree
+from appmaster.api.server import Answer, ApiServer, Audit, shown
+from appmaster.changes.queue import PATTERNS, ChangeQueue
+from appmaster.code.rules import Trouble
+from appmaster.code.service import SYNC_SECONDS, CodeService
+from appmaster.code.store import BundleStore
+from standby.adapters.gate import Gate
+from standby.adapters.peers.server import PeerServer
+from standby.adapters.tls import Keys
+from standby.cluster import ClusterConfig
+from standby.naming import cluster_path, escape
+from standby.peers import CODE_ROUTE, BundleSource
+from standby.security.roles import Caller
+
+#: In the working directory, unless ``code.directory`` names another place.
+_STORE: Final = "bundles"
+
+
+class CandidateServices:
+    """Put together from the cluster's settings and the candidate's ``keys``; ``directory`` is the working directory.
+
+    ``client`` is the candidate's own, started kazoo client; ``clock`` gives monotonic milliseconds, ``wall_ms`` Unix
+    milliseconds. Called on any thread: ``fenced`` when a write was refused because another leads, ``troubled`` when
+    `quarantined` or `waiting` have changed, ``audit`` with who asked for which change.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        config: ClusterConfig,
+        candidate: str,
+        host: str,
+        directory: Path,
+        keys: Keys,
+        clock: Callable[[], int],
+        wall_ms: Callable[[], int],
+        fenced: Callable[[str], None],
+        troubled: Callable[[], None],
+        audit: Audit = lambda caller, operation, about, said: None,
+    ) -> None:
+        self._audit = audit
+        self._clock, self._wall_ms = clock, wall_ms
+        self._cluster = config.name
+        self._candidate = candidate
+        self._peers = PeerServer(host, keys)
+        store = BundleStore(_store_directory(config, host, directory), is_on_host=bool(config.code_directory))
+        self.code = CodeService(
+            BundleSource(candidate, host, self._peers.port),
+            store,
+            ZooKeeperCodeDirectory(client, config.name),
+            code_ways(config, client, keys.client_context),
+            clock,
+            sync_seconds=SYNC_SECONDS,
+            delete_delay_ms=config.stray_delay_ms,
+            fenced=fenced,
+            troubled=troubled,
+        )
+        self.changes = ChangeQueue(
+            WatchedTree(client, cluster_path(config.name), PATTERNS),
+            ZooKeeperChanges(client, config.name),
+            config.name,
+            candidate,
+            wall_ms,
+            fenced,
+            self._of_code,
+        )
+        self._routes = {CODE_ROUTE: code_route(store, self.code.received, self._uploaded)}
+
+    @property
+    def gate(self) -> Gate:
+        """What bounds who connects to that port."""
+        return self._peers.gate
+
+    @property
+    def peer_port(self) -> int:
+        """Where it gives and takes code; belongs into the candidate's record."""
+        return self._peers.port
+
+    def api(self, leads: Callable[[], bool], leader_api: Answer) -> ApiServer:
+        """Return what answers clients' calls; ``leader_api`` those of the leader alone, while ``leads`` says so."""
+        return ApiServer(self._cluster, self._candidate, self.changes, leads, leader_api, self._audit)
+
+    def _uploaded(self, caller: Caller, bundle: str, is_refused: bool) -> None:
+        said = "refused: its role may not" if is_refused else "done"
+        self._audit(caller, "upload", {"bundle": bundle}, said)
+
+    def change(self, change: str) -> Mapping[str, Any]:
+        """Return a queued change as everybody may see it, as far as this candidate has heard of it."""
+        return shown(change, self.changes.seen(change))
+
+    def start(self) -> None:
+        """Begin; the candidate is to be registered only then."""
+        self._peers.start(self._routes)
+        self.code.start()
+        self.changes.start()
+
+    def close(self) -> None:
+        """End all of it."""
+        self.changes.close()
+        self.code.close()
+        self._peers.close()
+
+    def quarantined(self) -> Mapping[str, str]:
+        """Return the jobs whose code cannot be had as this candidate sees it: why, and since when."""
+        return {job: self._told(each) for job, each in self.code.quarantined().items()}
+
+    def waiting(self) -> Mapping[str, str]:
+        """Return the jobs whose present revision is not active yet: what it waits for, and since when."""
+        return {job: self._told(each) for job, each in self.code.waiting().items()}
+
+    def _told(self, trouble: Trouble) -> str:
+        return f"{trouble.why}, since {utc(self._wall(trouble))}"
+
+    def _wall(self, trouble: Trouble) -> int:
+        return self._wall_ms() - (self._clock() - trouble.since_ms)
+
+    def _of_code(self) -> Mapping[str, Any]:
+        return {
+            name: {
+                job: {"why": each.why, "since_ms": self._wall(each)} for job, each in sorted(found.items())
+            }
+            for name, found in (("waiting", self.code.waiting()), ("quarantined", self.code.quarantined()))
+        }
+
+
+def utc(at_ms: int) -> str:
+    """Return a Unix time in milliseconds for people, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms // 1000))
+
+
+def _store_directory(config: ClusterConfig, host: str, directory: Path) -> Path:
+    if not config.code_directory:
+        return directory / _STORE
+    # The host's name as with task state; the cell's number, since two cells may have their masters on one host.
+    return Path(config.code_directory) / escape(config.name) / escape(host) / str(config.cell)

@@ -1,0 +1,91 @@
+"""What is said of Kafka's brokers and topics before a job is given to them: what could cost it records or time. Pure.
+
+Nothing here keeps a job from being submitted. What is as it should be is not mentioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from appmaster.topics.ports import TopicShape
+
+#: The feature level of the first release whose coordinator leaves out the markers of partitions without a leader:
+#: Kafka 4.3 (KAFKA-20734, docs/decisions/0016).
+_LEVEL_OF_4_3: Final = 30
+
+_IN_SYNC: Final = "min.insync.replicas"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """What is known of a Kafka cluster."""
+
+    levels: Mapping[int, int | None]
+    """Broker → the highest ``metadata.version`` that it supports; None: it cannot be told."""
+    topics: Mapping[str, TopicShape]
+    """Those of the job and Kafka's own ones that a transaction is written to, as far as they can be described."""
+    default_replicas: int | None = None
+    """How many replicas a topic gets that does not say; None: it cannot be told."""
+
+
+def warnings(found: Brokers) -> Iterator[str]:
+    """Yield a sentence for each thing that is not as it should be; of one broker alone, one for everything."""
+    affected = sorted(each for each, level in found.levels.items() if (level or 0) >= _LEVEL_OF_4_3)
+    untold = sorted(each for each, level in found.levels.items() if level is None)
+    if len(found.levels) == 1:
+        also = (
+            ", and its release (4.3 or later) may leave a transaction open when it comes back (KAFKA-20734)"
+            if affected
+            else ""
+        )
+        yield f"warning: there is one Kafka broker: nothing goes on while it is away{also}"
+    else:
+        if affected:
+            yield (
+                f"warning: Kafka {_numbers('broker', affected)} {'is' if len(affected) == 1 else 'are'} of release 4.3 "
+                "or later, which leaves transactions open in partitions that have no leader when they end "
+                "(KAFKA-20734): a job may stop there until they are ended by hand. Releases 4.0 to 4.2 do not"
+            )
+        alone = [name for name, each in found.topics.items() if each.replicas == 1]
+        if alone:
+            yield (
+                f"warning: {_numbers('topic', alone)} {'has' if len(alone) == 1 else 'have'} one replica: the job "
+                "stops while its broker is away, and what that loses is lost; three are right"
+            )
+    if untold:
+        yield (
+            f"warning: the release of Kafka {_numbers('broker', untold)} cannot be told; 4.3 and later may leave "
+            "transactions open (KAFKA-20734)"
+        )
+    for key, names, why in _settings(found.topics):
+        yield f"warning: {_numbers('topic', names)} {'has' if len(names) == 1 else 'have'} {key}: {why}"
+
+
+def _settings(topics: Mapping[str, TopicShape]) -> Iterator[tuple[str, list[str], str]]:
+    several = {name: each for name, each in topics.items() if each.replicas > 1}
+    least = {name: int(each.settings.get(_IN_SYNC, "1")) for name, each in several.items()}
+    if few := [name for name in several if least[name] < 2]:
+        yield (
+            f"{_IN_SYNC}=1",
+            few,
+            "a broker that dies could take with it what was committed; 2 of 3 are right",
+        )
+    if all_of := [name for name, each in several.items() if least[name] >= each.replicas]:
+        yield (
+            f"{_IN_SYNC} as high as their replicas",
+            all_of,
+            "the job stops while any of their brokers is away",
+        )
+    if unclean := [name for name, each in topics.items() if each.settings.get(_UNCLEAN) == "true"]:
+        yield (
+            f"{_UNCLEAN}=true",
+            unclean,
+            "a broker that lacks the last records may lead, and what was committed is lost",
+        )
+
+
+def _numbers(noun: str, each: Sequence[object]) -> str:
+    return f"{noun}{'' if len(each) == 1 else 's'} {', '.join(map(str, each))}"

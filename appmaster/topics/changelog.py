@@ -1,0 +1,103 @@
+"""What a changelog topic has to be: how it is made, and what is wrong with one that exists.
+
+A job's state is its changelog. Compacted, it keeps the last record of each key for ever; with tombstones removed
+too early, or records by their age, deleted keys come back or live ones vanish, and nothing else would say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.topics.ports import TopicAdmin, TopicShape
+from standby.config import CHANGELOG_RECORD_BYTES, JobConfig
+from standby.errors import BadConfiguration
+
+_POLICY: Final = "cleanup.policy"
+_RETENTION: Final = "delete.retention.ms"
+_LARGEST: Final = "max.message.bytes"
+_IN_SYNC: Final = "min.insync.replicas"
+
+
+def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> bool:
+    """Create the changelog as it has to be; return False when there is one already, which `check` is for."""
+    settings = {
+        _POLICY: "compact",
+        "min.cleanable.dirty.ratio": "0.3",
+        _RETENTION: str(config.changelog_delete_retention_ms),
+        # Above Kafka's default, which leaves no room for a value of 1 MB and its key.
+        _LARGEST: str(CHANGELOG_RECORD_BYTES),
+    }
+    replication = config.changelog_replication
+    if replication > 0:
+        settings[_IN_SYNC] = str(least_in_sync(config, replication))
+    if not topics.create(name, partitions, replication, settings):
+        return False
+    if replication < 0:
+        # Only now is it known how many replicas the brokers give a topic.
+        found = topics.shape(name)
+        least = least_in_sync(config, found.replicas)
+        if int(found.settings.get(_IN_SYNC, "1")) < least:
+            topics.alter(name, {_IN_SYNC: str(least)})
+    return True
+
+
+def least_in_sync(config: JobConfig, replicas: int) -> int:
+    """Return how many replicas must have a record before it counts as written."""
+    if config.changelog_min_in_sync > 0:
+        return config.changelog_min_in_sync
+    # With fewer than three, one that is away would stop the job.
+    return 2 if replicas >= 3 else 1
+
+
+def check(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> None:
+    """Raise `BadConfiguration` with everything that is wrong with an existing changelog, and what mends it."""
+    found = list(problems(name, topics.shape(name), partitions, config))
+    if found:
+        raise BadConfiguration("\n".join(found))
+
+
+def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -> Iterator[str]:
+    """Yield what is wrong with a changelog, a sentence each with what mends it."""
+    settings, replicas = found.settings, found.replicas
+    if found.partitions != partitions:
+        yield (
+            f"changelog {name} has {found.partitions} partitions, the input has {partitions}: a keyed stateful job "
+            "keeps its partition count; delete the job and submit it anew, or restore the input"
+        )
+    policy = settings.get(_POLICY, "")
+    if policy != "compact":
+        yield (
+            f"changelog {name} has {_POLICY}={policy}, so that state would be deleted by its age; "
+            f"{_mend(name, _POLICY, 'compact')}; what is deleted already stays lost"
+        )
+    for key, least, why in (
+        (_RETENTION, config.changelog_delete_retention_ms, "keys that were deleted could come back"),
+        (_LARGEST, CHANGELOG_RECORD_BYTES, "larger values would be refused and stop the job"),
+    ):
+        value = int(settings.get(key, "0"))
+        if value < least:
+            yield f"changelog {name} has {key}={value}, below {least}: {why}; {_mend(name, key, least)}"
+    if replicas < config.changelog_replication:
+        yield (
+            f"changelog {name} has {replicas} replicas, job.changelog.replication.factor asks for "
+            f"{config.changelog_replication}; give it more with kafka-reassign-partitions.sh"
+        )
+    in_sync, least = int(settings.get(_IN_SYNC, "1")), least_in_sync(config, replicas)
+    if in_sync > replicas:
+        yield (
+            f"changelog {name} has {_IN_SYNC}={in_sync} but {replicas} replicas: nothing can be written to it; "
+            f"{_mend(name, _IN_SYNC, least)}"
+        )
+    elif in_sync < least:
+        yield (
+            f"changelog {name} has {_IN_SYNC}={in_sync} with {replicas} replicas: a broker that dies could take "
+            f"committed state with it; {_mend(name, _IN_SYNC, least)}, or set job.changelog.min.insync.replicas"
+        )
+
+
+def _mend(name: str, key: str, value: object) -> str:
+    return (
+        f"mend it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+        f"--add-config {key}={value}"
+    )

@@ -1,0 +1,177 @@
+"""A leader's looks at the topics of its jobs: partitions that are added to inputs, and topics that were made again.
+
+Partitions that are added are adopted as tasks, or the job's status tells of them.
+
+Keys move to other partitions, and so away from their state, when a topic grows: only a job that says
+`task.inputs.may.grow` gets new tasks. Its changelog grows first, so that every task always has a partition there;
+then the number of tasks is raised in the job's record, whose watch has the leader make the tasks. Both steps may be
+done twice, and by a leader that is one no more: the number only rises, and it is the brokers' own.
+
+A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
+
+Each topic's id is compared with what the run has recorded (`appmaster.topics.ids`), and recorded where that lacks it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from appmaster.changes.revisions import asked_of, grown
+from appmaster.planning.state.events import TopicNoted
+from appmaster.ports import JobUpdates
+from appmaster.records import JobRecord
+from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
+from appmaster.topics.ports import InputTopics
+from standby.config import JobConfig, parse_recorded
+from standby.errors import StandfastError
+from standby.wire import JobDefinition
+
+_log = logging.getLogger(__name__)
+
+#: How often the brokers are asked how many partitions an input has, seconds.
+LOOK_SECONDS: Final = 5.0
+
+
+def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
+    """Return what people should know of inputs that have another number of partitions than the job has tasks.
+
+    ``counts`` has the number of partitions of each input. Empty when the numbers agree, and when the job adopts
+    what was added.
+    """
+    for topic, partitions in counts.items():
+        if partitions == 0:
+            return f"{topic}, {'the' if len(counts) == 1 else 'an'} input, does not exist any more"
+        if partitions < tasks:
+            return (
+                f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was made anew"
+            )
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{topic} {partitions}" for topic, partitions in counts.items())
+        return (
+            f"the inputs have different numbers of partitions ({told}): what was added is not read, because a task "
+            "reads its partition of every input; give them the same number"
+        )
+    topic, partitions = next(iter(counts.items()))
+    if partitions == tasks or config.may_grow:
+        return ""
+    return (
+        f"{topic} has {partitions} partitions, {partitions - tasks} of them are not read: keys would move to other "
+        "tasks than their state. If that is all right, `standfast update` with task.inputs.may.grow=true"
+    )
+
+
+@dataclass
+class InputGrowth:
+    """Looks at the inputs of the leader's jobs every few seconds, on a thread of its own."""
+
+    records: JobUpdates
+    jobs: Callable[[], Mapping[str, JobRecord]]
+    """The jobs as the leader loaded them last."""
+    reload: Callable[[], None]
+    """Called when a note has changed."""
+    connect: Callable[[JobConfig], InputTopics]
+    """Makes the connection to a job's brokers."""
+    tell: Callable[[TopicNoted], None] = lambda _: None
+    """Takes what belongs into the event log."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Job → what people should know of its topics; replaced, never changed, so any thread may read it."""
+    obstacles: dict[str, Obstacle] = field(default_factory=dict)
+    """Job → why it cannot go on with its topics; replaced, never changed."""
+    _told: set[tuple[object, ...]] = field(default_factory=set)
+    """Run, topic and id of what was told."""
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _topics: dict[str, InputTopics] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="growth", daemon=True).start()
+
+    def stop(self) -> None:
+        """End; does not wait for a broker that does not answer."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Look at every job's topics once, and do what follows from it."""
+        notes, obstacles = {}, {}
+        for name, record in self.jobs().items():
+            if not record.is_wanted:
+                continue
+            try:
+                found, obstacle = self._look_at(name, record)
+            except StandfastError as error:
+                _log.warning("the topics of %s: %s", name, error)
+                found, obstacle = self.notes.get(name, ""), self.obstacles.get(name)
+            if found:
+                notes[name] = found
+            if obstacle is not None:
+                obstacles[name] = obstacle
+        if (notes, obstacles) != (self.notes, self.obstacles):
+            self.notes, self.obstacles = notes, obstacles
+            self.reload()
+
+    def _look_at(self, name: str, record: JobRecord) -> tuple[str, Obstacle | None]:
+        definition, config = record.definition, parse_recorded(asked_of(record))
+        if name not in self._topics:
+            self._topics[name] = self.connect(config)
+        topics = self._topics[name]
+        judged = judge(definition, config, topics.ids(kinds(definition, config)))
+        if judged.obstacle:
+            # What is in it is not the run's: nothing else follows from that.
+            return "", Obstacle(definition.run, definition.topics, judged.obstacle)
+        if judged.events:
+            self._record(name, definition, judged)
+        if judged.missing:
+            return "; ".join(f"{each} (any more)" for each in judged.missing), None
+        counts = {topic: topics.count(topic) for topic in config.inputs}
+        partitions = min(counts.values())
+        if partitions > definition.tasks and config.may_grow and partitions == max(counts.values()):
+            _log.info(
+                "%s has %d partitions, %s had %d tasks",
+                *(", ".join(config.inputs), partitions, name, definition.tasks),
+            )
+            prepare(topics, record, config, partitions)
+            self.records.update(name, lambda present: grown(present, partitions))
+        return note(config, definition.tasks, counts), None
+
+    def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
+        """Record what was found of topics, and tell of it, once."""
+        self.records.update(
+            name,
+            lambda present: (
+                with_topics(present, definition.topics, judged.topics)
+                if present.definition.run == definition.run
+                else present
+            ),
+        )
+        for each in judged.events:
+            # The leader may not have read the record again by the next look.
+            seen = (definition.run, each.topic, each.topic_id)
+            if seen not in self._told:
+                self._told.add(seen)
+                _log.warning("%s: %s", name, each.reason)
+                self.tell(each)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - this thread's outermost loop
+                # The leader leads without it; a bug here must not end the thread unheard.
+                _log.exception("looking at the topics")
+
+
+def prepare(topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int) -> None:
+    """Have everything ready in Kafka that tasks up to ``partitions`` need; raises `Unavailable`.
+
+    An added partition is read from its first record, whatever `job.start.offset` says: that is where the run
+    begins, and what was written since the partition came belongs to the run.
+    """
+    definition = record.definition
+    topics.grow(definition.changelog, partitions)
+    if config.run_start != "earliest":
+        for topic in config.inputs:
+            topics.commit_first(definition.group, topic, range(definition.tasks, partitions))

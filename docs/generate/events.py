@@ -1,0 +1,99 @@
+"""docs/events.md: every entry of the event log and its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final
+
+from appmaster.eventlog.entries import CATALOGUE, DECIDED, Decision, Described, Details
+from appmaster.planning.state.actions import Facts
+
+_HEAD: Final = """\
+# The event log
+
+A Kafka topic, `standfast__<cluster>__events`, one JSON object a record; `standfast events JOB` shows it. This page is
+generated from the catalogue in `appmaster/eventlog/entries.py`: `python -m docs.generate`. A test sees to it that every
+entry is as it says.
+
+## The fields of every entry
+
+Those that have nothing to say are null.
+
+| field | meaning |
+|---|---|
+| `at_ms` | Unix time, milliseconds |
+| `epoch` | the controller epoch |
+| `kind` | what the entry tells: see below |
+| `job` | the job's name |
+| `task` | `job/stage.number` |
+| `copy` | number of the copy |
+| `container` | YARN's id of the container |
+| `host` | name of the host |
+| `task_epoch` | the epoch of the task |
+| `reason` | why, in words |
+| `decision` | id of the decision: `<epoch>-<number>` |
+| `data` | an object, as below |
+
+## The kinds
+
+The second column has the fields of every entry that may be set, besides `at_ms`, `epoch`, `kind` and `data`; the third
+what is in `data`. A field marked with ° is absent when there is nothing to say.
+"""
+
+_DATA: Final = """\
+## The fields of `data`
+"""
+
+
+def page() -> str:
+    """Return the whole page, Markdown."""
+    return "\n".join((_HEAD, *_kinds(), "", _DATA, *_fields(), ""))
+
+
+def _kinds() -> Iterator[str]:
+    yield "| kind | about | data | tells |"
+    yield "|---|---|---|---|"
+    for kind, each in CATALOGUE.items():
+        about = ", ".join(f"`{name}`" for name in each.about) or "–"
+        yield f"| `{kind.value}` | {about} | {_data(each)} | {each.meaning} |"
+
+
+def _data(described: Described) -> str:
+    if described.details is Decision:
+        return "[of a decision](#decisions)"
+    return ", ".join(_name(each) for each in _all(described.details)) or "–"
+
+
+def _fields() -> Iterator[str]:
+    yield "### Decisions"
+    yield ""
+    yield "What all of `decided_…` may have."
+    yield ""
+    yield from _table((*_all(Decision), *dataclasses.fields(Facts)))
+    seen: set[type[Details]] = {Decision, Details}
+    for kind, each in CATALOGUE.items():
+        if each.details in seen or kind in DECIDED.values():
+            continue
+        seen.add(each.details)
+        kinds = [other.value for other, described in CATALOGUE.items() if described.details is each.details]
+        yield ""
+        yield f"### {', '.join(f'`{name}`' for name in kinds)}"
+        yield ""
+        yield from _table(_all(each.details))
+
+
+def _table(fields: tuple[dataclasses.Field[Any], ...]) -> Iterator[str]:
+    yield "| field | meaning |"
+    yield "|---|---|"
+    for each in fields:
+        yield f"| {_name(each)} | {each.metadata['doc']} |"
+
+
+def _all(details: type[Details]) -> tuple[dataclasses.Field[Any], ...]:
+    return tuple(each for each in dataclasses.fields(details) if each.metadata)
+
+
+def _name(field: dataclasses.Field[Any]) -> str:
+    optional = "°" if field.default is not dataclasses.MISSING else ""
+    return f"`{field.name.rstrip('_')}`{optional}"

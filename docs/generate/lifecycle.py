@@ -1,0 +1,55 @@
+"""docs/lifecycle.md: the table of a replica's lifecycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from standby.model import Phase
+from standby.replica.lifecycle import ENDED, MOVES, ORDERS, RUNNING, Effect, Signal
+
+_HEAD: Final = """\
+# The life of a replica
+
+Drawn from the table `MOVES` in `standby/replica/lifecycle.py` by `python -m docs.generate`; a test keeps it up to
+date. Every pair of phase and signal has its row there; those that are not drawn change nothing.
+"""
+
+
+def page() -> str:
+    """Return the whole page, Markdown with a Mermaid diagram."""
+    return "\n".join((_HEAD, *_diagram(), "", *_table(), "", *_words(), ""))
+
+
+def _diagram() -> Iterator[str]:
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield "    [*] --> opening: open"
+    labels: dict[tuple[Phase, Phase], list[str]] = {}
+    for (phase, signal), (after, _) in MOVES.items():
+        # The ways out of every phase alike would only be a thicket; they are in the table.
+        if after is not phase and signal not in (Signal.FAILED, Signal.REVOKE, Signal.STATE_LOST):
+            labels.setdefault((phase, after), []).append(signal.value)
+    for (phase, after), signals in labels.items():
+        yield f"    {phase.value} --> {after.value}: {', '.join(signals)}"
+    yield "    closed --> [*]"
+    yield "```"
+
+
+def _table() -> Iterator[str]:
+    yield "| from | signal | to | effects owed, in order |"
+    yield "|---|---|---|---|"
+    for (phase, signal), (after, effects) in MOVES.items():
+        if after is not phase or effects:
+            owed = ", ".join(each.value for each in effects) or "–"
+            yield f"| {phase.value} | {_kind(signal)} {signal.value} | {after.value} | {owed} |"
+
+
+def _kind(signal: Signal) -> str:
+    return "order" if signal in ORDERS else "result"
+
+
+def _words() -> Iterator[str]:
+    yield f"Something runs in: {', '.join(each.value for each in RUNNING)}."
+    yield f"Nothing runs in: {', '.join(each.value for each in ENDED)}; only an order to open leads back."
+    yield f"Effects: {', '.join(each.value for each in Effect)}."

@@ -1,0 +1,72 @@
+"""Ports that answer nobody: what is left of a host whose cable is pulled.
+
+The kernel answers for a process that SIGSTOP holds, and accepts connections in its name. It drops what comes once a
+listener's queue is full; so the queue is filled. Connections that are closed again stay in it until they are accepted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import psutil
+
+#: No queue is longer: `net.core.somaxconn` bounds them, which is 4,096 as a rule.
+_MOST = 70_000
+
+#: A queue that takes no connection in this time is full: on one machine it takes microseconds.
+_FULL_MS = 20
+
+#: Several listeners may share a port, as gRPC's do; it is for chance which one gets a connection. So often in a row a
+#: full one has to be met.
+_FULL_TIMES = 12
+
+
+def silence(pids: Iterable[int], host: str) -> None:
+    """Have the ports of processes that are held answer nobody any more, as far as they listen at the host's address.
+
+    Those of JVMs come last: it takes a second or two for each that has a long queue, and ours are who is asked.
+    """
+    listeners = set(_listening(pids, host))
+    for is_jvm in (False, True):
+        ports = [port for of_jvm, port in listeners if of_jvm is is_jvm]
+        with ThreadPoolExecutor(max_workers=max(1, len(ports))) as pool:
+            # At once: each is waited for most of the time.
+            list(pool.map(partial(_fill, host), ports))
+
+
+def _listening(pids: Iterable[int], host: str) -> Iterator[tuple[bool, int]]:
+    """Yield whether a JVM listens, and where."""
+    # gRPC and Java listen at IPv4 addresses by IPv6.
+    own = {host, f"::ffff:{host}"}
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            is_jvm = process.name() == "java"
+            for each in process.net_connections(kind="tcp"):
+                if each.status == psutil.CONN_LISTEN and each.laddr.ip in own:
+                    yield is_jvm, each.laddr.port
+
+
+def _fill(host: str, port: int) -> None:
+    full = 0
+    for _ in range(_MOST):
+        with socket.socket() as client:
+            client.setblocking(False)
+            said = client.connect_ex((host, port))
+            if said not in (0, errno.EINPROGRESS):
+                return  # the listener has ended
+            full = 0 if said == 0 or _is_connected(client) else full + 1
+            if full == _FULL_TIMES:
+                return
+
+
+def _is_connected(client: socket.socket) -> bool:
+    waiting = select.poll()
+    waiting.register(client, select.POLLOUT)
+    return bool(waiting.poll(_FULL_MS))

@@ -1,0 +1,93 @@
+"""How large the records are that a reader will come to: for one that counts records only, as Spark's source does."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from standby.adapters.kafka.input import Settings
+from standby.adapters.kafka.lasting import RECONNECT_MS
+from standby.model import InputPartition
+
+_log: Final = logging.getLogger(__name__)
+
+#: Where it looks, as parts of what comes next at most: each time at another partition.
+_PLACES: Final = (0.05, 0.25, 0.5, 1.0)
+
+#: How many records it looks at in each place, and how long it waits for the first.
+_RECORDS: Final = 8
+_POLL_SECONDS: Final = 0.05
+
+
+class Ahead:
+    """Looks at some of the records on a thread of its own, while the batch before them is worked on."""
+
+    def __init__(self, settings: Settings, group: str) -> None:
+        """``group`` is as in `standby.adapters.kafka.input.InputReader`; nothing connects before the first look."""
+        self._settings = {
+            **settings,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            # A place behind the end of its partition: nothing comes from there.
+            "auto.offset.reset": "latest",
+            # Nor is it worth a warning.
+            "log_level": 3,
+            "isolation.level": "read_committed",
+            "fetch.message.max.bytes": 1_024,
+            "fetch.wait.max.ms": 10,
+            "queued.max.messages.kbytes": 1_024,
+            "reconnect.backoff.max.ms": RECONNECT_MS,
+        }
+        self._consumer: Consumer | None = None
+        self._turns = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._found = 0
+
+    def look(self, positions: Mapping[InputPartition, int], records: int) -> None:
+        """Begin to look at some of the next ``records`` from ``positions`` on."""
+        if positions and (self._thread is None or not self._thread.is_alive()):
+            self._found = 0
+            self._thread = threading.Thread(
+                target=self._run, args=(dict(positions), records), name="input-ahead", daemon=True
+            )
+            self._thread.start()
+
+    def largest(self) -> int:
+        """Return the mean bytes of the records at the place where they are largest; 0: nothing was found in time."""
+        if self._thread is not None:
+            self._thread.join(_POLL_SECONDS)
+        return self._found
+
+    def close(self) -> None:
+        """End it."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _run(self, positions: dict[InputPartition, int], records: int) -> None:
+        partitions = sorted(positions)
+        try:
+            if self._consumer is None:
+                self._consumer = Consumer(self._settings, logger=_log)
+            for part in _PLACES:
+                topic, number = partitions[next(self._turns) % len(partitions)]
+                offset = positions[topic, number] + int(part * records)
+                self._consumer.assign([TopicPartition(topic, number, offset)])
+                first = self._consumer.poll(_POLL_SECONDS)
+                if first is None or first.error() is not None:
+                    continue
+                found = [first, *self._consumer.consume(_RECORDS - 1, timeout=0)]
+                sizes = [len(each) + len(each.key() or b"") for each in found if each.error() is None]
+                self._found = max(self._found, sum(sizes) // len(sizes))
+            self._consumer.unassign()
+        except (KafkaException, RuntimeError) as error:
+            # What it would have told is a help, no more.
+            _log.warning("the size of the records to come is not known: %s", error)

@@ -1,0 +1,382 @@
+"""Kafka as the kernel of one job sees it, through confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from standby.adapters.kafka import transaction_log
+from standby.adapters.kafka.changelog import KafkaChangelog
+from standby.adapters.kafka.input import EARLIEST, LATEST, InputReader, list_offsets, offset_in
+from standby.adapters.kafka.lasting import RECONNECT_MS, Lasting, lasting_admin
+from standby.adapters.kafka.refusals import Refusals
+from standby.adapters.kafka.rights import Rights
+from standby.adapters.kafka.sizes import Sizes
+from standby.adapters.kafka.writer import KafkaWriter, Refusal
+from standby.config import JobConfig, kafka_settings
+from standby.errors import StandfastError, Transient, Unavailable
+from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
+from standby.model import InputPartition, TaskId
+from standby.naming import transactional_id
+from standby.replica.claim import Committed
+from standby.replica.failing import InputRecord
+from standby.replica.store.keys import COMMIT
+from standby.wire import JobDefinition
+
+_log: Final = logging.getLogger(__name__)
+
+#: What no repetition mends; everything else a broker says may be different in a moment.
+_HOPELESS: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own errors are named like this
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+
+
+#: What brokers of another make say of Kafka's own topics.
+_NO_SUCH_TOPIC: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+)
+
+#: How long a question for stable offsets is asked again in vain until they count as unstable.
+_UNSTABLE_SECONDS: Final = 1.0
+
+
+def translate(error: KafkaException, what: str) -> StandfastError:
+    """Return the error of ours for one of Kafka's that came while doing ``what``."""
+    reason = error.args[0]
+    if isinstance(reason, KafkaError):
+        text = f"{what}: {reason.name()}: {reason.str()}"
+        return Unavailable(text) if reason.code() in _HOPELESS else Transient(text)
+    return Transient(f"{what}: {reason}")
+
+
+class KafkaBroker:
+    """The Kafka cluster of one job; its admin client and its connections live as long as it."""
+
+    def __init__(self, cluster: str, config: JobConfig, definition: JobDefinition) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._definition = definition
+        self._inputs = config.inputs
+        self._admin = lasting_admin(kafka_settings(config))
+        self._sizes = Sizes(config, self._admin)
+        self._rights = Rights(self._admin)
+        # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
+        member = kafka_settings(
+            config,
+            group_id=definition.group,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=50,
+            reconnect_backoff_max_ms=RECONNECT_MS,
+        )
+        self._settings = member
+        self._refusals = Refusals()
+        self._member = Lasting(
+            lambda: Consumer({**member, "error_cb": self._refusals.note}), explain=self._refusals.explain
+        )
+        with self._member.use() as consumer:
+            self._group = consumer.consumer_group_metadata()
+
+    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+        """Ask for Kafka's id of each topic; what is returned waits for the answer."""
+        with self._admin.use() as admin:
+            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS)
+
+        def answer() -> Mapping[str, str]:
+            # Again: what is raised here is a failure of the client.
+            with self._admin.use():
+                found = {topic: _topic_id(future, topic) for topic, future in asked.items()}
+            return {topic: topic_id for topic, topic_id in found.items() if topic_id}
+
+        return answer
+
+    def changelog_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset and the end (read uncommitted) of a changelog partition."""
+        (bounds,) = self._bounds([(self._definition.changelog, partition)], IsolationLevel.READ_UNCOMMITTED)
+        return bounds
+
+    def changelog_ends(
+        self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
+        """Return the ends of changelog partitions: of all records, or the last stable offset."""
+        level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
+        places = [(self._definition.changelog, each) for each in partitions]
+        found, _ = self._offsets(places, level, (LATEST,), timeout_seconds)
+        return {partition: offset for (_, partition), (offset,) in found.items()}
+
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        """Return the first offset and the end of a partition of each input."""
+        return self._bounds([(topic, partition) for topic in self._inputs], IsolationLevel.READ_COMMITTED)
+
+    def input_ends(
+        self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> Mapping[int, int]:
+        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
+        places = [(topic, each) for each in partitions for topic in self._inputs]
+        ends, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
+        told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
+        if partitions and not told:
+            raise Transient(
+                f"reading the ends of {', '.join(self._inputs)}: no partition answers in all of them"
+            )
+        return {each: sum(ends[topic, each][0] for topic in self._inputs) for each in told}
+
+    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
+        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
+        place = TopicPartition(self._definition.changelog, partition, start)
+        found: list[bytes] = []
+        reader = Consumer(
+            {**self._settings, "isolation.level": "read_uncommitted", "auto.offset.reset": "earliest"}
+        )
+        try:
+            reader.assign([place])
+            position, silent_at = start, time.monotonic() + ANSWER_SECONDS
+            while position < end:
+                messages = reader.consume(1_000, 0.1)
+                # Of an error there is nothing to read; it is tried again until it has taken too long.
+                records = [each for each in messages if each.error() is None and (each.offset() or 0) < end]
+                found.extend(value for each in records if each.key() == COMMIT and (value := each.value()))
+                # It passes markers, too; negative until something was read.
+                (now,) = reader.position([place])
+                if now.offset > position:
+                    position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
+                elif time.monotonic() > silent_at:
+                    raise Transient(f"reading {place.topic}-{partition} from {position} to {end}: no answer")
+        except KafkaException as error:
+            raise translate(error, f"reading {place.topic}-{partition}") from error
+        finally:
+            reader.close()
+        return found
+
+    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+        """Return how the last transactions of a task ended, the newest first; none when that may not be read."""
+        name = self._transactional_id(partition)
+        what = f"reading the coordinator's log of {name}"
+        try:
+            return transaction_log.ended(self._settings, name, count)
+        except KafkaException as error:
+            told = translate(error, what)
+            if isinstance(told, Transient) and error.args[0].code() not in _NO_SUCH_TOPIC:
+                raise told from error
+            _log.warning("%s", told)
+            return ()
+        except TimeoutError as error:
+            raise Transient(f"{what}: no answer") from error
+
+    def output_ends(self) -> Mapping[Place, int]:
+        """Return where each partition of each output ends, open transactions included."""
+        topics = [each for each in (*self._config.outputs, self._config.dead_letter) if each]
+        if not topics:
+            return {}
+        with self._admin.use() as admin:
+            asked = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_SECONDS)
+            described = {topic: _answer(asked[topic], f"describing {topic}") for topic in topics}
+        places = [(topic, each.id) for topic, found in described.items() for each in found.partitions]
+        found, failure = self._offsets(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,))
+        if failure is not None:
+            raise failure
+        return {place: offset for place, (offset,) in found.items()}
+
+    def stable_ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Return the last stable offset of each place."""
+        found, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,))
+        return {place: offset for place, (offset,) in found.items()}
+
+    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
+        """Return the stable committed offset of each partition of each input, None where there is none."""
+        numbers = ", ".join(map(str, sorted(partitions)))
+        what = f"reading the committed offsets of {', '.join(self._inputs)}-{numbers}"
+        asked = [TopicPartition(topic, each) for each in partitions for topic in self._inputs]
+        try:
+            # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
+            # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
+            # again by itself while a commit is still on its way into the offsets topic.
+            with self._member.use() as member:
+                found = _told_offsets(member, asked, ANSWER_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT and self._is_unstable(asked):  # noqa: SLF001
+                raise OffsetsUnstable(f"{what}: a transaction is open among them") from error
+            raise translate(error, what) from error
+        return {
+            partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
+            for partition in partitions
+        }
+
+    def _is_unstable(self, asked: list[TopicPartition]) -> bool:
+        """Return whether it is an open transaction that hides the offsets, after a question that timed out.
+
+        librdkafka does not tell Kafka's answer, UNSTABLE_OFFSET_COMMIT, but asks again until the time is over. So the
+        coordinator is asked for what it has regardless of transactions, too: it is there, and has loaded the group,
+        before and after another question that it does not answer.
+        """
+        hasty = Consumer({**self._settings, "isolation.level": "read_uncommitted"})
+        try:
+            _told_offsets(hasty, asked, ANSWER_SECONDS)
+            try:
+                with self._member.use() as member:
+                    _told_offsets(member, asked, _UNSTABLE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
+                    return False
+            else:
+                return False
+            _told_offsets(hasty, asked, _UNSTABLE_SECONDS)
+        except KafkaException:
+            return False
+        finally:
+            hasty.close()
+        return True
+
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
+        """Return the record of an input at an offset; None when no committed record lies there."""
+        what = f"reading {topic}-{partition} at {offset}"
+        ((first, end),) = self._bounds([(topic, partition)], IsolationLevel.READ_COMMITTED)
+        if not first <= offset < end:
+            return None
+        # Rare: a reader of its own is simpler than one that is kept.
+        reader = InputReader(kafka_settings(self._config), (topic,), self._definition.group)
+        try:
+            reader.assign({(topic, partition): offset})
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while time.monotonic() < deadline:
+                for message in reader.read(1, 0.1):
+                    return _record(message) if message.offset() == offset else None
+                if reader.positions()[topic, partition] > offset:
+                    return None  # a transaction's marker, or records that were aborted
+        finally:
+            reader.close()
+        raise Transient(f"{what}: no answer")
+
+    def open_changelog(self) -> KafkaChangelog:
+        """Return a new reader of the changelog."""
+        return KafkaChangelog(self._config, self._definition)
+
+    def open_writer(self, partition: int) -> KafkaWriter:
+        """Return a new producer for a task; it fences nobody before it is initialised."""
+        return KafkaWriter(
+            self._config,
+            TopicPartition(self._definition.changelog, partition),
+            self._transactional_id(partition),
+            self._group,
+            Refusal(self._sizes, self._rights, self._explain),
+        )
+
+    def _explain(self, error: BaseException) -> None:
+        with self._member.use() as consumer:
+            self._refusals.explain(error, consumer)
+
+    def _transactional_id(self, partition: int) -> str:
+        return transactional_id(self._cluster, TaskId(self._definition.name, self._config.stage, partition))
+
+    def close(self) -> None:
+        """End the clients that the broker's own questions use."""
+        with self._member.use() as member:
+            member.close()
+
+    def _bounds(
+        self, places: Collection[InputPartition], level: IsolationLevel
+    ) -> tuple[tuple[int, int], ...]:
+        """Return the first offset and the end of each place, all of them in one round trip."""
+        found, failure = self._offsets(places, level, (EARLIEST, LATEST))
+        if failure is not None:
+            raise failure
+        return tuple((first, end) for first, end in (found[each] for each in places))
+
+    def _offsets(
+        self,
+        places: Collection[InputPartition],
+        level: IsolationLevel,
+        specs: Sequence[OffsetSpec],
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
+        """Return what each place has for ``specs``, and why some are not among them; raises when none is."""
+        if not places:
+            return {}, None
+        kind = "end" if len(specs) == 1 else "bounds"
+
+        def offset_of(answer: concurrent.futures.Future[Any], place: InputPartition) -> int:
+            what = f"reading the {kind} of {place[0]}-{place[1]}"
+            return offset_in(_answer(answer, what, timeout_seconds), what)
+
+        with self._admin.use() as admin:
+            return list_offsets(admin, places, level, specs, timeout_seconds, offset_of)
+
+
+def _told_offsets(
+    member: Consumer, asked: list[TopicPartition], seconds: float
+) -> dict[InputPartition, TopicPartition]:
+    """Return the group's offsets by partition; raises `KafkaException`, also when only one of them has no answer."""
+    found = member.committed(asked, seconds)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return {(each.topic, each.partition): each for each in found}
+
+
+def _topic_id(described: concurrent.futures.Future[Any], topic: str) -> str:
+    """Return a topic's id, empty when there is no such topic."""
+    try:
+        return str(described.result(ANSWER_SECONDS + 1).topic_id)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return ""
+        raise translate(error, f"describing {topic}") from error
+    except concurrent.futures.TimeoutError as error:
+        raise Transient(f"describing {topic}: no answer") from error
+
+
+def _committed(found: TopicPartition) -> Committed | None:
+    return None if found.offset < 0 else Committed(found.offset, found.metadata or "")
+
+
+def _record(message: Message) -> InputRecord:
+    # Its types leave open whether this is a mapping; it is a list of pairs.
+    headers: Any = message.headers()
+    return InputRecord(
+        message.offset() or 0, _bytes(message.key()), _bytes(message.value()), tuple(headers or ())
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Return what is bytes as long as no deserializer is set; the client's types allow for one."""
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
+
+
+def _answer(
+    future: concurrent.futures.Future[Any], what: str, timeout_seconds: float = ANSWER_SECONDS
+) -> Any:
+    """Return what the future brings; the time-out here is only for an answer that never comes at all."""
+    try:
+        return future.result(timeout_seconds + 1)
+    except KafkaException as error:
+        raise translate(error, what) from error
+    except concurrent.futures.TimeoutError as error:
+        raise Transient(f"{what}: no answer") from error
+
+
+def connect(cluster: str, config: JobConfig, definition: JobDefinition) -> KafkaBroker:
+    """Return Kafka as the kernel of a job sees it; asks nothing yet."""
+    return KafkaBroker(cluster, config, definition)

@@ -1,0 +1,245 @@
+"""The input topics through confluent-kafka: their bounds, and a reader at explicit positions."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from standby.adapters.kafka.lasting import RECONNECT_MS, lasting_admin
+from standby.errors import CorruptState, StandfastError, Transient
+from standby.model import InputPartition
+from standby.ports import InputAway
+
+_LOG: Final = logging.getLogger(__name__)
+
+Settings = Mapping[str, "str | int | bool"]
+
+#: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
+_LOOK_RECORDS: Final = 16
+
+_Future = concurrent.futures.Future[Any]
+
+EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def offset_in(answer: Any, what: str) -> int:
+    """Return the offset in an answer to ``list_offsets``; raises `Transient` where there is none.
+
+    Of a broker that went away while it was asked librdkafka 2.16 says no error, but the offset -1001.
+    """
+    offset = int(answer.offset)
+    if offset < 0:
+        raise Transient(f"{what}: no answer in time")
+    return offset
+
+
+def list_offsets(
+    client: AdminClient,
+    places: Collection[InputPartition],
+    level: IsolationLevel,
+    specs: Sequence[OffsetSpec],
+    timeout_seconds: float,
+    offset_of: Callable[[_Future, InputPartition], int],
+) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
+    """Return what each place has for ``specs``, and why some are not among them; raises when none is.
+
+    ``offset_of`` waits for an answer and returns the offset in it, or raises a `StandfastError`.
+    """
+    # All are asked before an answer is waited for.
+    answers = [
+        client.list_offsets(
+            {TopicPartition(*each): spec for each in places},
+            isolation_level=level,
+            request_timeout=timeout_seconds,
+        )
+        for spec in specs
+    ]
+    found: dict[InputPartition, tuple[int, ...]] = {}
+    failure: StandfastError | None = None
+    for each in places:
+        try:
+            found[each] = tuple(offset_of(futures[TopicPartition(*each)], each) for futures in answers)
+        except StandfastError as error:
+            failure = error
+    if failure is not None and not found:
+        raise failure
+    return found, failure
+
+
+class InputBounds:
+    """Asks where partitions of topics begin and end, over one connection that is kept."""
+
+    def __init__(self, settings: Settings, timeout_seconds: float = 5.0) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._client = lasting_admin(settings, logger=_LOG)
+
+    def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
+        """Return the first offset and the end of the committed part (last stable offset) of each partition.
+
+        One that nobody answers for in time, as one without a leader or that the brokers do not know, is left out;
+        raises `Transient` when that would leave none.
+        """
+        found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, EARLIEST, LATEST)
+        return {each: (first, end) for each, (first, end) in found.items()}
+
+    def check(self, positions: Mapping[InputPartition, int]) -> dict[InputPartition, tuple[int, int]]:
+        """Return the bounds of each partition, as `ask`, once its position lies where records are, or will be next.
+
+        ``positions``: partition → offset. Raises `CorruptState` for one outside its partition, `Transient` for one
+        in the part that an open transaction still hides: committed readers see nothing there until it ends. Where
+        only some of the partitions answer, raises `InputAway` for the others.
+        """
+        found = self.ask(positions)
+        away = sorted(set(positions) - set(found))
+        if away:
+            names = ", ".join(f"{topic}[{number}]" for topic, number in away)
+            raise InputAway(f"nobody says where input {names} begins and ends", {each for _, each in away})
+        for partition, (first, end) in found.items():
+            position = positions[partition]
+            if first <= position <= end:
+                continue
+            what = f"input {partition[0]}[{partition[1]}]: position {position}"
+            if position < first:
+                raise CorruptState(f"{what} is below the first record, {first}")
+            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, LATEST)[partition]
+            if position > high:
+                raise CorruptState(f"{what} is past the end, {high}")
+            raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
+        return found
+
+    def _list(
+        self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: OffsetSpec
+    ) -> dict[InputPartition, tuple[int, ...]]:
+        """Return what each partition has for ``specs``; one that lacks an answer is left out.
+
+        Raises `Transient` when each does.
+        """
+        try:
+            with self._client.use() as client:
+                found, _ = list_offsets(
+                    client, partitions, isolation, specs, self._timeout_seconds, self._offset
+                )
+        except KafkaException as error:
+            topics = ", ".join(sorted({topic for topic, _ in partitions}))
+            raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error
+        return found
+
+    def _offset(self, answer: _Future, partition: InputPartition) -> int:
+        what = f"the bounds of input {partition[0]}[{partition[1]}] cannot be read"
+        try:
+            offset = answer.result(self._timeout_seconds + 1)
+        except KafkaException as error:
+            raise Transient(f"{what}: {error.args[0].str()}") from error
+        except concurrent.futures.TimeoutError as error:
+            raise Transient(f"{what}: no answer") from error
+        return offset_in(offset, what)
+
+
+class InputReader:
+    """Reads committed records of partitions of topics, one reader for one run of a feed."""
+
+    def __init__(self, settings: Settings, topics: Sequence[str], group: str) -> None:
+        self._topics = topics
+        self._positions: dict[InputPartition, int] = {}
+        self._until: Mapping[InputPartition, int] | None = None
+        self._consumer = Consumer(
+            {
+                **settings,
+                # Never joined and nothing is committed under it: the client just insists on a name.
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                # A position outside the partition is an error of ours, never a jump.
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                # With the default, 1 s, a reader that is faster than its queue stalls.
+                "fetch.queue.backoff.ms": 5,
+                "queued.max.messages.kbytes": 16_384,
+                "reconnect.backoff.max.ms": RECONNECT_MS,
+            },
+            logger=_LOG,
+        )
+
+    def connect(self, timeout_seconds: float) -> None:
+        """Fetch the topics' metadata, so that a later `assign` need not; raises `Transient`."""
+        for topic in self._topics:
+            try:
+                self._consumer.list_topics(topic, timeout=timeout_seconds)
+            except KafkaException as error:
+                raise _translated(error.args[0], topic) from error
+
+    def assign(
+        self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None = None
+    ) -> None:
+        """Begin to fetch at ``positions`` (partition → offset); raises `Transient`.
+
+        Records at or behind the offsets in ``until`` are not given out, nor passed by `positions`.
+        """
+        self._positions = dict(positions)
+        self._until = until
+        try:
+            self._consumer.assign([TopicPartition(*each, offset) for each, offset in positions.items()])
+        except KafkaException as error:
+            raise _translated(error.args[0], ", ".join(self._topics)) from error
+
+    def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
+        """Return the records that are there, at most ``max_records``; waits for the first one only.
+
+        No more follow once their values have ``max_bytes``; what passes that is no more than the client has fetched
+        ahead.
+
+        Raises `CorruptState` when a position is out of range, `Transient` for every other fault.
+        """
+        first = self._consumer.poll(timeout_seconds)
+        if first is None:
+            return []
+        messages = [first]
+        size = len(first)
+        while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
+            if max_bytes is not None:
+                # As many as will fit, if they are like those before.
+                left = min(left, 1 + (max_bytes - size) * len(messages) // max(1, size))
+                left = min(left, _LOOK_RECORDS * len(messages))
+            more = self._consumer.consume(left, timeout=0)
+            messages += more
+            size += sum(map(len, more))
+            if len(more) < left:
+                break
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                raise _translated(error, f"{message.topic()}[{message.partition()}]")
+        until = self._until
+        if until is None:
+            return messages
+        return [
+            each
+            for each in messages
+            if (each.offset() or 0) < until[each.topic() or "", each.partition() or 0]
+        ]
+
+    def positions(self) -> dict[InputPartition, int]:
+        """Return the offset after everything read so far, per partition; passes transaction markers."""
+        for each in self._consumer.position([TopicPartition(*each) for each in self._positions]):
+            # Negative until something was read.
+            if each.offset >= 0:
+                partition = (each.topic, each.partition)
+                end = each.offset if self._until is None else self._until[partition]
+                self._positions[partition] = min(each.offset, end)
+        return dict(self._positions)
+
+    def close(self) -> None:
+        """End the fetching and free the client."""
+        self._consumer.close()
+
+
+def _translated(error: KafkaError, what: str) -> StandfastError:
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+        return CorruptState(f"input {what}: {error.str()}")
+    return Transient(f"input {what} cannot be read: {error.str()}")

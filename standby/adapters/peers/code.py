@@ -1,0 +1,155 @@
+"""Fetches and uploads bundles of code: HTTP over mutual TLS with a candidate, resumable."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from standby.adapters.tls import Context
+from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
+from standby.peers import CODE_ROUTE, BundleSource
+from standby.security.roles import PeerRole
+
+_PIECE_BYTES: Final = 256 << 10
+
+#: A connection to a host that is up takes milliseconds.
+_CONNECT_SECONDS: Final = 3.0
+
+#: A source that says nothing for so long is given up for the next one.
+_SILENCE_SECONDS: Final = 10.0
+
+
+class PeerCode:
+    """Talks to candidates with the credentials in ``context``. One transfer at a time; `interrupt` from any thread."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._is_interrupted = False
+        self._socket: socket.socket | None = None
+
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        """Complete ``part`` with what it lacks of the bundle, from the first source that gives it to the end.
+
+        What one source began the next one completes: all have the same bytes, and the caller checks them. Raises
+        `Transient` naming what each said.
+        """
+        said: list[str] = []
+        for source in sources:
+            try:
+                self._fetch(bundle, source, part)
+                return
+            except Transient as error:
+                said.append(str(error))
+        raise Transient("; ".join(said) or f"nobody is known to hold bundle {bundle}")
+
+    def read(self, bundle: str, sources: Sequence[BundleSource]) -> bytes:
+        """Return a bundle from the first source that gives it; raises `Transient` naming what each said."""
+        said: list[str] = []
+        for source in sources:
+            try:
+                return b"".join(self._get(bundle, source, 0))
+            except Transient as error:
+                said.append(str(error))
+        raise Transient("; ".join(said) or f"nobody is known to hold bundle {bundle}")
+
+    def upload(self, bundle: str, data: bytes, to: BundleSource, progress: Callable[[int], None]) -> None:
+        """Have a candidate hold a bundle; ``progress`` is told how many bytes it has.
+
+        What an earlier upload brought is not sent again. Raises `Transient` when the candidate cannot be asked,
+        `CorruptState` when it got something else, `BadConfiguration` when it refuses the bundle.
+        """
+        start = 0
+        with self._connected(to) as connection:
+            while True:
+                piece = data[start : start + _PIECE_BYTES]
+                path = f"/{CODE_ROUTE}/{bundle}?start={start}&size={len(data)}"
+                connection.request("POST", path, body=piece)
+                response = connection.getresponse()
+                body = response.read()
+                if response.status == HTTPStatus.CONFLICT:
+                    raise CorruptState(body.decode(errors="replace").strip())
+                if response.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN):
+                    raise BadConfiguration(body.decode(errors="replace").strip())
+                if response.status != HTTPStatus.OK:
+                    raise Transient(f"{_name(to)}: {response.status} {body.decode(errors='replace').strip()}")
+                answer: dict[str, Any] = json.loads(body)
+                start = int(answer["size"])
+                progress(start)
+                if answer["complete"]:
+                    return
+
+    def interrupt(self) -> None:
+        """Have everything fail from now on."""
+        with self._lock:
+            self._is_interrupted = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    # Not TLS's own shutdown: that would wait for whoever is reading.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _fetch(self, bundle: str, source: BundleSource, part: Path) -> None:
+        try:
+            with part.open("ab") as file:
+                for piece in self._get(bundle, source, file.tell()):
+                    file.write(piece)
+        except OSError as error:
+            raise Unavailable(f"{part}: {error.strerror or error}") from error
+
+    def _get(self, bundle: str, source: BundleSource, start: int) -> Iterator[bytes]:
+        with self._connected(source) as connection:
+            headers = {"Range": f"bytes={start}-"} if start else {}
+            connection.request("GET", f"/{CODE_ROUTE}/{bundle}", headers=headers)
+            response = connection.getresponse()
+            wanted = HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK
+            if response.status != wanted:
+                said = response.read(4096).decode(errors="replace").strip()
+                raise Transient(f"{_name(source)}: {response.status} {said}")
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+            if response.length:
+                # The library takes an early end for the end.
+                raise http.client.IncompleteRead(b"", response.length)
+
+    @contextmanager
+    def _connected(self, to: BundleSource) -> Iterator[http.client.HTTPConnection]:
+        connection = http.client.HTTPConnection(to.host, to.port)
+        # It would connect again by itself, and in the clear.
+        connection.auto_open = 0
+        try:
+            raw = socket.create_connection((to.host, to.port), _CONNECT_SECONDS)
+            try:
+                self._watch(raw)
+                raw.settimeout(_SILENCE_SECONDS)
+                connection.sock = self._context().wrap_socket(
+                    raw, server_hostname=PeerRole.MASTER.server_name
+                )
+            except BaseException:
+                raw.close()
+                raise
+            self._watch(connection.sock)
+            yield connection
+        except (OSError, http.client.HTTPException) as error:
+            raise Transient(f"{_name(to)}: {type(error).__name__}: {error}") from error
+        finally:
+            with self._lock:
+                self._socket = None
+            connection.close()
+
+    def _watch(self, made: socket.socket) -> None:
+        """Have this socket shut down when it is all called off; raises when it was already."""
+        with self._lock:
+            if self._is_interrupted:
+                raise ConnectionAbortedError("called off")
+            self._socket = made
+
+
+def _name(source: BundleSource) -> str:
+    return f"{source.candidate} at {source.host}:{source.port}"

@@ -1,0 +1,91 @@
+"""Reads a job's code for a container: from any candidate that holds it, else what a submit left in ZooKeeper."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from standby import naming
+from standby.adapters.peers.code import PeerCode
+from standby.adapters.tls import Context
+from standby.adapters.zookeeper.membership import ZooKeeperCode
+from standby.code import bundles
+from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.peers import BundleSource
+from standby.records import decode_source
+
+_log: Final = logging.getLogger(__name__)
+
+#: How long one question to ZooKeeper may take.
+_ANSWER_SECONDS: Final = 5.0
+
+
+class CodeReader:
+    """Any thread may ask, one at a time, but for the control thread: it takes a while."""
+
+    def __init__(self, client: KazooClient, cluster: str, context: Context) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._left = ZooKeeperCode(client, cluster)
+        self._context = context
+
+    def read_code(self, digest: str) -> bytes:
+        """Return the bundle, its checksum verified.
+
+        Raises `Transient` while nobody gives it, `BadConfiguration` when the cluster knows of no such bundle (any
+        more), `CorruptState` when what lies in ZooKeeper is not what its name says.
+        """
+        sources = self._sources(digest)
+        # A thousand containers that start at once are not all to begin with the same one.
+        random.shuffle(sources)
+        said = []
+        for source in sources:
+            try:
+                data = PeerCode(self._context).read(digest, [source])
+                bundles.check(digest, data)
+                return data
+            except (Transient, CorruptState) as error:
+                _log.info("bundle %s: %s", digest, error)
+                said.append(str(error))
+        try:
+            return self._left.read_code(digest)
+        except BadConfiguration as error:
+            if self._is_known(digest):
+                # Its candidates are away or fetch it themselves: they will have it.
+                raise Transient("; ".join(said) or f"no candidate holds bundle {digest} now") from error
+            raise
+
+    def _sources(self, digest: str) -> list[BundleSource]:
+        path = naming.code_path(self._cluster, digest)
+        found = []
+        try:
+            names: list[str] = self._client.get_children_async(path).get(timeout=_ANSWER_SECONDS)
+            asked: list[tuple[str, Any]] = [
+                (f"{path}/{each}", self._client.get_async(f"{path}/{each}"))
+                for each in names
+                if each != naming.CODE_PARTS
+            ]
+        except NoNodeError:
+            return []
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {type(error).__name__}") from error
+        for at, pending in asked:
+            try:
+                found.append(decode_source(pending.get(timeout=_ANSWER_SECONDS)[0], at))
+            except (NoNodeError, BadConfiguration):
+                continue  # gone meanwhile, or of another version
+            except (KazooException, KazooTimeoutError) as error:
+                raise Transient(f"{at} cannot be read from ZooKeeper now: {type(error).__name__}") from error
+        return found
+
+    def _is_known(self, digest: str) -> bool:
+        path = naming.code_path(self._cluster, digest)
+        try:
+            return self._client.exists_async(path).get(timeout=_ANSWER_SECONDS) is not None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {type(error).__name__}") from error

@@ -1,0 +1,197 @@
+"""The container's port for its peers: HTTP over mutual TLS."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import ssl
+import urllib.parse
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Final
+
+from standby.adapters.gate import Connection, Limits, Refused, listening
+from standby.adapters.tls import Keys
+from standby.errors import StandfastError, Transient
+from standby.peers import PeerAnswer, PeerRequest, Routes
+from standby.security.roles import Caller, caller_of_peer
+
+_log: Final = logging.getLogger(__name__)
+
+#: For all together, and for handshakes. Containers of one host have one address.
+LIMITS: Final = Limits(connections=256, per_address=64, seconds=5.0)
+
+#: So many peers are answered at once; others wait.
+_ANSWERED: Final = 64
+
+#: A client that says nothing, or takes nothing, for so long does not keep its thread.
+_SILENCE_SECONDS: Final = 20.0
+
+#: Requests carry names, not data.
+_MOST_BODY_BYTES: Final = 1 << 20
+
+
+class PeerServer:
+    """Serves on a free port of the host, to whoever has credentials that those of ``keys`` trust.
+
+    One thread for each connection that has shown them; none of the container's own threads waits for any of them.
+    Raises `Unavailable` when it cannot listen.
+    """
+
+    def __init__(self, host: str, keys: Keys, limits: Limits = LIMITS) -> None:
+        self._keys = keys
+        self.gate = listening(host, 0, limits, "peers")
+        self.port: int = self.gate.port
+        self._pool = ThreadPoolExecutor(_ANSWERED, thread_name_prefix="peer")
+        self._routes: Routes = {}
+
+    def start(self, routes: Routes) -> None:
+        """Begin to answer."""
+        self._routes = routes
+        self.gate.start(self._greet)
+
+    def close(self) -> None:
+        """Answer no more, and cut off who is being answered."""
+        self.gate.close()
+        # Those that still waited for a thread get one, which finds them cut off and closes them.
+        self._pool.shutdown(wait=False)
+
+    def _greet(self, connection: Connection) -> None:
+        """Shake hands without waiting: who is slow at it holds up nobody, and who has no credentials gets no thread."""
+        secured = self._keys.server_context().wrap_socket(
+            connection.socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        )
+        connection.socket = secured
+
+        def shake_hands() -> int:
+            try:
+                secured.do_handshake()
+            except ssl.SSLWantReadError:
+                return selectors.EVENT_READ
+            except ssl.SSLWantWriteError:
+                return selectors.EVENT_WRITE
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                raise ConnectionAbortedError("it went while hands were shaken") from error
+            except ssl.SSLError as error:
+                raise Refused(str(error)) from error
+            caller = caller_of_peer(secured.getpeercert())
+            if caller is None:
+                raise Refused("a certificate without a role")
+            self.gate.let_in(connection, is_served_elsewhere=True)
+            self._pool.submit(self._serve, connection, secured, caller)
+            return 0
+
+        connection.step = shake_hands
+
+    def _serve(self, connection: Connection, secured: ssl.SSLSocket, caller: Caller) -> None:
+        try:
+            secured.settimeout(_SILENCE_SECONDS)
+            # It asks nothing of a server but these.
+            _Requests(secured, (connection.address, 0), _Served(self._routes, caller))  # type: ignore[arg-type]
+        except OSError as error:
+            _log.debug("%s: gone: %s", connection.address, error)
+        except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
+            _log.exception("%s: an error that nobody foresaw", connection.address)
+        finally:
+            secured.close()
+            self.gate.post(lambda: self.gate.release(connection))
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    routes: Routes
+    caller: Caller
+
+
+class _Requests(BaseHTTPRequestHandler):
+    server: _Served  # type: ignore[assignment] # the routes are all that it asks for
+    # A state is many files, and a handshake for each would cost more than the small ones.
+    protocol_version = "HTTP/1.1"
+    timeout = _SILENCE_SECONDS
+
+    def version_string(self) -> str:
+        """Return what the answers say that they come from: no versions, which would help nobody but intruders."""
+        return "standfast"
+
+    def do_GET(self) -> None:
+        """Answer by the route."""
+        self._route()
+
+    def do_POST(self) -> None:
+        """Answer by the route."""
+        self._route()
+
+    def do_DELETE(self) -> None:
+        """Answer by the route."""
+        self._route()
+
+    def _route(self) -> None:
+        path, _, query = self.path.partition("?")
+        parts = tuple(urllib.parse.unquote(each) for each in path.strip("/").split("/"))
+        route = self.server.routes.get(parts[0])
+        start = _start_of(self.headers.get("Range"))
+        length = self.headers.get("Content-Length", "0")
+        if route is None:
+            answer = _problem(HTTPStatus.NOT_FOUND, "one of: " + ", ".join(sorted(self.server.routes)))
+        elif start is None or not length.isdecimal() or int(length) > _MOST_BODY_BYTES:
+            self.close_connection = True
+            answer = _problem(HTTPStatus.BAD_REQUEST, "the only range is bytes=<start>-, a body is small")
+        else:
+            body = self.rfile.read(int(length))
+            asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+            request = PeerRequest(self.server.caller, self.command, parts, asked, start, body)
+            try:
+                answer = route(request)
+            except Transient as error:
+                answer = _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            except StandfastError as error:
+                answer = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        self._answer(answer)
+
+    def _answer(self, answer: PeerAnswer) -> None:
+        body = answer.body
+        pieces: Iterable[bytes] = (body,) if isinstance(body, bytes) else body
+        length = len(body) if isinstance(body, bytes) else answer.length
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if length is None:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+        try:
+            sent = 0
+            for piece in pieces:
+                self.wfile.write(piece)
+                sent += len(piece)
+            if length is not None and sent != length:
+                # Or the next answer would be taken for the rest of this one.
+                self.close_connection = True
+        except StandfastError as error:
+            # Too late for another status: that the answer is cut short says it.
+            _log.warning("%s: %s", self.path, error)
+            self.close_connection = True
+        finally:
+            if isinstance(pieces, Generator):
+                # Also when the peer has gone: what it was given must not wait for the garbage collector.
+                pieces.close()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent class has it so
+        """What is asked is told by who answers."""
+
+
+def _problem(status: HTTPStatus, text: str) -> PeerAnswer:
+    return PeerAnswer(status, text.encode() + b"\n", "text/plain")
+
+
+def _start_of(text: str | None) -> int | None:
+    """Return where a Range header begins; 0 without one, None when it is of another form."""
+    if text is None:
+        return 0
+    start = text.removeprefix("bytes=").removesuffix("-")
+    return int(start) if start.isdecimal() and f"bytes={start}-" == text else None

@@ -1,0 +1,293 @@
+"""The JVM that runs Spark: started directly, so that its class path, flags and pid are known exactly.
+
+`spark-submit` would start a second JVM and a shell first, and would read `spark-defaults.conf`; a
+container's Spark depends on its job's settings and on nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from standby.errors import BadConfiguration, Transient, Unavailable
+
+#: The packages that Spark reaches into; what spark-submit of this release passes.
+_OPENED: Final = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+
+_FLAGS: Final = (
+    # One collector thread: the heap is small and the cores are shared with other containers.
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    # The second compiler would double the processor time of start, warm-up and each later query, and gain a
+    # third at saturation: a job that lives there gives -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
+    "-XX:TieredStopAtLevel=1",
+    # The error path of Spark's Kafka source has been seen to recurse deeply.
+    "-Xss4m",
+    *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+
+#: How long a JVM may take from its start to its first answer on a machine that is busy.
+START_SECONDS: Final = 120.0
+
+#: How long a JVM without any settings may take to say its version.
+_CONTROL_SECONDS: Final = 60.0
+
+#: What there is to do about a machine that cannot run a JVM now.
+_RELIEF: Final = "try again when the machine has less to do, or more memory"
+
+
+def spark_home() -> Path:
+    """Return the directory of the installed pyspark; raises `Unavailable` when there is none."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise Unavailable("pyspark is not installed in this Python environment: install standfast again")
+    return Path(found.origin).parent
+
+
+def class_archive() -> Path:
+    """Return where the archive of Spark's loaded classes lies, whether it has been made or not.
+
+    It belongs to one installation of pyspark; see `standby.feed.archive`. The JVM compares it with its
+    own version and with each jar, and goes on without it when something differs.
+    """
+    return spark_home() / "standfast.jsa"
+
+
+def is_archive_usable() -> bool:
+    """Return whether a JVM of this host starts with the archive of classes: it is there, and of this pyspark and Java.
+
+    Takes half a second. Raises `Unavailable` when there is no Java.
+    """
+    if not class_archive().is_file():
+        return False
+    command = [str(_java()), "-cp", os.pathsep.join(_sparks_jars()), "-Xshare:on"]
+    command += [f"-XX:SharedArchiveFile={class_archive()}", "-version"]
+    done = subprocess.run(command, capture_output=True, timeout=_CONTROL_SECONDS, check=False)
+    return done.returncode == 0
+
+
+class SparkProcess:
+    """A running JVM with Spark's gateway for Python; it ends by itself when this process does."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        classpath: Sequence[Path],
+        additional_flags: Sequence[str] = (),
+        log: Path | None = None,
+        within_seconds: float = math.inf,
+    ) -> None:
+        """Start it and wait for its gateway, no longer than `START_SECONDS` nor ``within_seconds``.
+
+        What it prints goes to ``log``, by default where this process prints.
+
+        ``settings`` are Spark's; of them `spark.driver.memory`, `spark.driver.extraJavaOptions`,
+        `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
+        `BadConfiguration` when the JVM refuses its flags, `Transient` when the machine cannot run it now.
+        """
+        with tempfile.TemporaryDirectory(prefix="standfast-spark-") as directory:
+            information = Path(directory) / "gateway"
+            private = Path(directory) / "arguments"
+            # Ctrl-C reaches the whole process group; the order of the end is this process's business.
+            command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
+            command += _arguments(settings, classpath, additional_flags, private)
+            try:
+                _write_private(private, _private_arguments(settings))
+                with contextlib.ExitStack() as stack:
+                    printed = stack.enter_context(log.open("ab")) if log is not None else None
+                    self._process = subprocess.Popen(
+                        command,
+                        # The gateway ends at the end of its input, however this process dies.
+                        stdin=subprocess.PIPE,
+                        stdout=printed,
+                        stderr=printed,
+                        env={
+                            **os.environ,
+                            "SPARK_HOME": str(spark_home()),
+                            "SPARK_LOCAL_IP": "127.0.0.1",
+                            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
+                        },
+                    )
+            except OSError as error:
+                raise Transient(f"Spark's JVM cannot be started: {error.strerror}; {_RELIEF}") from error
+            try:
+                self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
+            except BaseException:
+                self.kill()
+                raise
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM has not ended yet."""
+        return self._process.poll() is None
+
+    def obituary(self, doing: str = "") -> str:
+        """Return how the JVM, which has ended, ended, ``doing`` what, and what there is to do about it."""
+        status = self._process.returncode
+        if status is not None and status < 0:
+            how = f"was ended by {signal.Signals(-status).name}"
+            why = "the host may be out of memory"
+        else:
+            how, why = f"ended with status {status}", "its own message says why"
+        return f"Spark's JVM {how}{f' while {doing}' if doing else ''} ({why}); {_RELIEF}"
+
+    def ends_within(self, timeout_seconds: float) -> bool:
+        """Return whether the JVM has ended, waiting so long for it: its connections close a little earlier."""
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Let the JVM end in order; kill it when it does not within the time."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the JVM at once: every call that waits for its answer fails."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _gateway(self, information: Path, seconds: float) -> tuple[int, str]:
+        deadline = time.monotonic() + seconds
+        # The file is renamed into place when it is complete; nothing else tells that it is there.
+        while not information.exists():
+            try:
+                status = self._process.wait(timeout=0.02)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline:
+                    raise Transient(silence(seconds, "it was started")) from None
+                continue
+            if status < 0:
+                raise Transient(self.obituary())
+            # A JVM ends with the same status for flags that it does not take and for memory that it does not get.
+            _check_bare()
+            raise BadConfiguration(
+                f"Spark's JVM ended at once with status {status}; its own message says why. The usual cause is "
+                "spark.driver.memory or spark.driver.extraJavaOptions"
+            )
+        content = information.read_bytes()
+        port, length = struct.unpack_from(">ii", content)
+        return port, content[8 : 8 + length].decode()
+
+
+def silence(seconds: float, doing: str) -> str:
+    """Return what is to be said of a JVM that did not answer within ``seconds`` while it was ``doing`` something."""
+    return f"Spark's JVM did not answer within {seconds:.3g} s while {doing}; {_RELIEF}"
+
+
+def _check_bare() -> None:
+    """Raise `Transient` unless a JVM starts that no setting has shaped."""
+    try:
+        done = subprocess.run(
+            [_java(), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CONTROL_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        raise Transient(f"no JVM can be started: {error.strerror}; {_RELIEF}") from error
+    except subprocess.TimeoutExpired:
+        raise Transient(silence(_CONTROL_SECONDS, "it said its version")) from None
+    if done.returncode != 0:
+        raise Transient(
+            f"no JVM starts on this host: `{_java()} -version` ends with status {done.returncode}; {_RELIEF}"
+        )
+
+
+def _java() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    if found is None:
+        raise Unavailable("no Java: install a JDK of release 17 or newer on every host, or set JAVA_HOME")
+    return Path(found)
+
+
+def _arguments(
+    settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str], private: Path
+) -> list[str]:
+    """Return the JVM's command line, which every user of the host can read; ``private`` has the rest of it."""
+    # Spark's own jars first and in one order: an archive of classes holds only for the class path that it
+    # was made with, or for one that begins with it.
+    jars = [*_sparks_jars(), *map(str, classpath)]
+    jars += [each for each in settings.get("spark.jars", "").split(",") if each]
+    jars += [each for each in settings.get("spark.driver.extraClassPath", "").split(os.pathsep) if each]
+    if os.environ.get("HADOOP_CONF_DIR"):
+        jars.append(os.environ["HADOOP_CONF_DIR"])
+    archive = class_archive()
+    return [
+        "-cp",
+        os.pathsep.join(jars),
+        f"-Xmx{settings.get('spark.driver.memory', '512m')}",
+        *_FLAGS,
+        *((f"-XX:SharedArchiveFile={archive}",) if archive.is_file() and not additional_flags else ()),
+        *additional_flags,
+        f"@{private}",
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]
+
+
+def _sparks_jars() -> list[str]:
+    return sorted(map(str, (spark_home() / "jars").glob("*.jar")))
+
+
+def _private_arguments(settings: Mapping[str, str]) -> list[str]:
+    """Return the flags that are made of a job's settings, passwords among them."""
+    options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
+    return [*options, *(f"-D{name}={value}" for name, value in settings.items())]
+
+
+#: What the Java launcher reads in a quoted argument of a file otherwise than as itself.
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f"})
+
+
+def _write_private(path: Path, arguments: Sequence[str]) -> None:
+    """Write a file of arguments for the Java launcher (``java @path``), readable by this user alone."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(f'"{each.translate(_ESCAPED)}"\n' for each in arguments)

@@ -1,0 +1,67 @@
+"""Takes the credentials that are given out while a process runs: a rotation (`standfast credentials rotate`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from standby.adapters.tls import Keys
+from standby.adapters.zookeeper.membership import read_or_watch
+from standby.errors import StandfastError
+from standby.naming import credentials_path
+from standby.security.credentials import decode
+from standby.security.roles import PeerRole
+
+_log: Final = logging.getLogger(__name__)
+
+#: Between two tries to read while ZooKeeper does not answer, seconds.
+_AGAIN_SECONDS: Final = 1.0
+
+
+class Renewal:
+    """Keeps ``keys`` as they are in ZooKeeper; ``client`` is its owner's, who starts and closes it."""
+
+    def __init__(self, client: KazooClient, cluster: str, role: PeerRole, keys: Keys) -> None:
+        self._client = client
+        self._path = credentials_path(cluster, role)
+        self._keys = keys
+        self._is_due = threading.Event()
+        threading.Thread(target=self._run, name="credentials", daemon=True).start()
+        client.add_listener(self._session_changed)
+        if client.connected:
+            self._is_due.set()
+
+    def look(self) -> None:
+        """Take what is there now, and hear of the next; raises `StandfastError` and kazoo's errors."""
+        data = read_or_watch(self._client, self._path, self._changed)
+        if data and self._keys.renew(decode(data, self._path)):
+            _log.info("uses credentials %d from now on", self._keys.now.number)
+
+    def _session_changed(self, state: str) -> None:
+        # A watch goes with its connection: what happened meanwhile is read anew.
+        if state == KazooState.CONNECTED:
+            self._is_due.set()
+
+    def _changed(self, event: WatchedEvent) -> None:
+        if event.type != EventType.NONE:
+            self._is_due.set()
+
+    def _run(self) -> None:
+        while True:
+            self._is_due.wait()
+            self._is_due.clear()
+            try:
+                self.look()
+            except StandfastError as error:
+                # The former ones go on to be used; whoever rotates sees that this process does not follow.
+                _log.error("%s", error)
+            except (KazooException, KazooTimeoutError) as error:
+                _log.info("%s cannot be read now: %s", self._path, type(error).__name__)
+                if self._client.connected:
+                    threading.Timer(_AGAIN_SECONDS, self._is_due.set).start()

@@ -1,0 +1,263 @@
+"""The container's place in ZooKeeper, and the reading of task records, over kazoo.
+
+Kazoo's callbacks only post events; whatever waits for an answer runs on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from standby.code import bundles
+from standby.control.events import (
+    Event,
+    Leader,
+    LeaderChanged,
+    LeaderMoved,
+    LeaderUnknown,
+    Registered,
+    RegistrationFailed,
+    SessionConnected,
+    SessionLost,
+    SessionSuspended,
+)
+from standby.control.ports import Post
+from standby.errors import BadConfiguration, Transient
+from standby.model import TaskId, TaskRecord
+from standby.naming import (
+    code_complete_path,
+    code_part_path,
+    container_path,
+    controller_path,
+    task_path,
+)
+from standby.peers import PeerAddress
+from standby.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
+from standby.threads.worker import Worker
+
+#: How long one question to ZooKeeper may take; a suspended connection answers none.
+_ANSWER_SECONDS: Final = 5.0
+
+_STATES: Final[Mapping[str, Event]] = {
+    KazooState.CONNECTED: SessionConnected(),
+    KazooState.SUSPENDED: SessionSuspended(),
+    KazooState.LOST: SessionLost(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be asked, and the event that says that it failed."""
+
+    ask: Callable[[], Event]
+    failed: Callable[[str], Event]
+
+
+class ZooKeeperMembership:
+    """Registers the container, and tells who leads; see `standby.control.ports.Membership`.
+
+    Its one thread takes the questions one after the other; a question that already waits is not asked twice.
+    """
+
+    def __init__(self, client: KazooClient, cluster: str, record: ContainerRecord, post: Post) -> None:
+        self._client = client
+        self._path = container_path(cluster, record.container)
+        self._controller_path = controller_path(cluster)
+        self._data = encode(record)
+        self._post = post
+        self._worker = Worker("membership")
+        self._waiting: set[_Question] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to connect; `SessionConnected` follows when ZooKeeper answers."""
+        self._client.add_listener(self._session_changed)
+        self._worker.start()
+        self._client.start_async()
+
+    def register(self) -> None:
+        """Ask for the registration."""
+        self._ask(_Question(self._register, RegistrationFailed))
+
+    def look_up_leader(self) -> None:
+        """Ask who leads."""
+        self._ask(_Question(self._look_up, LeaderUnknown))
+
+    def leave(self, timeout_seconds: float) -> None:
+        """Delete the znode and close the session, which would delete it, too."""
+
+        def leave() -> None:
+            try:
+                self._client.delete_async(self._path).get(timeout=timeout_seconds)
+            except (KazooException, KazooTimeoutError):
+                pass  # closing the session deletes it, or else its expiry does
+            finally:
+                self._client.stop()
+
+        leaving = threading.Thread(target=leave, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(timeout_seconds)
+
+    def _session_changed(self, state: str) -> None:
+        self._post(_STATES[state])
+
+    def _leader_moved(self, event: WatchedEvent) -> None:
+        # NONE tells that the connection took the watch with it: reconnecting reads anew.
+        if event.type != EventType.NONE:
+            self._post(LeaderMoved())
+
+    def _ask(self, question: _Question) -> None:
+        with self._lock:
+            if question in self._waiting:
+                return
+            self._waiting.add(question)
+        self._worker.put(lambda: self._answer(question))
+
+    def _answer(self, question: _Question) -> None:
+        with self._lock:
+            # From here on the same question is a new one: things may change while it is answered.
+            self._waiting.discard(question)
+        try:
+            event = question.ask()
+        except Exception as error:  # noqa: BLE001 - no question stays unanswered
+            event = question.failed(_text(error))
+        self._post(event)
+
+    def _register(self) -> Event:
+        try:
+            return Registered(self._create())
+        except NodeExistsError:
+            # What a former session of this container left was taken away.
+            return Registered(self._create())
+
+    def _create(self) -> int:
+        """Return the czxid of the container's znode in the present session."""
+        try:
+            _, stat = self._client.create_async(
+                self._path, self._data, ephemeral=True, makepath=True, include_data=True
+            ).get(timeout=_ANSWER_SECONDS)
+            return int(stat.czxid)
+        except NodeExistsError:
+            stat = self._client.exists_async(self._path).get(timeout=_ANSWER_SECONDS)
+            session = self._client.client_id
+            if stat is not None and session is not None and stat.ephemeralOwner == session[0]:
+                # An earlier attempt came through after all; only its answer was lost.
+                return int(stat.czxid)
+            # What is left of a former session of this container: no one else has its id.
+            if stat is not None:
+                self._client.delete_async(self._path, version=stat.version).get(timeout=_ANSWER_SECONDS)
+            raise
+
+    def _look_up(self) -> Event:
+        data = read_or_watch(self._client, self._controller_path, self._leader_moved)
+        if data is None:
+            return LeaderChanged(None)
+        record = decode_controller(data, self._controller_path)
+        return LeaderChanged(Leader(record.candidate, record.host, record.port, record.epoch))
+
+
+def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> bytes | None:
+    """Return the znode's data, None when it is not there; either way ``watch`` hears of the next change."""
+    while True:
+        try:
+            data, _ = client.get_async(path, watch=watch).get(timeout=_ANSWER_SECONDS)
+        except NoNodeError:
+            if client.exists_async(path, watch=watch).get(timeout=_ANSWER_SECONDS) is None:
+                return None
+            # It came into being between the two questions.
+        else:
+            assert isinstance(data, bytes)
+            return data
+
+
+class ZooKeeperRecords:
+    """Reads task records for the way to active; see `standby.ports.RecordReader`. Any thread may ask."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def read(self, task: TaskId) -> TaskRecord | None:
+        """Return the record as of now: the server is synced with its leader first (rule `one-way`)."""
+        path = task_path(self._cluster, task)
+        try:
+            # Both at once: a server answers one client's questions in their order.
+            synced: Any = self._client.sync_async(path)
+            got: Any = self._client.get_async(path)
+            synced.get(timeout=self._timeout_seconds)
+            data, _ = got.get(timeout=self._timeout_seconds)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
+        return decode_task(data, path)
+
+
+class ZooKeeperPeers:
+    """Finds registered containers; see `standby.ports.PeerDirectory`. Any thread may ask."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def find(self, container: str) -> PeerAddress | None:
+        """Return where the container answers its peers; an old answer only costs a refused connection."""
+        path = container_path(self._cluster, container)
+        try:
+            data, _ = self._client.get_async(path).get(timeout=self._timeout_seconds)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
+        record = decode_container(data, path)
+        return PeerAddress(record.container, record.host, record.peer_port)
+
+
+class ZooKeeperCode:
+    """Reads bundles of code. Any thread may ask, but for the control thread: it takes a while."""
+
+    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = _ANSWER_SECONDS) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+
+    def read_code(self, digest: str) -> bytes:
+        """Return the bundle, its checksum verified.
+
+        Raises `Transient` when ZooKeeper does not answer, `BadConfiguration` when the bundle is not there (or
+        not completely), `CorruptState` when it is not what its name says.
+        """
+        marker = code_complete_path(self._cluster, digest)
+        try:
+            # The server may lag behind the one that took the bundle.
+            synced: Any = self._client.sync_async(marker)
+            got: Any = self._client.get_async(marker)
+            synced.get(timeout=self._timeout_seconds)
+            count, _ = got.get(timeout=self._timeout_seconds)
+            parts = [
+                self._client.get_async(code_part_path(self._cluster, digest, each))
+                for each in range(int(count))
+            ]
+            data = b"".join(each.get(timeout=self._timeout_seconds)[0] for each in parts)
+        except NoNodeError as error:
+            raise BadConfiguration(
+                f"the code bundle {digest} is not in ZooKeeper (there is no {error or marker}): it was removed, "
+                "or never written completely; submit the job's code again"
+            ) from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{marker} cannot be read from ZooKeeper now: {_text(error)}") from error
+        bundles.check(digest, data)
+        return data
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

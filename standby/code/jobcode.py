@@ -1,0 +1,83 @@
+"""Makes a job's modules importable in a container: those that YARN localised, or a bundle fetched later.
+
+A bundle takes the place of the localised modules: a module that the new revision no longer has must not be
+found any more, neither by this process nor by Spark's Python workers, which go by `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from standby.cluster import CODE_DIRECTORY
+from standby.code import bundles
+from standby.errors import Unavailable
+from standby.wire import JobDefinition
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: As much of a digest as a person compares, and a directory's name takes.
+_SHORT: Final = 16
+
+
+class JobCode:
+    """The directories with the modules of this process's jobs, in front of everything else that Python finds.
+
+    `load` is called from one thread.
+    """
+
+    def __init__(self, directory: Path, read_code: Callable[[str], bytes]) -> None:
+        """``directory`` is the container's own; ``read_code`` returns a bundle's bytes by its digest.
+
+        Until anything is loaded, the localised modules are found.
+        """
+        self._directory = directory
+        self._read_code = read_code
+        self._inherited = os.environ.get("PYTHONPATH", "")
+        self._shown: list[str] = []
+        self._used: list[str] = []
+        self._show([str(directory / CODE_DIRECTORY)])
+
+    def directory_of(self, job: JobDefinition) -> Path:
+        """Return where the job's modules are once they are loaded."""
+        return self._directory / (f"code-{job.code[:_SHORT]}" if job.code else CODE_DIRECTORY)
+
+    def load(self, job: JobDefinition) -> None:
+        """Make the job's modules importable here and in child processes; blocks.
+
+        Raises as ``read_code``, `CorruptState` for a bundle that is none, and `Unavailable` when it cannot be
+        written to the disk.
+        """
+        target = self.directory_of(job)
+        if job.code:
+            self._unpack(job, target)
+        # Modules found by their names: what another job here was told to use stays, behind the newest.
+        self._used = [str(target), *(each for each in self._used if each != str(target))]
+        self._show(self._used)
+
+    def _unpack(self, job: JobDefinition, target: Path) -> None:
+        data = self._read_code(job.code)
+        unfinished = target.with_name(f".{target.name}")
+        try:
+            for each in (unfinished, target):
+                shutil.rmtree(each, ignore_errors=True)
+            bundles.unpack(job.code, data, unfinished)
+            unfinished.rename(target)
+        except OSError as error:
+            raise Unavailable(
+                f"the job's code cannot be unpacked in {target.parent}: {error.strerror}"
+            ) from error
+        _LOG.info("job %s: revision %d runs from bundle %s", job.name, job.revision, job.code)
+
+    def _show(self, directories: list[str]) -> None:
+        sys.path[:] = [*directories, *(each for each in sys.path if each not in self._shown)]
+        self._shown = list(directories)
+        behind = [self._inherited] if self._inherited else []
+        os.environ["PYTHONPATH"] = os.pathsep.join([*directories, *behind])
+        importlib.invalidate_caches()

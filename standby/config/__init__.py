@@ -1,0 +1,29 @@
+"""The configuration of a job: every key once, with its scope, its type, default, unit, bounds and meaning.
+
+`standby.config.keys` tells how a key is declared. docs/configuration.md is generated from the declarations
+(``python -m docs.generate``), so the page and the checks cannot differ. Keys follow Samza and SEP-23 where those have
+one.
+"""
+
+from standby.config.kafka import CHANGELOG_RECORD_BYTES, OWNED_BY_KERNEL, kafka_settings, librdkafka_settings
+from standby.config.keys import Applies, Key
+from standby.config.parse import REMOVED, flatten, parse, parse_recorded, shown, written
+from standby.config.whole import JobConfig, keys, names
+
+__all__ = [
+    "CHANGELOG_RECORD_BYTES",
+    "OWNED_BY_KERNEL",
+    "REMOVED",
+    "Applies",
+    "JobConfig",
+    "Key",
+    "flatten",
+    "kafka_settings",
+    "keys",
+    "librdkafka_settings",
+    "names",
+    "parse",
+    "parse_recorded",
+    "shown",
+    "written",
+]

@@ -1,0 +1,160 @@
+"""What a job is, which standbys it has, and what its code needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standby.config.keys import NAME, OF_HOST, PATH, key
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKeys:
+    """What a job is: its name, its processors, and where its copies belong."""
+
+    job_name: str = key(
+        "job.name",
+        "Name of the job; topics, group and state directories are named after it.",
+        form=NAME,
+        scope="run",
+    )
+    cluster_name: str = key(
+        "cluster.name",
+        "Name of the standfast cluster that runs the job; by default the job's own name (a cluster per job).",
+        "",
+        form=NAME,
+        scope="run",
+    )
+    modules: tuple[str, ...] = key(
+        "job.modules",
+        "Python files of the job, relative to the job file; they are shipped to every container.",
+        (),
+        example="[flights.py]",
+    )
+    container_count: int = key(
+        "job.container.count",
+        "Number of processors, each with one active container.",
+        1,
+        minimum=1,
+        applies="live",
+    )
+    grouper: str = key(
+        "job.grouper",
+        "How tasks are grouped into processors: `balanced`, `range`, or `module:function` of the application "
+        "master's Python (see `appmaster.planning.state.grouping`).",
+        "balanced",
+        applies="live",
+    )
+    may_grow: bool = key(
+        "task.inputs.may.grow",
+        "Whether partitions that are added to the input (to every input alike) become new tasks. Keys then move to "
+        "other tasks than their state: say yes only if that is all right.",
+        False,
+        applies="live",
+    )
+    stores_version: str = key(
+        "task.stores.version",
+        "Version of the form in which the code keeps its state. Set another one with code that writes what the former "
+        "code cannot read: `rollback` is then refused once the new code has been active.",
+        "",
+    )
+    racks: tuple[str, ...] = key(
+        "yarn.racks",
+        "Racks of hosts, where YARN's own topology does not know them.",
+        (),
+        example="[host1=/rack1, host2=/rack2]",
+        applies="live",
+        form=OF_HOST,
+    )
+    host_attributes: tuple[str, ...] = key(
+        "yarn.host.attributes",
+        "Attributes of hosts, for `job.locality.spread`.",
+        (),
+        example="[host1=zone:a, host2=zone:b]",
+        applies="live",
+        form=OF_HOST,
+    )
+    run_start: str = key(
+        "job.start.offset",
+        "Where a new run begins to read its input.",
+        "earliest",
+        choices=("earliest", "latest"),
+        scope="run",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotStandbyKeys:
+    """Which standbys a job has, and how they take over."""
+
+    standby_enabled: bool = key(
+        "job.hotstandby.enabled",
+        "Whether tasks have hot standbys.",
+        False,
+        applies="live",
+    )
+    replication_count: int = key(
+        "job.hotstandby.replicationcount",
+        "Standby copies per active; refused without `job.hotstandby.enabled`. Each copy of a task needs a host of its "
+        "own, the active's included.",
+        1,
+        minimum=0,
+        applies="live",
+    )
+    failover: str = key(
+        "job.hotstandby.failover",
+        "How a lost active is replaced: `promote` makes a standby active in place; `restart` starts it again, "
+        "on its own host if that can be had in time, else on the host of a displaced standby (SEP-23).",
+        "promote",
+        choices=("promote", "restart"),
+        applies="live",
+    )
+    standby_query: str = key(
+        "job.hotstandby.query",
+        "What a standby does ahead of a promotion, with `task.feed=spark`. `hot`: its streaming query runs all the "
+        "time, held at a gate a little behind the active, so that it has nothing to start. `warm`: it rehearses the "
+        "start of a query now and then. `cold`: nothing, and the promotion starts Spark.",
+        "hot",
+        choices=("cold", "warm", "hot"),
+    )
+    mixed: bool = key(
+        "job.hotstandby.mixed",
+        "Whether containers hold actives and standbys of different tasks side by side. `job.container.count` is "
+        "then the number of all containers, and each task fails over by itself.",
+        False,
+        applies="never",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeKeys:
+    """The Python of the hosts, and when new code of a job is activated."""
+
+    code_replicas: int = key(
+        "code.min.replication.count",
+        "Number of candidates that must hold a job's code before a revision of it is activated.",
+        1,
+        minimum=1,
+        applies="live",
+    )
+    code_wait_seconds: int = key(
+        "code.max.replication.wait.seconds",
+        "How long a leader waits for that number; then the revision is activated if at least one candidate holds "
+        "its code. -1: for ever.",
+        60,
+        minimum=-1,
+        applies="live",
+        unit="s",
+    )
+    python: str = key(
+        "job.python",
+        "Absolute path of the Python interpreter on every host; by default the one that submits.",
+        "",
+        scope="cluster",
+        form=PATH,
+    )
+    python_archive: str = key(
+        "job.python.archive",
+        "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.",
+        "",
+        scope="cluster",
+    )

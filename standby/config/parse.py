@@ -1,0 +1,169 @@
+"""From text to a checked configuration, and the errors that tell what was wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from standby.config.checks import contradictions, left_out
+from standby.config.kafka import OWNED_BY_KERNEL
+from standby.config.keys import Key
+from standby.config.whole import JobConfig, keys
+from standby.errors import BadConfiguration
+from standby.security import disclosure
+
+#: Keys that former versions had, and what holds now whatever they said. A job file that names one is refused; what is
+#: recorded of jobs and clusters may have them.
+REMOVED: Final[Mapping[str, str]] = {
+    "code.sync.seconds": "a candidate tries again to fetch code that it lacks every 30 s at least",
+    "job.hotstandby.prepare.timeout.ms": "a planned hand-over waits 10 s for the standby to be ready",
+    "job.hotstandby.restore.delay.ms": "lost copies wait 3 s at most for a failover under way to end",
+    "job.hotstandby.suspect.grace.ms": "a silent container that YARN still lists may come back within 3 s",
+    "yarn.am.heartbeat.interval.ms": "the application master talks to the ResourceManager every 200 ms",
+}
+
+
+def shown(name: str, value: str) -> str:
+    """Return a setting's value as it may be shown: what is not known to be harmless only as three asterisks."""
+    return disclosure.shown(name, value, {*(key.name for key, _ in keys()), *REMOVED})
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested configuration as flat dotted keys with text values; lists join with commas.
+
+    ``{"job": {"name": "a", "hotstandby.enabled": True}}`` gives ``{"job.name": "a",
+    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice, and where a comma is
+    in a text that is to be a list, or in one of its items: it would part what was written as one.
+    """
+    flat: dict[str, str] = {}
+    lists = {key.name for key, each in keys() if _is_list(each)}
+
+    def put(name: str, value: str) -> None:
+        if name in flat:
+            raise BadConfiguration(f"{name}: given twice, nested and dotted; keep one")
+        flat[name] = value
+
+    for name, value in tree.items():
+        full = f"{prefix}{name}"
+        if full in lists:
+            _refuse_commas(full, value)
+        if isinstance(value, Mapping):
+            for inner, text in flatten(value, f"{full}.").items():
+                put(inner, text)
+        elif isinstance(value, (list, tuple)):
+            put(full, ",".join(_text(each, full) for each in value))
+        elif value is not None:
+            put(full, _text(value, full))
+    return flat
+
+
+def _is_list(each: dataclasses.Field[Any]) -> bool:
+    return str(each.type).startswith("tuple")
+
+
+def _refuse_commas(name: str, value: object) -> None:
+    """Raise `BadConfiguration` for a list that is written as text, with the list that was probably meant."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(each, str) and "," in each for each in items):
+        parts = (part.strip() for each in items for part in str(each).split(","))
+        meant = ", ".join(part for part in parts if part)
+        raise BadConfiguration(f"{name}: a comma in a text makes no list; write a list: {name}: [{meant}]")
+
+
+def written(value: object) -> str:
+    """Return the value of a key as a job file's text: ``true``, ``5000``, ``a,b``."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(value: object, name: str) -> str:
+    if isinstance(value, (bool, str, int, float)):
+        return written(value)
+    given = shown(name, repr(value))
+    raise BadConfiguration(f"{name}: {given} is neither text, number, truth value nor a list of those")
+
+
+def parse_recorded(flat: Mapping[str, str]) -> JobConfig:
+    """Return the configuration that is recorded of a job or its cluster, maybe by a former version; as `parse`."""
+    return parse({name: value for name, value in flat.items() if name not in REMOVED})
+
+
+def parse(flat: Mapping[str, str]) -> JobConfig:
+    """Return the configuration in ``flat``, every value checked.
+
+    Raises `BadConfiguration` naming each wrong key or value, all of them in one message.
+    """
+    known = {key.name: (key, each) for key, each in keys()}
+    wrong: list[str] = []
+    values: dict[str, Any] = {}
+    kafka: dict[str, str] = {}
+    spark: dict[str, str] = {}
+    for name, text in flat.items():
+        if name in known:
+            key, each = known[name]
+            try:
+                values[each.name] = _value(key, str(each.type), text)
+            except ValueError as error:
+                wrong.append(f"{name}: {error}")
+        elif name in REMOVED:
+            wrong.append(f"{name}: this key is gone, remove it; {REMOVED[name]}")
+        elif name in OWNED_BY_KERNEL:
+            wrong.append(f"{name}: exactly-once rests on this setting, a job cannot change it; remove it")
+        elif name.startswith("kafka."):
+            kafka[name[len("kafka.") :]] = text
+        elif name.startswith("spark."):
+            spark[name] = text
+        else:
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            wrong.append(f"{name}: no such key" + (f"; did you mean {near[0]}?" if near else ""))
+    for key, each in keys():
+        required = each.default is dataclasses.MISSING
+        if required and each.name not in values and key.name not in flat:
+            wrong.append(f"{key.name}: missing; {key.doc}")
+    if not wrong:
+        config = JobConfig(**values, kafka=kafka, spark=spark)
+        wrong.extend(contradictions(config))
+        wrong.extend(left_out(flat, config))
+        if not wrong:
+            return config
+    raise BadConfiguration("the configuration is wrong:\n  " + "\n  ".join(wrong))
+
+
+def _value(key: Key, kind: str, text: str) -> Any:
+    """Return ``text`` as the field's type; raises ValueError with what was expected."""
+    text = text.strip()
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text!r} is not true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a whole number" + (f" ({key.unit})" if key.unit else "")
+            ) from None
+        if key.minimum is not None and number < key.minimum:
+            raise ValueError(f"{number} is below the least allowed, {key.minimum}")
+        if key.maximum is not None and number > key.maximum:
+            raise ValueError(f"{number} is above the most allowed, {key.maximum}")
+        return number
+    parts = (
+        tuple(part.strip() for part in text.split(",") if part.strip())
+        if kind.startswith("tuple")
+        else (text,)
+    )
+    for part in parts:
+        if key.choices and part not in key.choices:
+            raise ValueError(f"{part!r} is not one of {', '.join(key.choices)}")
+        if key.form and part and not key.form.pattern.match(part):
+            raise ValueError(f"{part!r} is not allowed; it can be {key.form.words}")
+    twice = [part for number, part in enumerate(parts) if part in parts[:number]]
+    if key.distinct and twice:
+        raise ValueError(f"{twice[0]!r} is given twice; keep one")
+    if kind.startswith("tuple"):
+        return parts
+    return text

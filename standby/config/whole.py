@@ -1,0 +1,77 @@
+"""A job's configuration as a whole: every group of keys, and what is derived from several of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from standby.config.cluster import ClusterKeys
+from standby.config.job import CodeKeys, HotStandbyKeys, JobKeys
+from standby.config.keys import Key
+from standby.config.planner import PlannerKeys
+from standby.config.servers import ServerKeys
+from standby.config.state import StateKeys
+from standby.config.task import TaskKeys
+from standby.config.yarn import YarnKeys
+from standby.ensemble import Tls
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig(
+    JobKeys,
+    TaskKeys,
+    StateKeys,
+    HotStandbyKeys,
+    PlannerKeys,
+    YarnKeys,
+    CodeKeys,
+    ClusterKeys,
+    ServerKeys,
+):
+    """A job's configuration, validated; build it with `standby.config.parse`."""
+
+    # Without their values in the representation: passwords are among them.
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Every other `kafka.*` key, prefix taken off: settings of each Kafka client."""
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Every `spark.*` key with its prefix: settings of the Spark session."""
+
+    @property
+    def cluster(self) -> str:
+        """Return the cluster's name."""
+        return self.cluster_name or self.job_name
+
+    @property
+    def zookeeper_tls(self) -> Tls | None:
+        """Return how ZooKeeper's servers are talked to; None: in clear."""
+        found = Tls(self.zookeeper_ca, self.zookeeper_certificate, self.zookeeper_key)
+        return found if found.ca else None
+
+    @property
+    def standbys(self) -> int:
+        """Return how many standby copies each active has."""
+        return self.replication_count if self.standby_enabled else 0
+
+    @property
+    def stage(self) -> str:
+        """Return the name of the job's one stage."""
+        return "main"
+
+
+@cache
+def keys() -> tuple[tuple[Key, dataclasses.Field[Any]], ...]:
+    """Return every documented key with its dataclass field, group by group as they are declared."""
+    return tuple(
+        (each.metadata["key"], each)
+        for group in JobConfig.__bases__
+        for each in dataclasses.fields(group)
+        if "key" in each.metadata
+    )
+
+
+def names(scope: str) -> tuple[str, ...]:
+    """Return the names of the keys whose values hold for ``scope`` (`standby.config.keys.Scope`), sorted."""
+    return tuple(sorted(key.name for key, _ in keys() if key.scope == scope))

@@ -1,0 +1,92 @@
+"""What YARN is asked for: masters and containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standby.config.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class YarnKeys:
+    """What YARN is asked for: masters and containers."""
+
+    memory_mb: int = key(
+        "cluster-manager.container.memory.mb",
+        "Memory of a container.",
+        1_536,
+        minimum=64,
+        unit="MiB",
+        scope="cluster",
+    )
+    vcores: int = key(
+        "cluster-manager.container.cpu.cores",
+        "Virtual cores of a container.",
+        1,
+        minimum=1,
+        scope="cluster",
+    )
+    retry_exhausted: str = key(
+        "cluster-manager.container.retry.exhausted",
+        "What too many failures in the window do: `fail` the job, or `park` the processor until "
+        "`standfast unpark`, while the rest of the job runs on.",
+        "fail",
+        choices=("fail", "park"),
+        applies="live",
+    )
+    cells: int = key(
+        "appmaster.cells",
+        "Number of cells: YARN applications of the cluster, each with an application master that can lead and with "
+        "the containers it asked for. Losing one takes its containers with it; with two or more no task has all its "
+        "copies in one.",
+        2,
+        minimum=1,
+        scope="cluster",
+    )
+    am_memory_mb: int = key(
+        "yarn.am.container.memory.mb",
+        "Memory of the application master's container.",
+        512,
+        minimum=128,
+        unit="MiB",
+        scope="cluster",
+    )
+    am_vcores: int = key(
+        "yarn.am.container.cpu.cores",
+        "Virtual cores of the application master's container.",
+        1,
+        minimum=1,
+        scope="cluster",
+    )
+    am_max_attempts: int = key(
+        "yarn.am.max.attempts",
+        "Application-master attempts (bounded by the cluster's own maximum).",
+        4,
+        minimum=1,
+        scope="cluster",
+    )
+    queue: str = key(
+        "yarn.queue",
+        "YARN queue.",
+        "default",
+        scope="cluster",
+    )
+    container_label: str = key(
+        "yarn.container.label",
+        "Node label for the job's containers.",
+        "",
+        scope="cluster",
+    )
+    am_label: str = key(
+        "yarn.am.container.label",
+        "Node label for the application master.",
+        "",
+        scope="cluster",
+    )
+    hosts: tuple[str, ...] = key(
+        "yarn.hosts",
+        "Hosts that may be asked for by name; empty: every RUNNING node at submit. "
+        "Later hosts are reached by any-host requests.",
+        (),
+        scope="cluster",
+    )

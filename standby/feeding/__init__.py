@@ -1,0 +1,1 @@
+"""Feeding the active tasks of a processor: what is decided (`core`); `standby.kernel.pipeline` carries it out."""

@@ -1,0 +1,318 @@
+"""What feeding a processor's active tasks decides: `step` folds one event into the state and names what is owed. Pure.
+
+No clock, no thread, no Kafka: `standby.kernel.pipeline` carries events in and actions out. The rules it keeps:
+
+- a feed begins at what is committed, and nowhere else; after any failure it begins anew, without the task that
+  failed (rules `whole-batch`, `committed-offsets`);
+- input is left out only where the job allows it, and never silently (`standby.feeding.suspects`,
+  `standby.feeding.failures`);
+- what may have ended a process is run only after the leader knows of it (rule `fair-blame`);
+- an action that is answered is the last of its step, so nothing is decided on an answer that is still to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from standby.feeding import failures, preparation, queries, suspects
+from standby.feeding.actions import Action, Reclaim
+from standby.feeding.events import (
+    Closed,
+    CodeRefused,
+    Event,
+    FeedEnded,
+    FeedPrepared,
+    FeedStarted,
+    FeedStopped,
+    InputChanged,
+    InputTold,
+    Joined,
+    Left,
+    Observed,
+    PastCommitted,
+    PastFailed,
+    PositionsTold,
+    RecordRead,
+    StartFailed,
+    Turned,
+    TurnEnded,
+    Unanswered,
+    Warmed,
+    Watched,
+)
+from standby.feeding.members import (
+    Step,
+    drop,
+    is_any_left_out,
+    observed,
+    reclaimed,
+    start_at,
+    together,
+    with_member,
+)
+from standby.feeding.state import (
+    Beginning,
+    Ending,
+    FeedingState,
+    Finding,
+    Following,
+    GivingUp,
+    Hurrying,
+    Nearing,
+    Reading,
+    Routing,
+    Settling,
+    Skipping,
+)
+from standby.model import Offsets, TaskId
+
+#: How often a feed that runs is looked at; a failed batch is told at once, beside this.
+_LOOK_SECONDS: Final = 0.1
+
+#: How often a run of one suspected task is looked at: it is short, and ends by itself.
+_LOOK_APART_SECONDS: Final = 0.01
+
+#: How long tasks that are claimed already wait for those that are still on their way: starting the feed
+#: once for all of them is quicker than stopping it again for each.
+_GATHER_SECONDS: Final = 0.3
+
+#: The same where a query that was begun ahead for all of them would be of no use to some: without it the start takes
+#: about as long.
+_GATHER_AHEAD_SECONDS: Final = 1.0
+
+#: Kafka forgets offsets that are not committed for days; an idle active commits them again.
+_RECLAIM_MS: Final = 3_600_000
+
+
+def step(state: FeedingState, event: Event) -> Step:
+    """Return the state after ``event``, and the actions that are owed, first to last."""
+    if type(event) in RULES:
+        return RULES[type(event)](state, event)
+    answer = ANSWERS[type(state.doing), type(event)]
+    return answer(replace(state, doing=None), state.doing, event)
+
+
+def patience(state: FeedingState) -> float:
+    """Return for how many seconds nothing but an event can make something due."""
+    if state.is_apart:
+        return _LOOK_APART_SECONDS
+    if state.query is not None or state.members:
+        return min(_LOOK_SECONDS, max(0.0, start_at(state) - state.now) or _LOOK_SECONDS)
+    idle = max(0.0, max(state.warm_at, state.outlook.quiet_until) - state.now)
+    return min(idle, preparation.patience(state))
+
+
+def is_prepared_for(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
+    """Return whether all is done that can be done ahead for a task that is not fed yet.
+
+    Where others are, that is nothing: the feed has to start anew with all of them.
+    """
+    return bool(state.members) or _is_ahead(state, task, is_prepared=is_prepared)
+
+
+def _observed(state: FeedingState, event: Observed) -> Step:
+    return observed(state, event), ()
+
+
+def _joined(state: FeedingState, event: Joined) -> Step:
+    member = event.member
+    if not is_any_left_out(state):
+        is_ahead = _is_ahead(state, member.task, is_prepared=state.is_prepared)
+        seconds = _GATHER_AHEAD_SECONDS if is_ahead else _GATHER_SECONDS
+        state = replace(state, gather_until=state.now + seconds)
+    return suspects.joined(with_member(state, member), member)
+
+
+def _left(state: FeedingState, event: Left) -> Step:
+    is_fed = state.query is not None and event.task in state.query.members
+    state = drop(state, event.task)
+    return queries.stop(state) if is_fed else (state, ())
+
+
+def _closed(state: FeedingState, event: Closed) -> Step:
+    return queries.stop(state)
+
+
+def _code_refused(state: FeedingState, event: CodeRefused) -> Step:
+    return failures.code_refused(state, event.detail, event.traceback)
+
+
+def _watched(state: FeedingState, event: Watched) -> Step:
+    return queries.watched(state)
+
+
+def _turned(state: FeedingState, event: Turned) -> Step:
+    state = replace(state, is_idle=False)
+    if state.is_apart:
+        # It ends by itself, soon.
+        return state, ()
+    suspect = _due_suspect(state)
+    if suspect is not None:
+        return suspects.attend(state, suspect)
+    if is_any_left_out(state) and state.now >= start_at(state):
+        return queries.begin(state, Beginning())
+    if state.members or state.query is not None:
+        return state, ()
+    return preparation.attend(replace(state, is_idle=True))
+
+
+def _turn_ended(state: FeedingState, event: TurnEnded) -> Step:
+    if state.is_idle:
+        return preparation.keep_warm(state)
+    actions: list[Action] = []
+    for task, member in state.members.items():
+        if state.now_ms - member.last_commit_ms > _RECLAIM_MS:
+            # The commit's thread keeps the order (rule `committed-offsets`).
+            actions.append(Reclaim(task, state.now_ms))
+            state = reclaimed(state, task)
+    return state, tuple(actions)
+
+
+def _feed_started(state: FeedingState, event: FeedStarted) -> Step:
+    return queries.started(state), ()
+
+
+def _start_failed(state: FeedingState, event: StartFailed) -> Step:
+    return failures.start_failed(state, event.failure)
+
+
+def _warmed(state: FeedingState, event: Warmed) -> Step:
+    return preparation.warmed(state), ()
+
+
+def _due_suspect(state: FeedingState) -> TaskId | None:
+    if state.now < state.retry_at or (state.now < state.rest_until and together(state)):
+        return None
+    return suspects.due(state)
+
+
+def _is_ahead(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
+    return task in state.preparation.prepared and is_prepared
+
+
+# ---- answers ----
+
+
+def _stopped(state: FeedingState, doing: Ending | Beginning, event: FeedStopped) -> Step:
+    query = state.query
+    if query is None:
+        return state, ()
+    state, dropped = failures.drop_failed(replace(state, query=None), query, event.failed)
+    if isinstance(doing, Ending):
+        return state, dropped
+    state, actions = queries.begin(state, doing)
+    return state, (*dropped, *actions)
+
+
+def _routed(state: FeedingState, doing: Routing, event: InputTold) -> Step:
+    return suspects.routed(state, doing, Offsets(tuple(end for _, end in event.bounds)))
+
+
+def _not_routed(state: FeedingState, doing: Routing | Reading | GivingUp, event: Unanswered) -> Step:
+    return suspects.unanswered(state, doing.task, event.told)
+
+
+def _read(state: FeedingState, doing: Reading, event: RecordRead) -> Step:
+    return suspects.read(state, doing, event.record)
+
+
+def _gave_up(state: FeedingState, doing: GivingUp, event: PastCommitted) -> Step:
+    return suspects.gave_up(state, doing)
+
+
+def _not_given_up(state: FeedingState, doing: GivingUp, event: PastFailed) -> Step:
+    return suspects.not_given_up(state, doing, event.failure)
+
+
+def _input_told(state: FeedingState, doing: Settling, event: InputTold) -> Step:
+    return failures.input_told(state, doing, event.bounds)
+
+
+def _input_changed(state: FeedingState, doing: Settling, event: InputChanged) -> Step:
+    return failures.input_changed(state, doing, event.detail)
+
+
+def _bounds_unanswered(state: FeedingState, doing: Settling, event: Unanswered) -> Step:
+    return failures.bounds_unanswered(state, doing, event.told)
+
+
+def _skipped(state: FeedingState, doing: Skipping, event: PastCommitted) -> Step:
+    return failures.skipped(state, doing)
+
+
+def _not_skipped(state: FeedingState, doing: Skipping, event: PastFailed) -> Step:
+    return failures.not_skipped(state, doing, event.failure)
+
+
+def _skipping_unanswered(state: FeedingState, doing: Skipping, event: Unanswered) -> Step:
+    return failures.bounds_unanswered(state, doing.settling, event.told)
+
+
+def _near(state: FeedingState, doing: Nearing, event: PositionsTold) -> Step:
+    return preparation.near(state, event.positions)
+
+
+def _not_near(state: FeedingState, doing: Nearing | Hurrying, event: Unanswered) -> Step:
+    return preparation.not_hurried(state, event.told)
+
+
+def _hurried(state: FeedingState, doing: Hurrying, event: FeedPrepared) -> Step:
+    return state, ()
+
+
+def _found(state: FeedingState, doing: Finding, event: PositionsTold) -> Step:
+    return preparation.found(state, doing, event.positions)
+
+
+def _followed(state: FeedingState, doing: Following, event: FeedPrepared) -> Step:
+    return preparation.followed(state, doing, has_begun=event.has_begun), ()
+
+
+def _not_prepared(state: FeedingState, doing: Finding | Following, event: Unanswered) -> Step:
+    return preparation.not_prepared(state, event.told, is_planned=doing.is_planned)
+
+
+#: What each event does that is no answer.
+RULES: Final[Mapping[type, Callable[[FeedingState, Any], Step]]] = {
+    Observed: _observed,
+    Joined: _joined,
+    Left: _left,
+    Closed: _closed,
+    CodeRefused: _code_refused,
+    FeedEnded: failures.feed_ended,
+    Watched: _watched,
+    Turned: _turned,
+    TurnEnded: _turn_ended,
+    FeedStarted: _feed_started,
+    StartFailed: _start_failed,
+    Warmed: _warmed,
+}
+
+#: What each answer does, by what is being done. One test holds it against what each action may be answered by.
+ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], Step]]] = {
+    (Ending, FeedStopped): _stopped,
+    (Beginning, FeedStopped): _stopped,
+    (Routing, InputTold): _routed,
+    (Routing, Unanswered): _not_routed,
+    (Reading, RecordRead): _read,
+    (Reading, Unanswered): _not_routed,
+    (GivingUp, PastCommitted): _gave_up,
+    (GivingUp, PastFailed): _not_given_up,
+    (GivingUp, Unanswered): _not_routed,
+    (Settling, InputTold): _input_told,
+    (Settling, InputChanged): _input_changed,
+    (Settling, Unanswered): _bounds_unanswered,
+    (Skipping, PastCommitted): _skipped,
+    (Skipping, PastFailed): _not_skipped,
+    (Skipping, Unanswered): _skipping_unanswered,
+    (Nearing, PositionsTold): _near,
+    (Nearing, Unanswered): _not_near,
+    (Hurrying, FeedPrepared): _hurried,
+    (Hurrying, Unanswered): _not_near,
+    (Finding, PositionsTold): _found,
+    (Finding, Unanswered): _not_prepared,
+    (Following, FeedPrepared): _followed,
+    (Following, Unanswered): _not_prepared,
+}

@@ -1,0 +1,249 @@
+"""What becomes of the members when their feed ends, or cannot be started (rule `whole-batch`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from standby.feeding import suspects
+from standby.feeding.actions import Action, AskInput, CommitPast, LookAgain, Note, TellGivenUp
+from standby.feeding.events import FailedInput, FeedEnded, TaskFailure
+from standby.feeding.members import Step, current, end_task, note_error
+from standby.feeding.state import (
+    Cause,
+    FeedFailure,
+    FeedingState,
+    Member,
+    Query,
+    Settling,
+    Skipping,
+)
+from standby.model import Fault, GivenUp, LeftOut, Offsets, TaskId
+from standby.replica.failing import FailureOf, back_off_seconds
+from standby.replica.lifecycle import Signal
+
+#: For so long at least a task is not fed whose input nobody answered for. Where it ended before is forgotten by then
+#: (`standby.kernel.replay.ends`), so that a known end is one that somebody has told since.
+_HELD_UP_SECONDS: Final = 5.0
+
+#: Failures of the feed itself in a row, with no commit in between, after which its tasks have failed.
+_FEED_FAILURES: Final = 5
+
+
+def feed_ended(state: FeedingState, event: FeedEnded) -> Step:
+    """Judge why the feed ended by itself; the tasks that did not fail are to be fed again."""
+    query, failure = state.query, event.failure
+    if query is None:
+        return state, ()
+    state = replace(state, query=None)
+    if query.commits != state.commits:
+        state = replace(state, failures=0)
+    if event.failed:
+        state, actions = drop_failed(state, query, event.failed)
+        return replace(state, retry_at=0.0), actions
+    if failure.cause is Cause.AWAY:
+        return _hold_up(state, query, failure)
+    apart = query.apart
+    member = None if apart is None else current(state, apart.task, query.members[apart.task])
+    has_moved = apart is not None and member is not None and member.committed != apart.start
+    if apart is not None and has_moved and failure.cause is Cause.BY_ITSELF:
+        return suspects.progressed(state, apart.task)
+    if failure.cause is Cause.CODE:
+        return _code_failed(state, query, failure)
+    return _feed_failed(state, query.members, failure)
+
+
+def start_failed(state: FeedingState, failure: FeedFailure) -> Step:
+    """Judge why a query did not begin."""
+    query = state.query
+    if query is None:
+        return state, ()
+    state = replace(state, query=None)
+    if failure.cause is not Cause.AWAY:
+        return _feed_failed(state, query.members, failure)
+    state, actions = _hold_up(state, query, failure)
+    # The others are to be started now, not at the next look.
+    return state, (*actions, LookAgain())
+
+
+def drop_failed(state: FeedingState, query: Query, failed: Sequence[TaskFailure]) -> Step:
+    """Take the tasks whose batch failed out of the feed.
+
+    Where the job's code failed, the task is run apart from now on; otherwise it has ended here.
+    """
+    actions: list[Action] = []
+    for each in failed:
+        number = query.members.get(each.task)
+        member = None if number is None else current(state, each.task, number)
+        if member is not None:
+            state, more = _failed(state, member, each)
+            actions += more
+    return state, tuple(actions)
+
+
+def code_refused(state: FeedingState, detail: str, traceback: str) -> Step:
+    """End whoever is to be fed: the job's code cannot be used."""
+    actions: list[Action] = []
+    for task in tuple(state.members):
+        state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback))
+        actions += more
+    return state, tuple(actions)
+
+
+def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[int, int]]) -> Step:
+    """Judge a task's committed offsets against what the input still has.
+
+    Each input is judged by itself: what is left out of one leaves the others where they are. Input is never left out
+    silently, and an offset beyond the end means that the topic is another one.
+    """
+    task = settling.todo[0]
+    committed, inputs = state.members[task].committed, state.policy.inputs
+    told: list[str] = []
+    lost: list[GivenUp] = []
+    for topic, offset, (first, end) in zip(inputs, committed.each, bounds, strict=True):
+        if first <= offset <= end:
+            continue
+        where = f" {topic}" if len(inputs) > 1 else ""
+        outside = f"the committed input offset {offset} is outside of the partition{where} [{first}, {end}]"
+        if offset > end or not state.policy.may_skip_lost:
+            why = "" if offset > end else ": input was deleted before it was processed (task.input.lost)"
+            return _settled_by_end(state, settling, TaskFailure(task, Signal.FAILED, outside + why))
+        told.append(outside)
+        lost.append(GivenUp(topic, offset, LeftOut.LOST, "", offsets=first - offset, at_ms=state.now_ms))
+    if not told:
+        return _settle(state, settling)
+    inside = committed.at_least(Offsets(tuple(first for first, _ in bounds)))
+    skipped = inside.total - committed.total
+    text = f"{task}: {' and '.join(told)}: {skipped} input offsets are left out (task.input.lost)"
+    return (
+        replace(state, doing=Skipping(settling, inside, tuple(lost), text)),
+        (CommitPast(task, committed, inside),),
+    )
+
+
+def input_changed(state: FeedingState, settling: Settling, detail: str) -> Step:
+    """End a task whose topics are others than those of the run."""
+    failure = TaskFailure(settling.todo[0], Signal.FAILED, detail, fault=Fault.CHANGED_TOPIC)
+    return _settled_by_end(state, settling, failure)
+
+
+def bounds_unanswered(state: FeedingState, settling: Settling, told: str) -> Step:
+    """Leave a task as it is whose input nobody tells of."""
+    note = Note(f"{settling.todo[0]}: the bounds of its input are not known: {told}")
+    state, actions = _settle(state, settling)
+    return state, (note, *actions)
+
+
+def skipped(state: FeedingState, doing: Skipping) -> Step:
+    """Tell of input that was left out."""
+    task = doing.settling.todo[0]
+    told: list[Action] = [note_error(doing.told), *(TellGivenUp(task, each) for each in doing.lost)]
+    state, actions = _settle(state, replace(doing.settling, found=True))
+    return state, (*told, *actions)
+
+
+def not_skipped(state: FeedingState, doing: Skipping, failure: TaskFailure) -> Step:
+    """End a task whose commit behind lost input has failed."""
+    return _settled_by_end(state, doing.settling, failure)
+
+
+def _failed(state: FeedingState, member: Member, failure: TaskFailure) -> Step:
+    of = failure.of
+    if of is None:
+        return end_task(state, failure)
+    if of.is_code:
+        return suspects.failed(state, member, of.end, of.error)
+    actions: tuple[Action, ...] = ()
+    state, is_again = _is_tried_again(state, member, of)
+    if not is_again:
+        state = replace(state, is_too_long=state.is_too_long or of.error.of is FailureOf.TIME)
+        state, actions = suspects.failed_of_too_much(state, member, of.end, of.error)
+    state, more = end_task(state, failure)
+    return state, (*actions, *more)
+
+
+def _is_tried_again(state: FeedingState, member: Member, failed: FailedInput) -> tuple[FeedingState, bool]:
+    """Return whether the same is to be tried once more: a broker that stands still makes any transaction late."""
+    is_first = state.late_at.get(member.task) != member.position
+    state = replace(state, late_at={**state.late_at, member.task: member.position})
+    return state, failed.may_pass and is_first
+
+
+def _code_failed(state: FeedingState, query: Query, failure: FeedFailure) -> Step:
+    """Find out on whose input the transform fails: its error names neither task nor record."""
+    error = failure.error
+    assert error is not None
+    note = note_error(f"the job's transform failed: {error}\n{failure.story}")
+    actions: tuple[Action, ...]
+    if query.apart is not None or len(query.members) == 1:
+        (task,) = query.members
+        member = current(state, task, query.members[task])
+        if query.apart is not None:
+            state = replace(state, failures=0)
+        if member is None:
+            return state, (note,)
+        until = None if query.apart is None else query.apart.until
+        state, actions = suspects.failed(state, member, until, error)
+        return state, (note, *actions)
+    state = replace(state, failures=state.failures + 1)
+    if state.failures < _FEED_FAILURES:
+        return suspects.accused(state, tuple(query.members)), (note,)
+    # Alone each of them was well, again and again.
+    state, actions = _feed_failed(state, query.members, failure)
+    return state, (note, *actions)
+
+
+def _hold_up(state: FeedingState, query: Query, away: FeedFailure) -> Step:
+    """Leave those out whose input nobody answers for, until somebody does: the others can be fed at once."""
+    held = [task for task in query.members if task.partition in away.partitions]
+    if len(held) == len(query.members):
+        return _feed_failed(state, query.members, away)
+    note = Note(f"{', '.join(map(str, held))}: not fed until somebody answers: {away.told}")
+    until = state.now + _HELD_UP_SECONDS
+    return replace(state, held_up={**state.held_up, **dict.fromkeys(held, until)}), (note,)
+
+
+def _feed_failed(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> Step:
+    """Decide on a failure that is no task's own: try again, later and later, or give up."""
+    count = state.failures + 1
+    state = replace(state, failures=count, retry_at=state.now + back_off_seconds(count + 1))
+    note = Note(f"the feed ended ({count}. time in a row): {failure.story}")
+    if failure.cause is Cause.OUTSIDE:
+        state, actions = _ask_next(state, Settling(tuple(members), members, failure))
+    else:
+        state, actions = _give_up(state, members, failure)
+    return state, (note, *actions)
+
+
+def _give_up(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> Step:
+    """End the tasks of a feed that has failed too often."""
+    if failure.may_pass or state.failures < _FEED_FAILURES:
+        return state, ()
+    detail = f"the feed failed {state.failures} times in a row: {failure.detail}"
+    actions: list[Action] = []
+    for task, number in members.items():
+        if current(state, task, number) is not None:
+            state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, failure.traceback))
+            actions += more
+    return replace(state, failures=0), tuple(actions)
+
+
+def _settled_by_end(state: FeedingState, settling: Settling, failure: TaskFailure) -> Step:
+    state, ended = end_task(state, failure)
+    state, actions = _settle(state, replace(settling, found=True))
+    return state, (*ended, *actions)
+
+
+def _settle(state: FeedingState, settling: Settling) -> Step:
+    """Go on with the next of the tasks whose committed offsets may be outside of their input."""
+    return _ask_next(state, replace(settling, todo=settling.todo[1:]))
+
+
+def _ask_next(state: FeedingState, settling: Settling) -> Step:
+    todo = tuple(each for each in settling.todo if current(state, each, settling.members[each]))
+    if todo:
+        return replace(state, doing=replace(settling, todo=todo)), (AskInput(todo[0], checks_topics=True),)
+    if settling.found:
+        return state, ()
+    return _give_up(state, settling.members, settling.failure)

@@ -1,0 +1,124 @@
+"""The active tasks that are fed: which together, which not now, and how one of them ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from standby.feeding.actions import Action, EndTask, Level, Note
+from standby.feeding.events import Observed, TaskFailure
+from standby.feeding.state import FeedingState, Member
+from standby.model import TaskId
+
+V = TypeVar("V")
+
+Step = tuple[FeedingState, tuple[Action, ...]]
+
+
+def observed(state: FeedingState, event: Observed) -> FeedingState:
+    """Return the state in which things stand as they were seen."""
+    members = {
+        task: member
+        if (seen := event.members.get(task)) is None
+        else replace(
+            member,
+            committed=seen.committed,
+            last_commit_ms=seen.last_commit_ms,
+            is_reported=seen.is_reported,
+        )
+        for task, member in state.members.items()
+    }
+    preparation = state.preparation
+    if event.outlook.settled_at != state.outlook.settled_at:
+        preparation = replace(preparation, due_at=event.outlook.settled_at)
+    return replace(
+        state,
+        now=event.now,
+        now_ms=event.now_ms,
+        commits=event.commits,
+        is_delivering=event.is_delivering,
+        is_awaited=event.is_awaited,
+        is_warm=event.is_warm,
+        is_prepared=event.is_prepared,
+        input_ends=event.input_ends,
+        outlook=event.outlook,
+        members=members,
+        preparation=preparation,
+    )
+
+
+def together(state: FeedingState) -> dict[TaskId, Member]:
+    """Return the tasks that are fed together: all that are neither suspected nor held up."""
+    return {
+        task: member
+        for task, member in state.members.items()
+        if task not in state.suspects and not _is_held_up(state, task)
+    }
+
+
+def is_any_left_out(state: FeedingState) -> bool:
+    """Return whether some task is to be fed together with others, and is not."""
+    running = state.query.members if state.query is not None else {}
+    return any(running.get(task) != member.number for task, member in together(state).items())
+
+
+def start_at(state: FeedingState) -> float:
+    """Return when a start that is due may be made."""
+    waiting = state.outlook.expected - state.members.keys()
+    return max(state.retry_at, state.gather_until if waiting else 0.0)
+
+
+def current(state: FeedingState, task: TaskId, number: int | None) -> Member | None:
+    """Return the member of that number, None when it is none any more."""
+    member = state.members.get(task)
+    return member if member is not None and member.number == number else None
+
+
+def with_member(state: FeedingState, member: Member) -> FeedingState:
+    """Return the state with a member as it is now."""
+    return replace(state, members={**state.members, member.task: member})
+
+
+def drop(state: FeedingState, task: TaskId) -> FeedingState:
+    """Return the state in which the task is fed no longer, from the next start on."""
+    return replace(
+        state,
+        members=without(state.members, task),
+        suspects=without(state.suspects, task),
+        held_up=without(state.held_up, task),
+        standing=without(state.standing, task),
+    )
+
+
+def end_task(state: FeedingState, failure: TaskFailure) -> Step:
+    """Feed the task no longer, and tell why."""
+    task = failure.task
+    note = Note(f"{task}: {failure.detail}")
+    end = EndTask(task, failure.signal, failure.detail, failure.traceback, failure.fault)
+    return drop(state, task), (note, end)
+
+
+def reclaimed(state: FeedingState, task: TaskId) -> FeedingState:
+    """Return the state in which the task's offsets are committed again.
+
+    Once, not at each look: what comes of it is seen at the next batch, or an hour later.
+    """
+    return with_member(state, replace(state.members[task], last_commit_ms=state.now_ms))
+
+
+def without(mapping: Mapping[TaskId, V], task: TaskId) -> Mapping[TaskId, V]:
+    """Return the mapping without a task."""
+    if task not in mapping:
+        return mapping
+    return {each: value for each, value in mapping.items() if each != task}
+
+
+def note_error(text: str) -> Note:
+    """Return a note of what people should look into."""
+    return Note(text, Level.ERROR)
+
+
+def _is_held_up(state: FeedingState, task: TaskId) -> bool:
+    until = state.held_up.get(task)
+    return until is not None and (state.now < until or state.input_ends.get(task.partition) is None)

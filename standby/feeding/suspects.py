@@ -1,0 +1,339 @@
+"""The tasks whose input must be run apart from the others' (`task.on.error`). Pure.
+
+What is run of it, and what is given up, `standby.replica.failing.Suspect` decides; here is how that comes about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from standby.feeding.actions import (
+    Action,
+    AskInput,
+    CommitPast,
+    LookAgain,
+    Narrow,
+    Note,
+    ReadRecord,
+    Report,
+    TellGivenUp,
+)
+from standby.feeding.events import TaskFailure
+from standby.feeding.members import Step, end_task, note_error, with_member, without
+from standby.feeding.queries import begin
+from standby.feeding.state import (
+    LETTERS,
+    Apart,
+    Beginning,
+    FeedingState,
+    GivingUp,
+    Known,
+    Letter,
+    Member,
+    Policy,
+    Reading,
+    Routing,
+)
+from standby.model import Fault, GivenUp, LeftOut, Offsets, TaskId
+from standby.replica.failing import (
+    WINDOW_MS,
+    Clear,
+    CodeError,
+    End,
+    FailedAt,
+    GiveUp,
+    InputRecord,
+    Run,
+    dead_letter,
+    suspect_after,
+    suspect_at_start,
+)
+from standby.replica.lifecycle import Signal
+from standby.replica.route import Route, beginning_with
+
+#: For so long a batch that may end the process waits until its task's status was asked for.
+_REPORT_SECONDS: Final = 2.0
+
+#: So much of an error's message is told with each record that is given up.
+_TOLD_CHARACTERS: Final = 200
+
+#: After a question to Kafka that had no answer.
+_RETRY_SECONDS: Final = 0.5
+
+
+def joined(state: FeedingState, member: Member) -> Step:
+    """Look at a new member: what ended the processes before it must not be run as ever."""
+    task, errors = member.task, state.policy.errors
+    kept = state.kept.get(task)
+    state = replace(state, suspects=without(state.suspects, task), kept=without(state.kept, task))
+    if kept is not None and kept.suspect.start <= member.position < kept.suspect.end:
+        state, report = _planned(state, member, replace(kept, suspect=kept.suspect.reached(member.position)))
+        return state, (replace(report, is_told=False),)
+    suspect = suspect_at_start(errors, member.present_failures, member.position)
+    if suspect is None:
+        return state, ()
+    note = Note(
+        f"{task}: {suspect.failures} failures at {member.committed}, or an end of its process; "
+        "its next input is run apart"
+    )
+    state = _awaiting_report(state, member, Known(suspect, 0.0))
+    return state, (note, Report(task, member.failures, is_awaited=True, is_told=False))
+
+
+def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
+    """Have each of these run alone: code failed on a batch of all of them, and it is not known on whose."""
+    for task in tasks:
+        member = state.members.get(task)
+        if member is not None and task not in state.suspects:
+            state = _with(state, task, _suspected(state, member, None, state.now))
+    return state
+
+
+def failed(state: FeedingState, member: Member, until: Offsets | None, error: CodeError) -> Step:
+    """Take note that the job's code failed within [committed, ``until``); None: within some batch."""
+    known = state.suspects.get(member.task) or _suspected(state, member, until, 0.0)
+    end = _end(state.policy, member, until)
+    suspect = known.suspect.failed(member.position, end, error, state.policy.errors)
+    known = replace(known, suspect=suspect)
+    state, report = _planned(state, member, known)
+    told = _told(state.policy, member, known)
+    note = Note(f"{member.task}: {suspect.failures} failures at one offset: {told}")
+    return state, (note, replace(report, error=error))
+
+
+def failed_of_too_much(state: FeedingState, member: Member, until: Offsets, error: CodeError) -> Step:
+    """Take note that the transaction of [committed, ``until``) failed of what was in it.
+
+    The task is to be claimed again, and less of it is run then.
+    """
+    state, actions = failed(state, member, until, error)
+    return _kept(state, member.task), (*actions, Narrow(member.task))
+
+
+def progressed(state: FeedingState, task: TaskId) -> Step:
+    """Take note that the task has committed."""
+    known, member = state.suspects.get(task), state.members.get(task)
+    if known is None or member is None:
+        return state, ()
+    known = replace(known, suspect=known.suspect.reached(member.position))
+    state, report = _planned(state, member, known)
+    if known.suspect.at_once is None:
+        return state, (replace(report, is_told=False),)
+    state = _awaiting_report(state, state.members[task], known)
+    return state, (replace(report, is_awaited=True),)
+
+
+def due(state: FeedingState) -> TaskId | None:
+    """Return a task whose move is due, the longest due one first."""
+
+    def due_at(task: TaskId) -> float:
+        known = state.suspects[task]
+        is_reported = known.is_waiting_for_report and state.members[task].is_reported
+        return 0.0 if is_reported else known.due_at
+
+    first = min(state.suspects, key=due_at, default=None)
+    return None if first is None or due_at(first) > state.now else first
+
+
+def attend(state: FeedingState, task: TaskId) -> Step:
+    """Make the task's next move; when that is a run, the others wait for it."""
+    known = replace(state.suspects[task], is_waiting_for_report=False)
+    state = _with(state, task, known)
+    match known.suspect.next(state.policy.errors):
+        case Run(until):
+            return replace(state, doing=Routing(task, until)), (AskInput(task),)
+        case GiveUp():
+            if known.route is None:
+                return replace(state, doing=Routing(task, None)), (AskInput(task),)
+            return _read(state, task)
+        case End():
+            detail = f"poison: {_told(state.policy, state.members[task], known)}"
+            traceback = known.suspect.error.traceback
+            return end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback, Fault.POISON))
+        case Clear():
+            return _forget(state, task), (LookAgain(),)
+
+
+def routed(state: FeedingState, doing: Routing, ends: Offsets) -> Step:
+    """Go on with a suspect whose input goes as far as ``ends``."""
+    task = doing.task
+    known, member = state.suspects[task], state.members[task]
+    known = replace(known, route=known.route or _route(state.policy, member, ends))
+    state = _with(state, task, known)
+    if doing.until is None:
+        return _read(state, task)
+    return _run(state, task, doing.until, ends)
+
+
+def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Step:
+    """Give up a record, with its dead letter in the same transaction where one is asked for."""
+    task, policy = doing.task, state.policy.errors
+    known, member = state.suspects[task], state.members[task]
+    assert known.route is not None
+    number = known.route.next(member.committed)
+    topic, offset = policy.topics[number], member.committed.each[number]
+    now_ms = state.now_ms
+    recent = tuple(each for each in state.given_up_ms.get(task, ()) if each > now_ms - WINDOW_MS)
+    error, told = known.suspect.error, _told(state.policy, member, known)
+    if record is not None and policy.is_beyond_limit(recent, now_ms):
+        detail = f"poison-limit: {len(recent)} records were given up within an hour, and now {told}"
+        return end_task(
+            state, TaskFailure(task, Signal.FAILED, detail, error.traceback, fault=Fault.POISON_LIMIT)
+        )
+    form, letters = known.letters[0], []
+    if record is not None and policy.dead_letter and form is not Letter.NONE:
+        place, is_short = FailedAt(topic, task, member.epoch), form is Letter.SHORT
+        letters.append(dead_letter(record, place, known.suspect.failures, error, policy, is_short=is_short))
+    giving_up = GivingUp(task, record is not None, topic, offset, form, bool(letters), told, recent, now_ms)
+    past = CommitPast(task, member.committed, known.route.step(member.committed), tuple(letters))
+    return replace(state, doing=giving_up), (past,)
+
+
+def gave_up(state: FeedingState, doing: GivingUp) -> Step:
+    """Go on behind a record that was given up."""
+    task, policy = doing.task, state.policy.errors
+    known = replace(state.suspects[task], letters=LETTERS)
+    state = _with(state, task, known)
+    actions: list[Action] = []
+    if doing.is_there:
+        state = replace(state, given_up_ms={**state.given_up_ms, task: (*doing.recent, doing.now_ms)})
+        what = doing.form.value.format(policy.dead_letter) if policy.dead_letter else "left out"
+        how = LeftOut.DEAD_LETTER if doing.has_letter else LeftOut.SKIPPED
+        error, failures = known.suspect.error, known.suspect.failures
+        actions += [
+            note_error(f"{task}: one record is given up and {what} after {failures} failures: {doing.told}"),
+            TellGivenUp(
+                task,
+                GivenUp(
+                    doing.topic,
+                    doing.offset,
+                    how,
+                    error.kind,
+                    error.message[:_TOLD_CHARACTERS],
+                    at_ms=doing.now_ms,
+                ),
+            ),
+        ]
+    state, more = progressed(state, task)
+    return state, (*actions, *more, LookAgain())
+
+
+def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> Step:
+    """End a task whose record could not be given up; the next time less is written of one that is too large."""
+    actions: tuple[Action, ...] = ()
+    if failure.of is not None:
+        known = state.suspects[doing.task]
+        form = doing.form.name.lower()
+        note = note_error(f"{doing.task}: its dead letter ({form}) is refused: {failure.detail}")
+        state = _kept(_with(state, doing.task, replace(known, letters=known.letters[1:])), doing.task)
+        actions = (note, Narrow(doing.task))
+    state, more = end_task(state, failure)
+    return state, (*actions, *more)
+
+
+def unanswered(state: FeedingState, task: TaskId, told: str) -> Step:
+    """Make the task's move a little later."""
+    known = replace(state.suspects[task], due_at=state.now + _RETRY_SECONDS)
+    return _with(state, task, known), (Note(f"{task}: {told}"), LookAgain())
+
+
+def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
+    """Run the task alone up to the position ``until``, as far as there is input."""
+    known, member = state.suspects[task], state.members[task]
+    assert known.route is not None
+    if known.suspect.is_closing_in:
+        # One input at a time: which one ended a process is then known.
+        topic = _next_topic(state.policy, member, known)
+        if member.failures is not None and member.failures.topic != topic:
+            member = replace(member, failures=replace(member.failures, topic=topic))
+            state = _awaiting_report(state, member, known)
+            return state, (Report(task, member.failures, is_awaited=True), LookAgain())
+        there = known.route.leg(member.committed, until)
+    else:
+        there = known.route.at(member.committed, until)
+    there = there.at_most(ends)
+    if there.total > member.position:
+        return begin(state, Beginning(Apart(task, member.committed, there)))
+    # There is no input (yet) for it to fail on.
+    return _forget(state, task), (LookAgain(),)
+
+
+def _read(state: FeedingState, task: TaskId) -> Step:
+    known, member = state.suspects[task], state.members[task]
+    assert known.route is not None
+    number = known.route.next(member.committed)
+    topic = state.policy.inputs[number]
+    return replace(state, doing=Reading(task)), (ReadRecord(task, topic, member.committed.each[number]),)
+
+
+def _suspected(state: FeedingState, member: Member, until: Offsets | None, due_at: float) -> Known:
+    """Return a task that is suspected from now on, of its input up to ``until`` or of a whole batch."""
+    end = _end(state.policy, member, until)
+    suspect = suspect_after(member.present_failures, member.position, end)
+    # The failed batch itself says where each input's turn ends.
+    route = None if until is None else Route(state.policy.inputs, until)
+    return Known(suspect, due_at, route)
+
+
+def _end(policy: Policy, member: Member, until: Offsets | None) -> int:
+    """Return the position of ``until``; None: the furthest that a batch may have come to."""
+    return member.position + policy.errors.batch_max if until is None else until.total
+
+
+def _route(policy: Policy, member: Member, ends: Offsets) -> Route:
+    """Return the order of a task's inputs, which go as far as ``ends``."""
+    failures = member.present_failures
+    route = Route(policy.inputs, ends)
+    return route if failures is None else beginning_with(route, failures.topic)
+
+
+def _next_topic(policy: Policy, member: Member, known: Known) -> str:
+    """Return which of several inputs is run next after ends of processes; empty: that does not matter."""
+    if known.route is None or len(policy.inputs) == 1 or not known.suspect.is_closing_in:
+        return ""
+    return policy.inputs[known.route.next(member.committed)]
+
+
+def _told(policy: Policy, member: Member, known: Known) -> str:
+    """Return where the job's code failed, and with what."""
+    return known.suspect.told(_where(policy, member, known))
+
+
+def _where(policy: Policy, member: Member, known: Known) -> str:
+    """Return in words where the code fails, of a task that stands where its suspect begins."""
+    committed, partition, topics = member.committed, member.task.partition, policy.inputs
+    if known.route is None and len(topics) > 1:
+        return f"input {' and '.join(f'{each}[{partition}]' for each in topics)}, from offsets {committed} on"
+    route = known.route or Route(topics, committed)
+    return route.told(partition, committed, known.suspect.reach)
+
+
+def _planned(state: FeedingState, member: Member, known: Known) -> tuple[FeedingState, Report]:
+    """Return the state in which the task's next move is planned, and what is reported until then."""
+    task, policy = member.task, state.policy
+    failures = known.suspect.reported(_where(policy, member, known), _next_topic(policy, member, known))
+    state = with_member(state, replace(member, failures=failures))
+    move = known.suspect.next(policy.errors)
+    if isinstance(move, Clear):
+        return _forget(state, task), Report(task, failures)
+    due_at = state.now + (move.after_seconds if isinstance(move, Run) else 0.0)
+    return _with(state, task, replace(known, due_at=due_at)), Report(task, failures)
+
+
+def _awaiting_report(state: FeedingState, member: Member, known: Known) -> FeedingState:
+    waiting = replace(known, is_waiting_for_report=True, due_at=state.now + _REPORT_SECONDS)
+    return _with(with_member(state, replace(member, is_reported=False)), member.task, waiting)
+
+
+def _kept(state: FeedingState, task: TaskId) -> FeedingState:
+    return replace(state, kept={**state.kept, task: state.suspects[task]})
+
+
+def _with(state: FeedingState, task: TaskId, known: Known) -> FeedingState:
+    return replace(state, suspects={**state.suspects, task: known})
+
+
+def _forget(state: FeedingState, task: TaskId) -> FeedingState:
+    return replace(state, suspects=without(state.suspects, task))

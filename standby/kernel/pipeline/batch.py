@@ -1,0 +1,361 @@
+"""Takes one micro-batch through the user's step and into the commits of its tasks (rule `whole-batch`)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from standby import errortext
+from standby.api import RowError
+from standby.config import JobConfig
+from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError
+from standby.feeding.events import FailedInput, TaskFailure
+from standby.kernel.active.active import ActiveTask
+from standby.kernel.marks import Marks
+from standby.kernel.pipeline.parts import before, head, parted
+from standby.kernel.ports import RecordRefused, WriterLost
+from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
+from standby.model import Offsets, TaskId
+from standby.ports import TaskBatch
+from standby.replica.failing import LARGE_BYTES, LARGE_RECORDS, CodeError, FailureOf, code_error
+from standby.replica.lifecycle import Signal
+from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
+
+_log: Final = logging.getLogger(__name__)
+
+#: The job's own function: (rows, state, out) → None.
+Step = Callable[[Any, Any, Any], Any]
+
+
+class TaskFailed(StandfastError):
+    """One task's part of a batch failed; the others' parts may be committed."""
+
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(failure.detail)
+        self.failure: Final = failure
+
+
+class CodeFailed(TaskFailed):
+    """The job's own code failed on one task's part of a batch, [start, end)."""
+
+    def __init__(self, batch: TaskBatch, error: BaseException) -> None:
+        said = _code_error(batch, error)
+        of = FailedInput(batch.end, said, is_code=True)
+        super().__init__(TaskFailure(batch.task, Signal.INPUT_FAILED, str(said), said.traceback, of=of))
+
+
+def _transaction_failed(
+    task: TaskId, error: CodeError, end: Offsets, *, may_pass: bool = False
+) -> TaskFailed:
+    """Return that a transaction failed of what was in it, the input up to ``end``: it goes again only with less.
+
+    Nothing of it counts, or, where it took too long, the way to active finds out whether it does. ``may_pass`` is
+    `FailedInput.may_pass`.
+    """
+    of = FailedInput(end, error, is_code=False, may_pass=may_pass)
+    return TaskFailed(TaskFailure(task, Signal.WRITER_LOST, str(error), of=of))
+
+
+def _code_error(batch: TaskBatch, error: BaseException) -> CodeError:
+    """Return what is reported of an error of the step; the record of a row is named as Kafka knows it."""
+    said = code_error(error)
+    if not isinstance(error, RowError):
+        return said
+    # Anybody may make one, of anything.
+    row: object = error.row
+    problem: object = error.problem
+    if not isinstance(row, int) or not isinstance(problem, str) or not 0 <= row < batch.rows.num_rows:
+        return said
+    rows, partition = batch.rows, batch.task.partition
+    # Of a single input the rows do not say the topic; where the failure is told, it is named before.
+    topic = f"{rows['_topic'][row]}[{partition}] " if "_topic" in rows.column_names else ""
+    told = errortext.clean(problem, errortext.MESSAGE_CHARACTERS)
+    return replace(said, message=f"the record at {topic}offset {rows['_offset'][row]} {told}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One task's batch, or what is left of it."""
+
+    batch: TaskBatch
+    is_large: bool = False
+    """Whether its first record brings more than one transaction should have."""
+    is_at_once: bool = False
+    """Whether its first record is to be done at once, whatever it brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What the step made of one task's batch, or of a part of it."""
+
+    batch: TaskBatch
+    active: ActiveTask
+    outputs: Sequence[Emitted]
+    changes: Changes
+    rest: _Part | None = None
+    """What of the batch is to be done behind it."""
+    until: Offsets | None = None
+    """Where the input ends that it came of, when that is not done with it; None: where the batch does."""
+
+    def failure_of(self, commit: Future[None]) -> TaskFailed | None:
+        """Return what its commit, which has ended, failed with, None when it did not fail."""
+        error = commit.exception()
+        task, end = self.batch.task, self.until or self.batch.end
+        if isinstance(error, WriterLost) and error.is_late:
+            records = len(self.outputs) + len(self.changes)
+            size = sum(len(key or b"") + len(value or b"") for _, key, value, _ in self.outputs)
+            size += sum(len(key) + len(value or b"") for key, value in self.changes.items())
+            is_large = records >= LARGE_RECORDS or size >= LARGE_BYTES
+            if is_large or end.total - self.batch.start.total > 1:
+                message = (
+                    f"{errortext.first_line(error)}; it had {len(self.outputs)} outputs and {len(self.changes)} "
+                    f"changes of state, {size} bytes; raise job.transaction.timeout.ms, or have less come of a record"
+                )
+                told = CodeError("TransactionTooLong", message, of=FailureOf.TIME)
+                is_much = records >= LARGE_RECORDS // 10 or size >= LARGE_BYTES // 10
+                return _transaction_failed(task, told, end, may_pass=not is_much)
+        return failure_of(task, commit, end)
+
+
+class BatchRunner:
+    """Computes all tasks of a batch first, then commits them side by side."""
+
+    def __init__(
+        self,
+        step: Callable[[], Step],
+        config: JobConfig,
+        commit_seconds: float,
+        probe: Probe,
+        marks: Marks,
+    ) -> None:
+        """``step`` finds the user's function, at the first batch or before; a commit may take ``commit_seconds``.
+
+        ``marks`` is told when it runs.
+        """
+        self.inputs: Final = config.inputs
+        self.marks: Final = marks
+        self._find_step = step
+        self._step: Step | None = None
+        self._stores = config.stores
+        self._outputs = config.outputs
+        self._commit_seconds = commit_seconds
+        self._probe = probe
+        self._failures: list[TaskFailure] = []
+        self.commits = 0
+        """How many batches of tasks were committed."""
+
+    def run(self, batches: Sequence[TaskBatch], actives: Mapping[TaskId, ActiveTask]) -> None:
+        """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
+
+        Transactions begin after every step is computed, so that slow user code holds up no reader. Where a
+        step failed, the other tasks' parts are committed all the same: they must not wait for its end.
+        """
+        failures: list[TaskFailed] = []
+        left = [_Part(each) for each in batches]
+        while left:
+            left = self._run(left, actives, failures)
+        if failures:
+            self._failures.extend(each.failure for each in failures)
+            raise failures[0]
+
+    def _run(
+        self, parts: Sequence[_Part], actives: Mapping[TaskId, ActiveTask], failures: list[TaskFailed]
+    ) -> list[_Part]:
+        """Compute and commit one transaction of each part; return what is left, and add what failed to ``failures``."""
+        computed: list[_Computed] = []
+        left: list[_Part] = []
+        for part in parts:
+            try:
+                computed.append(self._compute(part, actives))
+            except TaskFailed as failed:
+                failures.append(failed)
+        self._probe(STEPPED)
+        commits: dict[Future[None], _Computed] = {}
+        try:
+            for each in computed:
+                batch = each.batch
+                commits[each.active.commit(batch.start, batch.end, each.outputs, each.changes)] = each
+            for done in concurrent.futures.as_completed(commits, self._commit_seconds):
+                failure = commits[done].failure_of(done)
+                if failure is None:
+                    self.commits += 1
+                    each = commits[done]
+                    each.active.throughput.note(
+                        each.batch.end.total - each.batch.start.total, time.monotonic()
+                    )
+                    if each.rest is not None:
+                        left.append(each.rest)
+                    self._probe(TASK_COMMITTED)
+                else:
+                    failures.append(failure)
+        except concurrent.futures.TimeoutError:
+            failures.extend(self._give_up(commits))
+        except BaseException:
+            # The feed starts again from what is committed: nothing may still be on its way then.
+            concurrent.futures.wait(commits, self._commit_seconds)
+            self._failures.extend(each.failure for each in (*failures, *self._give_up(commits)))
+            raise
+        return left
+
+    def warm(self) -> Step:
+        """Return the job's step, imported now if it was not: a first batch need not wait. Raises as finding it does."""
+        if self._step is None:
+            try:
+                self._step = self._find_step()
+            except StandfastError:
+                raise
+            except BaseException as error:
+                # To find it is to import the job's modules, which raise what they like.
+                raise BadConfiguration(
+                    f"task.step: it cannot be imported: {errortext.told(error)}"
+                ) from error
+        return self._step
+
+    def take_failures(self) -> tuple[TaskFailure, ...]:
+        """Return the failures since the last call; to be called when the feed has ended."""
+        failures, self._failures = tuple(self._failures), []
+        return failures
+
+    def _compute(self, part: _Part, actives: Mapping[TaskId, ActiveTask]) -> _Computed:
+        """Return what the step makes of the part, or of as much of its beginning as one transaction should have."""
+        batch = part.batch
+        active = actives.get(batch.task)
+        if (
+            active is None
+            or batch.start != active.committed
+            or batch.end == batch.start
+            or not batch.end.reaches(batch.start)
+        ):
+            at = "not fed" if active is None else f"at {active.committed}"
+            raise BrokenInvariant(
+                f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}"
+            )
+        if not batch.rows.num_rows:
+            # The transform may have dropped every row; their offsets are committed all the same.
+            return _Computed(batch, active, (), {})
+        rest: TaskBatch | None = None
+        if part.is_large:
+            batch, rest = parted(batch, head(batch), self.inputs)
+        while True:
+            try:
+                return self._called(batch, active, rest, may_postpone=not part.is_at_once)
+            except Postponed as postponed:
+                if postponed.row == 0:
+                    return self._first_of(part, active, postponed.notes)
+                rows = before(batch, postponed.row)
+                if rows == 0:
+                    # Of one record the rows before are to be done first, in the same transaction.
+                    part = _Part(part.batch, is_large=True, is_at_once=True)
+                    rows = head(batch)
+                batch, _ = parted(batch, rows, self.inputs)
+                _, rest = parted(part.batch, rows, self.inputs)
+
+    def _first_of(self, part: _Part, active: ActiveTask, notes: Changes) -> _Computed:
+        """Return what of the part comes before its first row, as much as one transaction should have."""
+        batch = replace(part.batch, end=part.batch.start, rows=part.batch.rows.slice(0, 0))
+        try:
+            found = self._called(batch, active, None, notes)
+        except CodeFailed:
+            # The step cannot do without rows.
+            found = None
+        if found is None or (found.changes == notes and not found.outputs):
+            return self._compute(_Part(part.batch, is_large=True, is_at_once=True), {active.task: active})
+        first, _ = parted(part.batch, head(part.batch), self.inputs)
+        return replace(found, rest=_Part(part.batch, is_large=True), until=first.end)
+
+    def _called(
+        self,
+        batch: TaskBatch,
+        active: ActiveTask,
+        rest: TaskBatch | None,
+        notes: Changes | None = None,
+        *,
+        may_postpone: bool = False,
+    ) -> _Computed:
+        """Return what the step makes of a batch, with ``notes`` in its state; raises `Postponed`."""
+        outbox = Outbox(self._outputs)
+        state = BatchState(self._stores, active.store, may_postpone=may_postpone)
+        state.changes.update(notes or {})
+        step = self._found_step(batch.task)
+        try:
+            with self.marks.step(batch.task, batch.start):
+                step(batch.rows, state, outbox)
+        except Postponed:
+            raise
+        except BaseException as error:
+            # The outermost loop of the user's code: its errors are of any kind, sys.exit() among them.
+            _log.error(
+                "%s: the step failed on input [%s, %s)\n%s",
+                *(batch.task, batch.start, batch.end, errortext.full_traceback(error)),
+            )
+            raise _failed_step(batch, error) from error
+        finally:
+            state.end()
+        return _Computed(batch, active, outbox.records, state.changes, None if rest is None else _Part(rest))
+
+    def _found_step(self, task: TaskId) -> Step:
+        try:
+            return self.warm()
+        except StandfastError as error:
+            _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
+            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refused(error))) from error
+
+    def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
+        """Give up the commits that hang: seen when a broker dies at the wrong moment, beyond any time-out."""
+        failures = []
+        for commit, each in commits.items():
+            if not commit.done():
+                why = f"a transaction has not ended after {self._commit_seconds:.0f} s"
+                each.active.abandon(why, is_late=True)
+            failure = each.failure_of(commit)
+            if failure is not None:
+                failures.append(failure)
+        return failures
+
+
+def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
+    """Return what a step's error means: the record's fault unless it came from the store below the step."""
+    if isinstance(error, CorruptState):
+        return TaskFailed(TaskFailure(batch.task, Signal.STATE_LOST, errortext.first_line(error)))
+    if isinstance(error, StandfastError) and not isinstance(error, BadConfiguration):
+        return TaskFailed(TaskFailure(batch.task, Signal.FAILED, errortext.told(error)))
+    return CodeFailed(batch, error)
+
+
+def refused(error: BaseException) -> tuple[str, str]:
+    """Return what is told of code of the job that cannot be used: its detail and its traceback."""
+    detail = errortext.first_line(error) if isinstance(error, StandfastError) else errortext.told(error)
+    return detail, errortext.traceback_of(error)
+
+
+def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed | None:
+    """Return what a commit of input up to ``end``, which has ended, failed with, None when it did not fail."""
+    error = commit.exception()
+    if error is None:
+        return None
+    if isinstance(error, RecordRefused):
+        told = CodeError(errortext.kind_of(error), errortext.first_line(error), of=FailureOf.SIZE)
+        return _transaction_failed(task, told, end)
+    signal = Signal.WRITER_LOST if isinstance(error, WriterLost) else Signal.FAILED
+    return TaskFailed(TaskFailure(task, signal, errortext.first_line(error)))
+
+
+def commit_alone(
+    active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float
+) -> None:
+    """Commit the input [start, end) outside of any batch, without changes; raises `TaskFailed`.
+
+    A commit that takes longer than ``seconds`` costs the task its producer.
+    """
+    commit = active.commit(start, end, outputs, {})
+    concurrent.futures.wait((commit,), seconds)
+    if not commit.done():
+        active.abandon()
+    failure = failure_of(active.task, commit, end)
+    if failure is not None:
+        raise failure

@@ -1,0 +1,318 @@
+"""Carries out what `standby.feeding` decides: towards the feed, the active tasks and Kafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError, Transient
+from standby.errortext import first_line, full_traceback, told
+from standby.feeding import actions, events
+from standby.feeding.actions import Action, Level
+from standby.feeding.events import Event
+from standby.feeding.state import Cause, FeedFailure
+from standby.kernel.active.active import ActiveTask
+from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refused
+from standby.kernel.pipeline.repeats import uncommitted
+from standby.model import Offsets, TaskId
+from standby.ports import Feed, InputAway, TaskBatch
+from standby.replica.claim import Committed, offsets_of
+from standby.replica.failing import InputRecord, code_error
+from standby.replica.identity import TopicChanged
+from standby.replica.lifecycle import Signal
+
+_log: Final = logging.getLogger(__name__)
+
+_LEVELS: Final = {
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
+
+#: Returns the input offsets that the present active of a task has committed, as its standby knows them.
+Reached = Callable[[], "Offsets | None"]
+
+
+class Input(Protocol):
+    """What is asked of the input topics; a `standby.kernel.ports.Broker`."""
+
+    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
+        """Return the first offset and the end of a partition of each input; raises `Transient`."""
+        ...
+
+    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
+        """Return the record at an offset, None when there is none; raises `Transient`."""
+        ...
+
+    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
+        """Return what the job's group has committed; raises `Transient`."""
+        ...
+
+
+@dataclass(slots=True)
+class Delivering:
+    """A query's deliveries; the feed's thread writes to it."""
+
+    actives: dict[TaskId, ActiveTask] = field(default_factory=dict)
+    raised: BaseException | None = None
+    """What a delivery raised, which is no failure of the feed."""
+    is_at_work: bool = False
+    """Whether a batch is being processed."""
+
+
+class Effects:
+    """Used on the pipeline's thread only, but for what says otherwise."""
+
+    def __init__(
+        self,
+        name: str,
+        runner: BatchRunner,
+        source: Input,
+        check_topics: Callable[[], None],
+        commit_seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        """``name`` is the job's. ``check_topics`` raises `TopicChanged` when an input is another topic.
+
+        A commit may take ``commit_seconds``. ``wake`` has the pipeline look again.
+        """
+        self.feed: Feed | None = None
+        """Read from any thread."""
+        self.actives: Final[dict[TaskId, ActiveTask]] = {}
+        """Those that are fed, or are to be."""
+        self.delivering = Delivering()
+        """Of the query that runs, or ran last."""
+        self.is_warming = False
+        """Read from any thread."""
+        self.reached: Mapping[TaskId, Reached] = {}
+        """How far the present actives of tasks that are here have come; replaced from any thread."""
+        self.runner: Final = runner
+        self._name = name
+        self._input = source
+        self._check_topics = check_topics
+        self._commit_seconds = commit_seconds
+        self._wake = wake
+
+    def carry_out(self, action: Action) -> Event | None:
+        """Do what is owed, and return the answer to a question."""
+        match action:
+            case actions.Note(text, level):
+                _log.log(_LEVELS[level], "%s", text)
+            case actions.LookAgain():
+                self._wake()
+            case actions.EndTask():
+                self._end_task(action)
+            case actions.Report():
+                self._report(action)
+            case actions.Narrow(task):
+                self.actives[task].has_narrowed = True
+            case actions.TellGivenUp(task, given_up):
+                self.actives[task].note_given_up(given_up)
+            case actions.Reclaim(task, now_ms):
+                active = self.actives[task]
+                active.last_commit_ms = now_ms
+                active.claim().add_done_callback(partial(_after_reclaim, active))
+            case actions.StopPrepared():
+                self._running_feed.stop()
+            case _:
+                return self._ask(action)
+        return None
+
+    def take_end(self) -> events.FeedEnded | None:
+        """Stop the feed if it has ended by itself, and return why; None while it runs."""
+        feed = self._running_feed
+        if not feed.wait(0):
+            return None
+        failure = feed.failure
+        feed.stop()
+        self.runner.marks.feed(self._name, ())
+        return events.FeedEnded(
+            _feed_failure(failure, is_raised=failure is self.delivering.raised), self.runner.take_failures()
+        )
+
+    def end_feed(self) -> None:
+        """Close the feed for good, whatever comes of it."""
+        feed, self.feed = self.feed, None
+        if feed is not None:
+            try:
+                feed.close()
+            except BaseException as error:  # noqa: BLE001 - it is given up already
+                _log.error("closing the feed\n%s", full_traceback(error))
+        self.runner.marks.feed(self._name, ())
+
+    @property
+    def _running_feed(self) -> Feed:
+        assert self.feed is not None
+        return self.feed
+
+    def _ask(self, question: actions.Question) -> Event:
+        match question:
+            case actions.StopFeed():
+                return self._stop()
+            case actions.StartFeed():
+                return self._start(question)
+            case actions.CommitPast():
+                return self._commit_past(question)
+            case actions.Warm():
+                return self._warm()
+        try:
+            return self._answer(question)
+        except StandfastError as error:
+            return events.Unanswered(str(error))
+
+    def _answer(
+        self, question: actions.AskInput | actions.ReadRecord | actions.AskPositions | actions.Prepare
+    ) -> Event:
+        """Return the answer to a question that may have none now; raises `StandfastError` then."""
+        match question:
+            case actions.AskInput():
+                return self._ask_input(question)
+            case actions.ReadRecord(task, topic, offset):
+                return events.RecordRead(self._input.read_input(topic, task.partition, offset))
+            case actions.AskPositions(tasks, is_exact):
+                return events.PositionsTold(self._asked(tasks) if is_exact else self._known(tasks))
+            case actions.Prepare(positions, is_near, is_anew):
+                feed = self._running_feed
+                if is_anew:
+                    feed.stop()
+                return events.FeedPrepared(feed.prepare(positions, is_near=is_near))
+
+    # ---- the active tasks ----
+
+    def _end_task(self, action: actions.EndTask) -> None:
+        active = self.actives.pop(action.task)
+        active.abandon()
+        active.traceback = action.traceback
+        active.tell(action.signal, action.detail, action.fault)
+
+    def _report(self, action: actions.Report) -> None:
+        active = self.actives[action.task]
+        active.failures = action.failures
+        if action.error is not None:
+            active.tries += 1
+            active.traceback = action.error.traceback
+        if action.is_awaited:
+            active.is_reported = False
+        if action.is_told:
+            active.tell(Signal.INPUT_FAILED, "")
+
+    def _commit_past(self, action: actions.CommitPast) -> Event:
+        active = self.actives[action.task]
+        try:
+            commit_alone(active, action.start, action.end, action.letters, self._commit_seconds)
+        except TaskFailed as error:
+            return events.PastFailed(error.failure)
+        except BrokenInvariant:
+            raise
+        except StandfastError as error:
+            return events.Unanswered(str(error))
+        return events.PastCommitted()
+
+    # ---- the input ----
+
+    def _ask_input(self, action: actions.AskInput) -> Event:
+        try:
+            if action.checks_topics:
+                self._check_topics()
+            return events.InputTold(self._input.input_bounds(action.task.partition))
+        except TopicChanged as error:
+            if not action.checks_topics:
+                raise
+            return events.InputChanged(first_line(error))
+
+    def _known(self, tasks: Collection[TaskId]) -> dict[TaskId, Offsets]:
+        reached = self.reached
+        found = {task: reached[task]() for task in tasks if task in reached}
+        return {task: offsets for task, offsets in found.items() if offsets is not None}
+
+    def _asked(self, tasks: Collection[TaskId]) -> dict[TaskId, Offsets]:
+        committed = self._input.committed([each.partition for each in tasks])
+        found = {task: offsets_of(committed[task.partition]) for task in tasks}
+        return {task: offsets for task, offsets in found.items() if offsets is not None}
+
+    # ---- the feed ----
+
+    def _stop(self) -> Event:
+        self._running_feed.stop()
+        self.runner.marks.feed(self._name, ())
+        return events.FeedStopped(self.runner.take_failures())
+
+    def _start(self, action: actions.StartFeed) -> Event:
+        feed = self._running_feed
+        if action.is_smaller:
+            feed.shrink()
+        delivering = self.delivering = Delivering({task: self.actives[task] for task in action.positions})
+        self.runner.marks.feed(self._name, delivering.actives)
+        try:
+            feed.start(action.positions, partial(self._deliver, delivering), action.until)
+        except StandfastError as error:
+            self.runner.marks.feed(self._name, ())
+            return events.StartFailed(_feed_failure(error, is_raised=True))
+        return events.FeedStarted()
+
+    def _deliver(self, delivering: Delivering, batches: tuple[TaskBatch, ...]) -> None:
+        """On the feed's thread: return when every batch is committed, raise when one is not (rule `whole-batch`)."""
+        try:
+            rest = uncommitted(batches, delivering.actives, self.runner.inputs)
+            if rest != batches:
+                listed = ", ".join(f"{each.task} [{each.start}, {each.end})" for each in batches)
+                _log.warning("the feed brought input again that is committed: %s", listed)
+            if rest:
+                delivering.is_at_work = True
+                self.runner.run(rest, delivering.actives)
+                delivering.is_at_work = False
+        except BaseException as error:
+            delivering.raised = error
+            # The feed ends with this exception; have that looked at now, not at the next look.
+            self._wake()
+            raise
+
+    def _warm(self) -> Event:
+        self.is_warming = True
+        try:
+            self.runner.warm()
+            self._running_feed.warm()
+        except StandfastError as error:
+            _log.warning("warming up: %s", first_line(error))
+        finally:
+            self.is_warming = False
+        return events.Warmed()
+
+
+def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
+    error = claim.exception()
+    if error is not None:
+        active.tell(Signal.WRITER_LOST, f"committing an idle task's offset again: {error}")
+
+
+def _feed_failure(error: BaseException | None, *, is_raised: bool) -> FeedFailure:
+    """Return what a failure means; ``is_raised``: the job's transform has not failed of it, whatever it is."""
+    if error is None:
+        return FeedFailure(Cause.BY_ITSELF, "by itself")
+    partitions: frozenset[int] = frozenset()
+    is_codes = not is_raised and (
+        not isinstance(error, StandfastError) or isinstance(error, BadConfiguration)
+    )
+    if isinstance(error, InputAway):
+        cause, partitions = Cause.AWAY, error.partitions
+    elif isinstance(error, Transient):
+        cause = Cause.TRANSIENT
+    elif isinstance(error, CorruptState):
+        cause = Cause.OUTSIDE
+    else:
+        cause = Cause.CODE if is_codes else Cause.OTHER
+    detail, traceback = refused(error)
+    story = told(error) if isinstance(error, Transient) else full_traceback(error)
+    return FeedFailure(
+        cause,
+        first_line(error),
+        detail,
+        traceback,
+        story,
+        code_error(error) if is_codes else None,
+        partitions,
+    )

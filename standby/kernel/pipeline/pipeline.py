@@ -1,0 +1,299 @@
+"""Runs the feed of a processor's active tasks and their batches through the state step (rule `whole-batch`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Final
+
+from standby.errors import BadConfiguration
+from standby.errortext import full_traceback, told
+from standby.feeding import core, preparation
+from standby.feeding.events import (
+    Closed,
+    CodeRefused,
+    Event,
+    Joined,
+    Left,
+    Observed,
+    SeenMember,
+    Turned,
+    TurnEnded,
+    Watched,
+)
+from standby.feeding.state import FeedingState, Member, Outlook, Policy
+from standby.kernel.active.active import ActiveTask
+from standby.kernel.pipeline.batch import BatchRunner, refused
+from standby.kernel.pipeline.effects import Effects, Input, Reached
+from standby.model import TaskId
+from standby.ports import Feed
+from standby.replica.lifecycle import Signal
+from standby.threads.worker import Worker, settle
+
+_log: Final = logging.getLogger(__name__)
+
+#: As good as for ever: only a command wakes a pipeline that has no feed.
+_LONG_SECONDS: Final = 3_600.0
+
+#: A commit under way when a task leaves may end; then it is given up, and the next drain finds it.
+_LEAVE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What a pipeline asks of the rest of its job."""
+
+    make_feed: Callable[[], Feed]
+    input: Input
+    input_end: Callable[[int], int | None]
+    """Returns where an input partition ends, None while that is not known; never blocks."""
+    check_topics: Callable[[], None]
+    """Raises `TopicChanged` when an input is another topic."""
+    clock: Callable[[], int]
+    """Unix milliseconds."""
+
+
+class Pipeline:
+    """One thread that owns the feed; everybody else asks through its inbox.
+
+    What it does `standby.feeding.core` decides, in the state that this thread keeps.
+    """
+
+    def __init__(
+        self, name: str, policy: Policy, runner: BatchRunner, seams: Seams, commit_seconds: float
+    ) -> None:
+        """``name`` is the job's. A commit may take ``commit_seconds``."""
+        self._seams = seams
+        self._worker = Worker(f"{name}-pipeline", self._turn, failed=self._give_up)
+        self._effects = Effects(
+            name, runner, seams.input, seams.check_topics, commit_seconds, self._worker.wake
+        )
+        #: Replaced as a whole: other threads read it.
+        self._state = FeedingState(policy)
+        #: Replaced as a whole by the conductor.
+        self._outlook = Outlook()
+        self._joins = 0
+        #: What is told of the job's code when no feed can be made with it.
+        self._refusal: CodeRefused | None = None
+        self.broken: str | None = None
+        """Why the feed cannot be used at all; then the container cannot be, either."""
+        self._worker.start()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a start of the feed now would be quick, and a hot query, if there is to be one, waits for it."""
+        feed, state = self._effects.feed, self._state
+        if feed is None or not feed.is_warm:
+            return False
+        is_idle = state.query is None and not state.members
+        return not (
+            is_idle and preparation.is_pending(state.preparation, self._outlook, is_prepared=feed.is_prepared)
+        )
+
+    @property
+    def start_seconds(self) -> float | None:
+        """What a start of the feed now would take until its first batch, as measured last; None: not known."""
+        feed = self._effects.feed
+        return None if feed is None else feed.start_seconds
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """The feed's processes."""
+        feed = self._effects.feed
+        return () if feed is None else feed.child_pids
+
+    def expect(self, tasks: Iterable[TaskId]) -> None:
+        """Take note of all tasks that have joined or are on their way; to be repeated, 10 times a second.
+
+        The repetition matters: a warming-up may begin just after it was called off.
+        """
+        before = self._outlook
+        self._outlook = preparation.expecting(before, frozenset(tasks), time.monotonic())
+        if self._outlook.expected - before.expected:
+            self._worker.wake()
+        feed = self._effects.feed
+        if self._effects.is_warming and feed is not None and not self._may_warm(feed):
+            feed.cancel_warm()
+
+    def prepare(self, tasks: Iterable[TaskId]) -> None:
+        """Take note of the standbys that will be made active in a moment; to be repeated, after `expect`."""
+        before = self._outlook
+        self._outlook = replace(before, next=frozenset(tasks))
+        if self._outlook.next != before.next:
+            self._worker.wake()
+
+    def keep_hot(self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached]) -> None:
+        """Take note of the standbys whose query is to run ahead all the time; to be repeated, after `expect`.
+
+        ``reached`` tells of each task that is here how far its present active has come.
+        """
+        before, self._effects.reached = self._outlook, reached
+        self._outlook = preparation.keeping_hot(before, frozenset(tasks), time.monotonic())
+        if self._outlook.hot != before.hot:
+            self._worker.wake()
+
+    def is_prepared(self, task: TaskId) -> bool:
+        """Return whether all is done that can be done ahead for a task that does not run here yet.
+
+        Where others run, that is nothing: the feed has to start anew with all of them.
+        """
+        feed = self._effects.feed
+        return feed is not None and core.is_prepared_for(self._state, task, is_prepared=feed.is_prepared)
+
+    def join(self, active: ActiveTask) -> None:
+        """Feed this task from its committed offset on."""
+        self._worker.put(lambda: self._join(active))
+
+    def leave(self, active: ActiveTask) -> Future[None]:
+        """Feed this task no longer; once the future is done, no batch of it is under way.
+
+        A commit that does not end soon is given up. Waits for that, so never on a thread that matters.
+        """
+        done: Future[None] = Future()
+        self._worker.put(lambda: self._leave(active.task, done))
+        timer = threading.Timer(_LEAVE_SECONDS, active.abandon)
+        timer.daemon = True
+        timer.start()
+        done.add_done_callback(lambda _: timer.cancel())
+        return done
+
+    def close(self) -> Future[None]:
+        """End the feed for good; the future is done when it has ended."""
+        done: Future[None] = Future()
+        self._worker.put(lambda: self._close(done))
+        feed = self._effects.feed
+        if feed is not None:
+            feed.cancel_warm()
+        return done
+
+    def _may_warm(self, feed: Feed) -> bool:
+        return preparation.may_warm(
+            self._state.preparation,
+            self._outlook,
+            time.monotonic(),
+            is_warm=feed.is_warm,
+            is_awaited=self._worker.has_commands,
+        )
+
+    # ---- on its thread ----
+
+    def _turn(self) -> None:
+        self._worker.wait(self._patience())
+        self._worker.catch_up()
+        if self._worker.is_closed:
+            return
+        effects = self._effects
+        if effects.feed is None:
+            effects.feed = self._made_feed()
+        if effects.feed is None:
+            return
+        if self._state.query is not None and (ended := effects.take_end()) is not None:
+            self._fold(ended)
+        if self._state.query is not None and effects.feed.may_go_deaf:
+            self._fold(Watched())
+        self._fold(Turned())
+        self._fold(TurnEnded())
+
+    def _patience(self) -> float:
+        """Return for how long nothing but a command can be due."""
+        if self._effects.feed is None:
+            return 0 if self._refusal is None else _LONG_SECONDS
+        return core.patience(self._state)
+
+    def _fold(self, event: Event) -> None:
+        """Have an event decided on, and carry out what is owed, until nothing more is."""
+        events = deque((event,))
+        while events:
+            self._state, _ = core.step(self._state, self._observed())
+            self._state, actions = core.step(self._state, events.popleft())
+            for action in actions:
+                answer = self._effects.carry_out(action)
+                if answer is not None:
+                    events.append(answer)
+
+    def _observed(self) -> Observed:
+        effects, seams, feed = self._effects, self._seams, self._effects.feed
+        members = {
+            task: SeenMember(active.committed, active.last_commit_ms, active.is_reported)
+            for task, active in effects.actives.items()
+        }
+        return Observed(
+            now=time.monotonic(),
+            now_ms=seams.clock(),
+            members=members,
+            commits=effects.runner.commits,
+            is_delivering=effects.delivering.is_at_work,
+            is_awaited=self._worker.has_commands,
+            is_warm=feed is not None and feed.is_warm,
+            is_prepared=feed is not None and feed.is_prepared,
+            input_ends={task.partition: seams.input_end(task.partition) for task in members},
+            outlook=self._outlook,
+        )
+
+    def _join(self, active: ActiveTask) -> None:
+        self._joins += 1
+        self._effects.actives[active.task] = active
+        self._fold(
+            Joined(
+                Member(
+                    active.task,
+                    self._joins,
+                    active.epoch,
+                    active.committed,
+                    active.last_commit_ms,
+                    active.failures,
+                    active.is_reported,
+                )
+            )
+        )
+
+    def _leave(self, task: TaskId, done: Future[None]) -> None:
+        self._fold(Left(task))
+        active = self._effects.actives.pop(task, None)
+        if active is not None:
+            active.abandon()
+        settle(done)
+
+    def _close(self, done: Future[None]) -> None:
+        self._worker.end()
+        try:
+            self._fold(Closed())
+            if self._effects.feed is not None:
+                self._effects.feed.close()
+        finally:
+            settle(done)
+
+    def _made_feed(self) -> Feed | None:
+        """Return a feed; None when the job's code lets none be made: then whoever is to be fed has failed.
+
+        The container goes on: the leader is to hear why, and a standby needs no feed.
+        """
+        if self._refusal is None:
+            try:
+                return self._seams.make_feed()
+            except BadConfiguration as error:
+                _log.error("the job's code cannot be used\n%s", full_traceback(error))
+                self._refusal = CodeRefused(*refused(error))
+        self._fold(self._refusal)
+        return None
+
+    def _give_up(self, error: BaseException) -> None:
+        # A feed that raises what its port does not allow has unknown state, like a JVM that died.
+        _log.critical("the pipeline cannot go on\n%s", full_traceback(error))
+        self.broken = f"the pipeline cannot go on: {told(error)}"
+        self._effects.end_feed()
+        self._refuse_everything()
+
+    def _refuse_everything(self) -> None:
+        """Answer those who leave, so that stores can be closed, until the pipeline is closed."""
+        for active in self._effects.actives.values():
+            active.tell(Signal.FAILED, self.broken or "")
+        self._effects.actives.clear()
+        self._state = FeedingState(self._state.policy)
+        while not self._worker.is_closed:
+            self._worker.wait(None)

@@ -1,0 +1,239 @@
+"""The taker's side of a bootstrap: brings the files of a peer's copy to this disk, and checks every byte."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.ports import OpenSource, SnapshotSource
+from standby.kernel.replay.rate_limiter import RateLimiter
+from standby.kernel.store.directories import make_private
+from standby.kernel.store.store import write_side_file
+from standby.ports import PeerDirectory
+from standby.replica.store.origin import DATABASE
+from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
+
+_log: Final = logging.getLogger(__name__)
+
+#: Directory beside those of the tasks where what is fetched lies until it is complete.
+FETCHES: Final = ".fetch"
+
+_MANIFEST: Final = "manifest.json"
+_PIECE_BYTES: Final = 256 << 10
+
+
+class Slots:
+    """Bounds how many fetches a container has under way."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._used = 0
+
+    def take(self, limit: int, is_off: Callable[[], bool]) -> bool:
+        """Wait for a slot; False when ``is_off`` says so before, at the next `wake`."""
+        with self._changed:
+            while self._used >= limit:
+                if is_off():
+                    return False
+                self._changed.wait()
+            self._used += 1
+            return True
+
+    def give_back(self) -> None:
+        """Free a slot."""
+        with self._changed:
+            self._used -= 1
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Have everybody who waits look again whether it is off."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """What a container needs to fetch from others; shared by all its replicas."""
+
+    container: str
+    """Its own id: nobody fetches from itself."""
+    directory: PeerDirectory
+    open_source: OpenSource
+    slots: Slots = field(default_factory=Slots)
+    rate_limiter: RateLimiter = field(default_factory=RateLimiter)
+
+
+class Scratch:
+    """Where one task's state is put together: beside its final place, on the same disk.
+
+    What is there survives breaks of all kinds; the next attempt keeps what has the right digest.
+    """
+
+    def __init__(self, final: Path) -> None:
+        self.final: Final = final
+        self.directory: Final = final.parent / FETCHES / final.name
+        self._database: Final = self.directory / DATABASE
+        self.fetched_bytes = 0
+        """Bytes that came over the network."""
+        self.done_bytes = 0
+        """Bytes of the present manifest that are here and right."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how many bytes earlier attempts have left here."""
+        try:
+            return sum(each.stat().st_size for each in self._database.iterdir())
+        except OSError:
+            return 0
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes of this host out; raises `Transient` while one fetches the same task."""
+        lock: IO[bytes] | None = None
+        try:
+            try:
+                make_private(self.directory)
+                lock = self.directory.with_name(f"{self.directory.name}.lock").open("ab")
+            except OSError as error:
+                raise Unavailable(f"{self.directory}: {error}") from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Transient(f"{self.directory}: another process fetches this state") from error
+            yield
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def begin(self, manifest: Manifest) -> dict[str, int]:
+        """Return at which byte each file goes on; what does not belong to ``manifest`` is deleted."""
+        try:
+            self._database.mkdir(parents=True, exist_ok=True)
+            present = {each.name: each.stat().st_size for each in self._database.iterdir()}
+            kept, gone = resumable(self._manifest(), manifest, present)
+            for name in gone:
+                (self._database / name).unlink()
+            (self.directory / _MANIFEST).write_bytes(manifest.encode())
+        except OSError as error:
+            raise Unavailable(f"{self.directory}: {error}") from error
+        self.done_bytes = 0
+        return kept
+
+    def fetch(
+        self,
+        source: SnapshotSource,
+        manifest: Manifest,
+        wait: Callable[[int], None],
+        tell: Callable[[], None],
+    ) -> None:
+        """Bring every file here; ``wait`` is called with the bytes of each piece, ``tell`` after it.
+
+        Raises `Transient` when the source goes away (what is here is kept), `CorruptState` when a file is not
+        what the manifest says, `Unavailable` when the disk does not take it.
+        """
+        kept = self.begin(manifest)
+        for each in manifest.files:
+            start = kept.get(each.name, 0)
+            if not self._bring(source, manifest.lease, each, start, wait, tell) and not (
+                # What an earlier attempt left may be damaged: that is no fault of this source.
+                start and self._bring(source, manifest.lease, each, 0, wait, tell)
+            ):
+                raise CorruptState(f"{each.name} of {each.size} bytes did not arrive as its digest says")
+
+    def install(self, manifest: Manifest) -> None:
+        """Make what was fetched the task's state, at once: after a crash it is there, or it is not.
+
+        The final place must be free; what is there later is checked like any other left-over state.
+        """
+        try:
+            (self.directory / _MANIFEST).unlink(missing_ok=True)
+            _sync(self._database)
+            write_side_file(self.directory, manifest.origin)
+            _sync(self.directory)
+            self.directory.rename(self.final)
+            _sync(self.final.parent)
+        except OSError as error:
+            raise Unavailable(f"{self.final}: {error}") from error
+
+    def clear(self) -> None:
+        """Delete it all."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Delete what earlier attempts left, unless another process is at it."""
+        if self.directory.is_dir():
+            with contextlib.suppress(Transient, Unavailable), self.locked():
+                self.clear()
+
+    def _bring(
+        self,
+        source: SnapshotSource,
+        lease: str,
+        file: SnapshotFile,
+        start: int,
+        wait: Callable[[int], None],
+        tell: Callable[[], None],
+    ) -> bool:
+        """Fetch one file from byte ``start`` on; return whether it is what it should be."""
+        digest = hashlib.sha256()
+        path = self._database / file.name
+        size = start
+        try:
+            with path.open("r+b" if start else "wb", buffering=0) as out:
+                left = start
+                while left and (piece := out.read(min(left, _PIECE_BYTES))):
+                    digest.update(piece)
+                    left -= len(piece)
+                if start < file.size:
+                    for piece in source.read(lease, file.name, start):
+                        wait(len(piece))
+                        size += len(piece)
+                        if size > file.size:
+                            raise CorruptState(f"{file.name} is longer than {file.size} bytes")
+                        _write(out, piece)
+                        digest.update(piece)
+                        self.fetched_bytes += len(piece)
+                        self.done_bytes += len(piece)
+                        tell()
+                if size < file.size:
+                    raise Transient(f"{file.name} broke off at byte {size} of {file.size}")
+                os.fsync(out.fileno())
+            is_right = digest.hexdigest() == file.sha256
+            self.done_bytes += start if is_right else start - size
+            if not is_right:
+                _log.warning("%s: not what its digest says", path)
+                path.unlink()
+        except OSError as error:
+            raise Unavailable(f"{path}: {error}") from error
+        return is_right
+
+    def _manifest(self) -> Manifest | None:
+        try:
+            return decode_manifest((self.directory / _MANIFEST).read_bytes())
+        except (OSError, CorruptState):
+            return None
+
+
+def _write(out: IO[bytes], piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        # Unbuffered: a disk that is almost full takes a part and refuses the rest.
+        view = view[out.write(view) :]
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

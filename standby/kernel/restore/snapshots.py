@@ -1,0 +1,340 @@
+"""The giver's side of a bootstrap: copies of this container's states, lent to peers that fetch them.
+
+A copy is a RocksDB checkpoint: hard links, no bytes. It is lent: whoever fetches renews the lease with every
+piece, and a fetcher that goes silent loses it, for the files that it holds cannot be freed meanwhile. All of it
+runs on the threads of the peers' connections, never on the control thread or where batches run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, Final
+
+from standby.errors import StandfastError, Unavailable
+from standby.kernel.restore.counters import RestoreCounters
+from standby.model import Role, TaskId
+from standby.peers import PeerAnswer, PeerRequest
+from standby.replica.store.origin import DATABASE, Origin
+from standby.replica.store.snapshot import Manifest, SnapshotFile
+from standby.replica.throttle import Throttle
+
+_log: Final = logging.getLogger(__name__)
+
+#: First part of the paths that are answered here.
+ROUTE: Final = "snapshots"
+
+#: Directory beside those of the tasks that copies are made in.
+SNAPSHOTS: Final = ".snapshots"
+
+#: Held locked by the process that lends the copy; when it is free, the process is gone.
+LEASE: Final = "lease"
+
+#: After so long without a piece asked for or taken, the copy is taken back.
+LEASE_SECONDS: Final = 30.0
+
+#: One piece: large enough that handing it over costs little of the interpreter's time.
+_PIECE_BYTES: Final = 256 << 10
+
+_MOST_DIGESTS: Final = 8192
+
+#: Nobody stands in line for longer, whatever is asked: its connection's thread waits here.
+_MOST_PATIENCE_SECONDS: Final = 10.0
+
+
+class NotNow(StandfastError):
+    """The replica cannot give a copy of its state, as things are."""
+
+    def __init__(self, message: str, *, is_soon: bool = False) -> None:
+        super().__init__(message)
+        self.is_soon = is_soon
+        """Whether it may be able to in a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A replica that can give a copy of its state now."""
+
+    role: Role
+    epoch: int
+    directory: Path
+    """Where its state lies."""
+    checkpoint: Callable[[Path], Origin]
+    """Makes the copy in a new directory on the same disk."""
+    bytes_per_second: int
+    """What the job allows; 0: no bound."""
+    concurrent: int
+
+
+#: Returns what a held replica of the task, in the given run, offers; raises `NotNow`.
+FindOffer = Callable[[TaskId, str], Offer]
+
+
+@dataclass(slots=True, eq=False)
+class _Lent:
+    """One copy."""
+
+    directory: Path
+    offer: Offer
+    lock: IO[bytes]
+    touched: float
+    files: dict[str, int] = field(default_factory=dict)
+
+
+class Snapshots:
+    """Lends copies; `answer` is its route on the peers' port, called from any thread."""
+
+    def __init__(
+        self,
+        find: FindOffer,
+        restores: RestoreCounters,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """``now`` is monotonic."""
+        self._find = find
+        self._restores = restores
+        self._now = now
+        self._lease_seconds = lease_seconds
+        self._changed = threading.Condition()
+        # All below is guarded by it.
+        self._lent: dict[str, _Lent] = {}
+        self._making = 0
+        self._throttle = Throttle()
+        self._digests: dict[tuple[int, int, int, int], str] = {}
+        self._is_closed = False
+        self._reaper: threading.Thread | None = None
+
+    def answer(self, request: PeerRequest) -> PeerAnswer:
+        """Return what a peer is told: ``POST`` makes a copy, ``GET`` gives a file of it, ``DELETE`` ends it."""
+        match request.method, request.path[1:]:
+            case "POST", ():
+                return self._make(request)
+            case "GET", (lease, file):
+                return self._give(lease, file, request.start)
+            case "DELETE", (lease,):
+                self._take_back(lease, "returned")
+                return PeerAnswer(HTTPStatus.OK)
+            case _:
+                return _refusal(HTTPStatus.NOT_FOUND, "POST, GET <lease>/<file> or DELETE <lease>")
+
+    def close(self) -> None:
+        """Take every copy back; nothing is lent any more."""
+        with self._changed:
+            self._is_closed = True
+            leases = tuple(self._lent)
+            self._changed.notify_all()
+        for each in leases:
+            self._take_back(each, "the container ends")
+
+    @property
+    def lent(self) -> int:
+        """How many copies are lent now."""
+        with self._changed:
+            return len(self._lent)
+
+    # ---- making ----
+
+    def _make(self, request: PeerRequest) -> PeerAnswer:
+        query = request.query
+        try:
+            task = TaskId(query["job"], query["stage"], int(query["partition"]))
+            patience = min(int(query.get("patience_ms", "0")) / 1000, _MOST_PATIENCE_SECONDS)
+            offer = self._find(task, query["run"])
+        except (KeyError, ValueError) as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
+        except NotNow as error:
+            # What is refused for a moment only is "unavailable", as a busy giver is.
+            status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
+            return _refusal(status, str(error))
+        with self._changed:
+            # Whoever stands in line is told at once when a copy comes back; to ask again and again would be later.
+            self._changed.wait_for(lambda: self._is_closed or self._has_room(offer), patience)
+            if self._is_closed or not self._has_room(offer):
+                return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
+            self._making += 1
+        try:
+            lease, manifest = self._lend(task, offer)
+        finally:
+            with self._changed:
+                self._making -= 1
+                self._changed.notify_all()
+        _log.info("%s: a copy at offset %d is lent as %s", task, manifest.origin.offset, lease)
+        return PeerAnswer(HTTPStatus.CREATED, self._digested(lease, manifest))
+
+    def _has_room(self, offer: Offer) -> bool:
+        return len(self._lent) + self._making < offer.concurrent
+
+    def _lend(self, task: TaskId, offer: Offer) -> tuple[str, Manifest]:
+        """Return the new lease and its manifest, the files of which have no digests yet."""
+        lease = uuid.uuid4().hex
+        directory = offer.directory.parent / SNAPSHOTS / lease
+        started = self._now()
+        lock: IO[bytes] | None = None
+        try:
+            directory.mkdir(parents=True)
+            lock = (directory / LEASE).open("wb")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            origin = offer.checkpoint(directory / DATABASE)
+            files = {each.name: each.stat().st_size for each in sorted((directory / DATABASE).iterdir())}
+        except BaseException as error:
+            if lock is not None:
+                lock.close()
+            shutil.rmtree(directory, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise Unavailable(f"{directory}: {error}") from error
+            raise
+        with self._changed:
+            self._lent[lease] = _Lent(directory, offer, lock, self._now(), files)
+            if self._reaper is None:
+                self._reaper = threading.Thread(target=self._reap, name="snapshots", daemon=True)
+                self._reaper.start()
+            self._changed.notify_all()
+        self._restores.lent(task.job, self._now() - started)
+        unknown = tuple(SnapshotFile(name, size, "") for name, size in files.items())
+        return lease, Manifest(lease, origin, offer.role, offer.epoch, unknown)
+
+    def _digested(self, lease: str, manifest: Manifest) -> Iterator[bytes]:
+        """Yield the manifest once every file is summed up, and a space now and then before.
+
+        White space before JSON means nothing, and tells the fetcher that somebody is at work.
+        """
+        is_told = False
+        try:
+            yield from self._summed_up(lease, manifest)
+            is_told = True
+        finally:
+            if not is_told:
+                self._take_back(lease, "its fetcher went away")
+
+    def _summed_up(self, lease: str, manifest: Manifest) -> Iterator[bytes]:
+        files = []
+        for each in manifest.files:
+            path = self._touch(lease).directory / DATABASE / each.name
+            try:
+                stat = path.stat()
+                key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                with self._changed:
+                    digest = self._digests.get(key)
+                if digest is None:
+                    summed = hashlib.sha256()
+                    for piece in _pieces(path, 0):
+                        summed.update(piece)
+                    self._touch(lease)
+                    digest = summed.hexdigest()
+                    if each.name.endswith(".sst"):
+                        # Written once and shared by the database and all its copies.
+                        self._remember(key, digest)
+            except OSError as error:
+                raise Unavailable(f"{path}: {error}") from error
+            files.append(SnapshotFile(each.name, each.size, digest))
+            yield b" "
+        yield Manifest(lease, manifest.origin, manifest.role, manifest.epoch, tuple(files)).encode()
+
+    def _remember(self, key: tuple[int, int, int, int], digest: str) -> None:
+        with self._changed:
+            if len(self._digests) >= _MOST_DIGESTS:
+                self._digests.pop(next(iter(self._digests)))
+            self._digests[key] = digest
+
+    # ---- giving ----
+
+    def _give(self, lease: str, file: str, start: int) -> PeerAnswer:
+        try:
+            lent = self._touch(lease)
+        except Unavailable as error:
+            return _refusal(HTTPStatus.GONE, str(error))
+        size = lent.files.get(file)
+        if size is None:
+            return _refusal(HTTPStatus.NOT_FOUND, f"{file}: no file of this copy")
+        if start > size:
+            return _refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
+        headers = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
+        status = HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK
+        pieces = self._metered(lease, lent.directory / DATABASE / file, start, size)
+        return PeerAnswer(status, pieces, "application/octet-stream", size - start, headers)
+
+    def _metered(self, lease: str, path: Path, start: int, end: int) -> Iterator[bytes]:
+        pause = threading.Event()
+        left = end - start
+        try:
+            for read in _pieces(path, start):
+                piece = read[:left]
+                left -= len(piece)
+                if not piece:
+                    return
+                offer = self._touch(lease).offer
+                with self._changed:
+                    wait = self._throttle.take(len(piece), offer.bytes_per_second, self._now())
+                pause.wait(wait)
+                yield piece
+                self._restores.gave(len(piece))
+        except OSError as error:
+            raise Unavailable(f"{path}: {error}") from error
+
+    def _touch(self, lease: str) -> _Lent:
+        with self._changed:
+            lent = self._lent.get(lease)
+            if lent is None:
+                raise Unavailable(f"{lease}: no such copy (any more)")
+            lent.touched = self._now()
+            return lent
+
+    # ---- taking back ----
+
+    def expire(self) -> float | None:
+        """Take back what nobody fetches any more; return in how many seconds the next one is due."""
+        with self._changed:
+            now = self._now()
+            over = [key for key, lent in self._lent.items() if now - lent.touched >= self._lease_seconds]
+        for each in over:
+            self._take_back(each, f"nobody has fetched for {self._lease_seconds:.0f} s")
+        with self._changed:
+            return self._due()
+
+    def _due(self) -> float | None:
+        left = [lent.touched + self._lease_seconds - self._now() for lent in self._lent.values()]
+        return max(0.0, min(left)) if left else None
+
+    def _reap(self) -> None:
+        while True:
+            self.expire()
+            with self._changed:
+                if self._is_closed and not self._lent:
+                    return
+                # Asked again, with the lock that the wait gives back: nobody would wake it for a copy lent before.
+                self._changed.wait(self._due())
+
+    def _take_back(self, lease: str, why: str) -> None:
+        with self._changed:
+            lent = self._lent.pop(lease, None)
+        if lent is not None:
+            _log.info("the copy %s is taken back: %s", lease, why)
+            # Before the lock is free: whoever finds it free takes the directory for a dead one's.
+            shutil.rmtree(lent.directory, ignore_errors=True)
+            lent.lock.close()
+            with self._changed:
+                self._changed.notify_all()
+
+
+def _pieces(path: Path, start: int) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), start, 0, os.POSIX_FADV_SEQUENTIAL)
+        file.seek(start)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def _refusal(status: HTTPStatus, text: str) -> PeerAnswer:
+    return PeerAnswer(status, text.encode() + b"\n", "text/plain")

@@ -1,0 +1,492 @@
+"""Runs one replica: carries out the effects that its lifecycle asks for (`standby.replica.lifecycle`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
+from standby.errortext import DETAIL_CHARACTERS, clean, first_line, told
+from standby.kernel.active.active import ActiveTask
+from standby.kernel.active.progress import InputLag, Progress, Way
+from standby.kernel.active.takeover import Promotee, Takeover
+from standby.kernel.job import JobKernel
+from standby.kernel.ports import InUse, Writer, WriterLost
+from standby.kernel.replay.router import Replayed
+from standby.kernel.restore.offers import offer_of
+from standby.kernel.restore.restore import Restore
+from standby.kernel.restore.snapshots import Offer
+from standby.kernel.run import Run
+from standby.kernel.store.lock_owner import note_owner, told_in_use
+from standby.kernel.store.store import TaskStore, wipe_store
+from standby.model import Fault, Offsets, Phase, ReplicaStatus, Role
+from standby.replica.failing import doubled_seconds
+from standby.replica.identity import TopicChanged
+from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
+from standby.threads.worker import Worker
+
+_log: Final = logging.getLogger(__name__)
+
+#: Lost claims in a row, without a single commit between, after which the replica stops by itself.
+_FENCES: Final = 5
+
+#: Before another try to become active, after the first and at most.
+_FIRST_RETRY_SECONDS: Final = 0.05
+_RETRY_SECONDS: Final = 2.0
+
+#: A disk that does not take a flush is not asked again, and not complained of, at each look.
+_FLUSH_RETRY_MS: Final = 30_000
+
+#: Restores from the start in a row, without catching up between, after which it has failed.
+_RESTORES: Final = 3
+
+#: What is said of a replica that does not catch up because somebody wants it so.
+_PAUSED: Final = "not replayed for now: job.restore.paused"
+
+
+class Post(Protocol):
+    """Called from any thread with what came of a run."""
+
+    def __call__(
+        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+    ) -> None:
+        """``detail`` says why; ``fault`` what a replica failed of."""
+
+
+class ReplicaRunner:
+    """A replica's store, producer and threads.
+
+    The conductor calls `move` and reads; effects run on the replica's own worker, one after the other, so
+    that an order never meets half of the one before.
+    """
+
+    def __init__(self, replica: Replica, job: JobKernel, post: Post) -> None:
+        self.replica = replica
+        self.job: Final = job
+        self.since_ms = job.environment.clock()
+        self._entered: dict[Phase, int] = {}
+        self.detail = ""
+        self.fault = Fault.OTHER
+        """What it has failed of, if it has."""
+        self.is_next = False
+        """Whether it is about to be made active as planned."""
+        self.is_paused = False
+        """Whether it is to replay nothing while it is not in sync."""
+        self.active: ActiveTask | None = None
+        self.halting_since: float | None = None
+        """Monotonic time of the oldest order to halt that is not carried out yet."""
+        self._progress = Progress()
+        self._input_lag = InputLag()
+        self._way = Way()
+        self._on_way = 0
+        """Which try to become active is under way, counted; 0: none is."""
+        self._ways = 0
+        self._post = post
+        self._worker = Worker(f"replica-{replica.id}").start()
+        self._run = Run()
+        self._store: TaskStore | None = None
+        self._directory: Path | None = None
+        self._restore: Final = Restore(
+            job, replica.id.task, lambda: self.replica.role is Role.ACTIVE, self._say
+        )
+        self._replayed: Replayed | None = None
+        self._writer: Writer | None = None
+        #: The last active, when it is none any more: what it failed of is told with the end.
+        self._ended: ActiveTask | None = None
+        self._connecting: Future[None] | None = None
+        self._fences = 0
+        self._tries = 0
+        self._restores = 0
+        self._flush_failed_ms = 0
+        self._acts: Final[dict[Effect, Callable[[Run], None]]] = {
+            Effect.OPEN_STORE: self._open_store,
+            Effect.WIPE_STORE: self._wipe_store,
+            Effect.REPLAY: self._replay,
+            Effect.TAKE_OVER: self._take_over,
+            Effect.OPEN_INPUT: self._open_input,
+            Effect.CLOSE_STORE: self._close_store,
+        }
+
+    # ---- on the conductor's thread ----
+
+    def move(
+        self,
+        replica: Replica,
+        effects: tuple[Effect, ...],
+        detail: str = "",
+        fault: Fault = Fault.OTHER,
+    ) -> bool:
+        """Take the replica's new value and begin its effects; return whether its phase has changed."""
+        has_changed = replica.phase is not self.replica.phase
+        if has_changed or detail:
+            # It goes to the leader as it is, from the control thread.
+            self.detail = clean(detail, DETAIL_CHARACTERS)
+            self.fault = fault
+        if has_changed and self.replica.phase in ENDED:
+            # Another decision has opened it again: what had ended it counts no more.
+            self._fences = self._tries = self._restores = 0
+        if has_changed:
+            self.since_ms = self.job.environment.clock()
+            # A new mapping: the old one may be on its way in a report.
+            before = {} if replica.phase is Phase.FENCING else self._entered
+            self._entered = {**before, replica.phase: self.since_ms}
+            self._progress = Progress()
+            if replica.role is not Role.ACTIVE:
+                self._input_lag = InputLag()
+            _log.info(
+                "%s: %s → %s at epoch %d%s",
+                *(replica.id, self.replica.phase.value, replica.phase.value, replica.epoch),
+                f" ({detail})" if detail else "",
+            )
+        is_hurried = replica.phase is Phase.OPENING and replica.role is not self.replica.role
+        self.replica = replica
+        if is_hurried and replica.role is Role.ACTIVE:
+            self._restore.hurry()
+        for effect in effects:
+            if effect is Effect.HALT:
+                self._run.cancel()
+                self._run = Run()
+                self.halting_since = self.halting_since or time.monotonic()
+                self._worker.submit(self._halt)
+            else:
+                self._worker.submit(partial(self._carry_out, effect, self._run))
+        return has_changed
+
+    def judge(self, run: Run, signal: Signal) -> Signal | None:
+        """Return what a result counts as: None when its run was called off, an end when it came too often."""
+        if run is not self._run or run.is_cancelled():
+            return None
+        if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:
+            self._restores = self._fences = self._tries = 0
+            self._worker.submit(partial(self._have_writer, run))
+        elif signal is Signal.STATE_LOST:
+            self._restores += 1
+            if self._restores > _RESTORES:
+                return Signal.FAILED
+        elif signal is Signal.WRITER_LOST:
+            self._count_loss()
+            if self._fences >= _FENCES:
+                return Signal.FENCED
+        return signal
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Have the store flushed now and then, beside everything else."""
+        store = self._store
+        if (
+            store is not None
+            and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
+            and self._is_flush_due(store, now_ms)
+        ):
+            self._worker.submit(partial(self._flush, store))
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Have a restore stand still, or go on."""
+        self.is_paused = is_paused
+        if self._replayed is not None:
+            self._replayed.is_paused = is_paused
+
+    def prepare(self) -> None:
+        """Have a producer connected, if there is none; to be repeated."""
+        if self._writer is None and (self._connecting is None or self._connecting.done()):
+            self._connecting = self._worker.submit(partial(self._have_writer, self._run))
+
+    def reached(self) -> Offsets | None:
+        """Return the input offsets that the present active has committed, as far as they were replayed.
+
+        None when nothing here tells. From any thread.
+        """
+        store = self._store
+        try:
+            last = store.committed() if store is not None else None
+        except StandfastError:
+            return None
+        return last.offsets if last is not None else None
+
+    def is_prepared(self) -> bool:
+        """Return whether all is done that can be done before its planned promotion; from any thread."""
+        partition = self.replica.id.task.partition
+        return (
+            self.is_next
+            and self.replica.phase is Phase.TAILING
+            and self._writer is not None
+            and self.job.ends.changelog(partition) is not None
+            and self.job.pipeline.is_prepared(self.replica.id.task)
+        )
+
+    def end(self) -> None:
+        """End the replica's thread; it is closed already."""
+        self._worker.close()
+
+    def place(self) -> Path | None:
+        """Return where its state is open; None while that is not settled. From any thread."""
+        is_settled = self.replica.phase in RUNNING and self.replica.phase is not Phase.OPENING
+        return self._directory if is_settled else None
+
+    def offer(self) -> Offer:
+        """Return the means to copy its state for a peer; raises `NotNow`. From any thread."""
+        return offer_of(self.replica, self._store, self.active, self.job)
+
+    def readable(self) -> tuple[TaskStore, int | None] | None:
+        """Return the store to look something up in, and since when at most something may be missing there.
+
+        Unix milliseconds; None for an active, which is what there is. None at all when there is no state, or none
+        whose age is known. From any thread.
+        """
+        store, replayed = self._store, self._replayed
+        if store is None:
+            return None
+        if self.replica.phase is Phase.ACTIVE:
+            return store, None
+        if replayed is None or replayed.at_end_ms is None:
+            return None
+        return store, replayed.at_end_ms
+
+    def status(self) -> ReplicaStatus:
+        """Return how it is, at once; from any thread."""
+        replica, store, active, replayed = self.replica, self._store, self.active, self._replayed
+        applied = lag_ms = end = None
+        if store is not None and store.found_position is not None:
+            applied = store.position.offset
+        if replica.phase is Phase.ACTIVE:
+            # Nobody else writes to the changelog of an active.
+            end, lag_ms = applied, 0
+        elif applied is not None and replayed is not None:
+            seen = self.job.ends.changelog(replica.id.task.partition)
+            if seen is not None:
+                end, lag_ms = max(seen.offset, applied), replayed.lag_ms
+        has_input = replica.phase is Phase.ACTIVE and active is not None
+        input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
+        if has_input and active is not None:
+            active.is_reported = True
+        # What an active failed of, and gave up before, is told with its end, too.
+        told_of = active or (self._ended if replica.phase is Phase.FAILED else None)
+        failures = told_of.present_failures() if told_of is not None else None
+        is_failing = failures is not None or replica.phase is Phase.FAILED
+        return ReplicaStatus(
+            replica=replica.id,
+            role=replica.role,
+            phase=replica.phase,
+            epoch=replica.epoch,
+            applied=applied,
+            end=end,
+            lag_ms=lag_ms,
+            record_bytes=replayed.record_bytes if replayed is not None else None,
+            input_committed=active.committed.total if has_input and active is not None else None,
+            input_end=input_end.offset if input_end is not None else None,
+            input_offsets=self._input_offsets(active) if has_input and active is not None else {},
+            first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
+            since_ms=self.since_ms,
+            entered=self._entered,
+            detail=self.detail or (_PAUSED if self.is_paused and replica.phase is Phase.RESTORING else ""),
+            is_prepared=self.is_prepared(),
+            start_ms=self._start_ms(),
+            is_cut_off=has_input and self.job.ends.changelog(replica.id.task.partition) is None,
+            failures=failures,
+            traceback=told_of.traceback if told_of is not None and is_failing else "",
+            skipped=told_of.skipped if told_of is not None else 0,
+            dead_lettered=told_of.dead_lettered if told_of is not None else 0,
+            given_up=told_of.recently_given_up(self.job.environment.clock()) if told_of is not None else (),
+            input_lag_ms=self._input_lag.ms,
+            input_rate=active.throughput.per_second(time.monotonic())
+            if has_input and active is not None
+            else None,
+            drained_from=active.drained.applied if active is not None and active.drained else None,
+            drained_to=active.drained.end if active is not None and active.drained else None,
+            fault=self.fault if replica.phase is Phase.FAILED else Fault.OTHER,
+        )
+
+    def _start_ms(self) -> int | None:
+        seconds = self.job.pipeline.start_seconds if self.replica.phase is Phase.TAILING else None
+        return None if seconds is None else round(seconds * 1000)
+
+    def _input_offsets(self, active: ActiveTask) -> dict[str, int]:
+        """Return where the task stands in each of several inputs; of one, `ReplicaStatus.input_committed` says it."""
+        inputs = self.job.config.inputs
+        return dict(zip(inputs, active.committed.each, strict=True)) if len(inputs) > 1 else {}
+
+    def is_stuck(self, now: float, timeout_seconds: float) -> bool:
+        """Return whether an active has had waiting input and committed nothing for too long (rule `never-block`).
+
+        ``now`` is monotonic time.
+        """
+        active = self.active if self.replica.phase is Phase.ACTIVE else None
+        end = self.job.ends.input(self.replica.id.task.partition)
+        if self.replica.role is Role.ACTIVE:
+            committed = active.committed.total if active is not None else None
+            self._input_lag.look(committed, end, self.job.environment.clock())
+        return self._progress.is_stuck(active, end, now, timeout_seconds)
+
+    def is_hanging(self, now: float, timeout_seconds: float) -> bool:
+        """Return whether a step of its way to active has stood still for too long although Kafka answers.
+
+        Nothing takes so long there: a call into a foreign library does not come back. ``now`` is monotonic time.
+        """
+        store = self._store
+        if not self._on_way or self.job.ends.changelog(self.replica.id.task.partition) is None:
+            self._way.rest()
+            return False
+        position = store.position.offset if store is not None else 0
+        return self._way.is_stuck((self._on_way, self.replica.phase, position), now, timeout_seconds)
+
+    # ---- on the replica's worker ----
+
+    def _carry_out(self, effect: Effect, run: Run) -> None:
+        if run.is_cancelled():
+            return
+        tell = partial(self._post, self, run)
+        try:
+            self._acts[effect](run)
+        except Fenced as error:
+            tell(Signal.FENCED, first_line(error))
+        except WriterLost as error:
+            self._writer = None
+            self._fences += error.fenced
+            tell(Signal.WRITER_LOST, first_line(error))
+        except Transient as error:
+            tell(Signal.WRITER_LOST, first_line(error))
+        except CorruptState as error:
+            tell(Signal.STATE_LOST, first_line(error))
+        except TopicChanged as error:
+            tell(Signal.FAILED, first_line(error), Fault.CHANGED_TOPIC)
+        except StandfastError as error:
+            tell(Signal.FAILED, first_line(error))
+        except Exception as error:  # noqa: BLE001 - this worker's outermost loop
+            # A bug must not leave a replica that does nothing and says nothing.
+            _log.exception("%s: %s", self.replica.id, effect.value)
+            tell(Signal.FAILED, f"{effect.value}: {told(error)}")
+
+    def _halt(self) -> None:
+        active = self.active
+        self._ended = active
+        self.active = None
+        if active is not None:
+            self.job.pipeline.leave(active).result()
+            # Also when it never joined: it was claimed, and then the order changed.
+            active.abandon()
+            self._writer = None
+        replayed, self._replayed = self._replayed, None
+        if replayed is not None:
+            self.job.replay.remove(replayed).result()
+        self.halting_since = None
+
+    def _open_store(self, run: Run) -> None:
+        if self._store is not None:
+            raise BrokenInvariant(f"{self.replica.id}: its store is open already")
+        delay, lock = 0.05, Way()
+        while True:
+            try:
+                self._store = self._restore.open(run)
+                self._directory = self._store.directory
+                break
+            except Transient as error:
+                if run.is_cancelled():
+                    return
+                host = self.job.environment.host
+                said = told_in_use(error, host) if isinstance(error, InUse) else first_line(error)
+                if not self.detail:
+                    _log.warning("%s: waiting: %s", self.replica.id, said)
+                self.detail = f"waiting: {said}"
+                if not isinstance(error, InUse) or self.replica.role is not Role.ACTIVE:
+                    lock.rest()
+                elif lock.is_stuck(None, time.monotonic(), self.job.way_seconds):
+                    # Another copy may have its state at hand.
+                    raise Unavailable(said) from error
+                if run.pause(delay):
+                    return
+                delay = min(2 * delay, 2.0)
+        peers = self.job.environment.peers
+        note_owner(self._directory, self.job.environment.host, peers.container if peers else "")
+        self._post(self, run, Signal.OPENED, "")
+
+    def _say(self, what: str) -> None:
+        """Have it reported what goes on while the state is not open yet."""
+        if self.replica.phase is Phase.OPENING:
+            self.detail = what
+
+    def _wipe_store(self, _run: Run) -> None:
+        self._close()
+        self._restore.state_lost()
+        if self._directory is not None:
+            with self.job.environment.opening:
+                wipe_store(self._directory, self.job.environment.open_database)
+
+    def _replay(self, run: Run) -> None:
+        if self._store is None:
+            raise BrokenInvariant(f"{self.replica.id}: nothing to replay into")
+        if self._replayed is None:
+            partition = self.replica.id.task.partition
+            tell = partial(self._post, self, run)
+            self._replayed = Replayed(partition, self._store, tell, is_paused=self.is_paused)
+        self.job.replay.add(self._replayed)
+
+    def _take_over(self, run: Run) -> None:
+        tries, self._tries = self._tries, self._tries + 1
+        if tries and run.pause(doubled_seconds(tries, _FIRST_RETRY_SECONDS, _RETRY_SECONDS)):
+            return
+        self._replay(run)
+        self._have_writer(run)
+        assert self._replayed is not None
+        assert self._writer is not None
+        promotee = Promotee(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
+        started = time.monotonic()
+        self._ways += 1
+        self._on_way = self._ways
+        try:
+            self.active = Takeover(self.job).go(
+                promotee, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
+            )
+        finally:
+            self._on_way = 0
+        self._replayed = None
+        self._tries = 0
+        _log.info(
+            "%s: claimed at epoch %d after %.0f ms, input from %s",
+            *(self.replica.id, promotee.epoch, (time.monotonic() - started) * 1000, self.active.committed),
+        )
+
+    def _open_input(self, _run: Run) -> None:
+        assert self.active is not None, "claimed before, on this worker"
+        self.job.pipeline.join(self.active)
+
+    def _close_store(self, run: Run) -> None:
+        self._writer = None
+        self._close()
+        self._post(self, run, Signal.RELEASED, "")
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            try:
+                store.close()
+            except StandfastError as error:
+                # It is closed all the same; what was not flushed is in the changelog.
+                _log.warning("%s: %s", self.replica.id, error)
+
+    def _have_writer(self, run: Run) -> None:
+        """Connect a producer beforehand: it fences nobody until it is initialised."""
+        if self._writer is None and not run.is_cancelled():
+            self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
+
+    def _is_flush_due(self, store: TaskStore, now_ms: int) -> bool:
+        return store.is_flush_due(now_ms) and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS
+
+    def _flush(self, store: TaskStore) -> None:
+        now_ms = self.job.environment.clock()
+        # Several looks may have asked for it until its turn came.
+        if self._is_flush_due(store, now_ms):
+            try:
+                store.flush()
+            except StandfastError as error:
+                self._flush_failed_ms = now_ms
+                _log.warning("%s: flushing: %s", self.replica.id, error)
+
+    def _count_loss(self) -> None:
+        """Count a lost producer; a claim that was followed by a commit was a good one."""
+        active = self.active
+        if active is not None and not active.has_narrowed:
+            self._fences = self._fences + 1 if active.first_commit_ms is None else 0

@@ -1,0 +1,88 @@
+"""Finds state that earlier containers left on a host (rule `old-state`)."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from standby.errors import CorruptState
+from standby.kernel.store.directories import remove_empty
+from standby.model import Leftover, TaskId
+from standby.naming import escape
+from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin, is_too_old
+
+_log: Final = logging.getLogger(__name__)
+
+
+def find_leftovers(
+    state_dirs: Collection[Path], cluster: str, host: str, now_ms: int
+) -> tuple[Leftover, ...]:
+    """Return the state on this host that looks usable and that nobody holds, as seen at ``now_ms`` (Unix ms).
+
+    To be called before this process opens any: looking at a lock of one's own would drop it (POSIX).
+    Cheap: it reads side files and opens no database, so a position may be lower than what is there, and
+    the checks at opening may still refuse it. Directories that cannot be read are passed over.
+    """
+    found: dict[tuple[TaskId, str], Leftover] = {}
+    for directory in state_dirs:
+        for leftover in _below(directory / escape(cluster) / escape(host), now_ms):
+            key = leftover.task, leftover.run
+            # Of several disks the freshest one counts: it is the one that will be opened.
+            if key not in found or found[key].position < leftover.position:
+                found[key] = leftover
+    return tuple(found[key] for key in sorted(found))
+
+
+def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, run: str) -> None:
+    """Remove the state of a job's run from this host's disks, and the directories that are empty then.
+
+    What another process still has open stays: that process removes it when it ends. To be called when
+    this process has closed everything, for looking at a lock of one's own would drop it (POSIX).
+    """
+    for directory in state_dirs:
+        root = directory / escape(cluster) / escape(host) / escape(job) / run
+        for task in sorted(root.iterdir()) if root.is_dir() else ():
+            if is_locked(task / DATABASE / "LOCK"):
+                continue
+            try:
+                shutil.rmtree(task)
+            except OSError as error:
+                _log.warning("the state of a deleted job stays in %s: %s", task, error)
+        remove_empty(root, state_dir=directory)
+
+
+def _below(root: Path, now_ms: int) -> Iterator[Leftover]:
+    try:
+        files = sorted(root.glob(f"*/*/*/{SIDE_FILE}"))
+    except OSError as error:
+        _log.warning("looking for left-over state below %s: %s", root, error)
+        return
+    for file in files:
+        try:
+            origin = decode_origin(file.read_bytes())
+        except (CorruptState, OSError) as error:
+            _log.info("left-over state in %s is not usable: %s", file.parent, error)
+            continue
+        if is_too_old(origin.caught_up_ms, origin.retention_ms, now_ms):
+            continue
+        if not is_locked(file.parent / DATABASE / "LOCK"):
+            yield Leftover(origin.task, origin.run, origin.offset, now_ms)
+
+
+def is_locked(lock: Path) -> bool:
+    """Return whether some other process has the database open that ``lock`` is the lock of.
+
+    Not to be asked of a database that this process has open, or may be opening: that would drop its lock.
+    """
+    try:
+        with lock.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,206 @@
+"""Clears a host's state directories of what nobody can use any more (rule `old-state`: strays go after a delay)."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from standby.errors import CorruptState
+from standby.kernel.restore.fetch import FETCHES
+from standby.kernel.restore.snapshots import LEASE, LEASE_SECONDS, SNAPSHOTS
+from standby.kernel.store.directories import remove_empty
+from standby.kernel.store.leftovers import is_locked
+from standby.model import TaskId
+from standby.naming import escape
+from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin, decode_origin, is_too_old
+
+_log: Final = logging.getLogger(__name__)
+
+#: Between two looks; what is found has waited for much longer.
+_INTERVAL_SECONDS: Final = 600.0
+
+
+#: No directory of any task.
+_NOWHERE: Final = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a container knows of the state that it and others use."""
+
+    held: Mapping[TaskId, Path | None]
+    """Tasks that it holds → where their state is open; None: that is being opened, nobody knows which one."""
+    runs: Mapping[str, str]
+    """Job → its present run, of the jobs that it was told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the state of a cluster's tasks lies on a host."""
+
+    directories: tuple[Path, ...]
+    cluster: str
+    host: str
+
+
+class Strays:
+    """Looks through the state directories of one host, now and then, on a thread of its own."""
+
+    def __init__(
+        self,
+        roots: Roots,
+        known: Callable[[], Known],
+        opening: threading.Lock,
+        clock: Callable[[], int],
+        delay_ms: int,
+    ) -> None:
+        """``opening`` is held by whoever opens a database in this process, ``clock`` gives Unix milliseconds."""
+        self._directories = roots.directories
+        self._roots = [each / escape(roots.cluster) / escape(roots.host) for each in roots.directories]
+        self._known = known
+        self._opening = opening
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="strays", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first look is not at once, for nobody has told yet what is in use."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_over.set()
+
+    def clear(self) -> list[Path]:
+        """Delete every stray; return their directories."""
+        gone = [*self._clear_lent(), *self._clear_fetches(), *self._clear_states()]
+        for each in gone:
+            top = next(top for top in self._directories if each.is_relative_to(top))
+            remove_empty(each.parent, state_dir=top)
+        return gone
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_INTERVAL_SECONDS):
+            try:
+                self.clear()
+            except Exception:  # noqa: BLE001 - this thread's outermost loop: the next look may do better
+                _log.warning("looking for strays", exc_info=True)
+
+    def _clear_states(self) -> Iterator[Path]:
+        """Delete states of tasks, one by one."""
+        found = [(file.parent, _origin_of(file)) for root in self._roots for file in _glob(root, "*/*/*")]
+        freshest: dict[tuple[TaskId, str], int] = {}
+        for _, origin in found:
+            if origin is not None:
+                key = origin.task, origin.run
+                freshest[key] = max(freshest.get(key, 0), origin.offset)
+        for directory, origin in found:
+            # A lock of this process must not even be looked at: closing the file would drop it (POSIX). So
+            # nobody here may open the database meanwhile, and what is held is asked for only now.
+            with self._opening:
+                known = self._known()
+                if origin is not None and known.held.get(origin.task, _NOWHERE) in (None, directory):
+                    continue
+                reason = self._reason(directory, origin, known, freshest)
+                if reason and not is_locked(directory / DATABASE / "LOCK") and _delete(directory, reason):
+                    yield directory
+
+    def _reason(
+        self,
+        directory: Path,
+        origin: Origin | None,
+        known: Known,
+        freshest: Mapping[tuple[TaskId, str], int],
+    ) -> str:
+        """Return why a state is a stray; empty when it is none, or not for long enough."""
+        now_ms = self._clock()
+        if now_ms - _touched_ms(directory) < self._delay_ms:
+            return ""
+        if origin is None:
+            return "it cannot be told whose it is"
+        if is_too_old(origin.caught_up_ms, origin.retention_ms, now_ms):
+            return "it is older than the changelog's tombstones"
+        if known.runs.get(origin.job, origin.run) != origin.run:
+            return f"it is of run {origin.run}, and the job is at run {known.runs[origin.job]}"
+        if origin.task in known.held:
+            return f"the task's state is in use in {known.held[origin.task]}"
+        if origin.offset < freshest[origin.task, origin.run]:
+            return "there is a fresher one on another disk"
+        return ""
+
+    def _clear_lent(self) -> Iterator[Path]:
+        """Delete copies that a dead process lent: they pin disk space that the database has given up."""
+        for root in self._roots:
+            for lease in _glob(root, f"*/*/{SNAPSHOTS}/*", LEASE):
+                is_old = self._clock() - _touched_ms(lease.parent) > 2000 * LEASE_SECONDS
+                if is_old and _is_free(lease) and _delete(lease.parent, "whoever lent it is dead"):
+                    yield lease.parent
+
+    def _clear_fetches(self) -> Iterator[Path]:
+        """Delete what was fetched in part, and not gone on with."""
+        for root in self._roots:
+            for database in _glob(root, f"*/*/{FETCHES}/*", DATABASE):
+                scratch = database.parent
+                lock = scratch.with_name(f"{scratch.name}.lock")
+                is_old = self._clock() - _touched_ms(database) > self._delay_ms
+                if is_old and _is_free(lock) and _delete(scratch, "nobody has gone on fetching it"):
+                    lock.unlink(missing_ok=True)
+                    yield scratch
+
+
+def _glob(root: Path, pattern: str, name: str = "") -> list[Path]:
+    """Return the paths of that form; of tasks' states those that have a side file, or a database."""
+    try:
+        if name:
+            return sorted(root.glob(f"{pattern}/{name}"))
+        found = {each.parent for end in (SIDE_FILE, DATABASE) for each in root.glob(f"{pattern}/{end}")}
+        return sorted(each / SIDE_FILE for each in found if each.name not in (SNAPSHOTS, FETCHES))
+    except OSError as error:
+        _log.warning("looking for strays below %s: %s", root, error)
+        return []
+
+
+def _origin_of(file: Path) -> Origin | None:
+    try:
+        return decode_origin(file.read_bytes())
+    except (CorruptState, OSError):
+        return None
+
+
+def _touched_ms(directory: Path) -> int:
+    """Return when something was last made, written or deleted there; side file and database included."""
+    times = [0]
+    for each in (directory, directory / SIDE_FILE, directory / DATABASE):
+        with suppress(OSError):
+            times.append(each.stat().st_mtime_ns // 1_000_000)
+    return max(times)
+
+
+def _is_free(file: Path) -> bool:
+    """Return whether no living process has the file locked; a file that is not there is free."""
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _delete(directory: Path, reason: str) -> bool:
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        _log.warning("%s stays, although %s: %s", directory, reason, error)
+        return False
+    _log.info("%s is deleted: %s", directory, reason)
+    return True

@@ -1,0 +1,336 @@
+"""A container's process from its first line to its exit code: ports, registration, control loop, the end."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+from standby.adapters.gate import of_gates
+from standby.adapters.grpc import ControlStreams
+from standby.adapters.liveness import LivenessPort
+from standby.adapters.logfiles import LogFiles
+from standby.adapters.peers.code_reader import CodeReader
+from standby.adapters.peers.server import PeerServer
+from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
+from standby.adapters.prometheus import MetricsServer, of_process
+from standby.adapters.tls import Keys
+from standby.adapters.zookeeper.access import container_access, make_client
+from standby.adapters.zookeeper.credentials import Renewal
+from standby.adapters.zookeeper.membership import (
+    ZooKeeperMembership,
+    ZooKeeperPeers,
+    ZooKeeperRecords,
+)
+from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
+from standby.code.jobcode import JobCode
+from standby.config import JobConfig
+from standby.control import exits
+from standby.control.effects import Quit
+from standby.control.events import Event, ReplicasChanged, Terminated
+from standby.control.loop import ControlLoop
+from standby.control.ports import FindLeftoverState, Ports
+from standby.control.state import ControlState, Identity, Policy, Registration
+from standby.control.watchdog import Watchdog
+from standby.errors import BadConfiguration, StandfastError
+from standby.kernel.codes import LoadCode
+from standby.kernel.marks import Marks
+from standby.peers import Routes
+from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
+from standby.process.metrics import Metric, of_container
+from standby.process.witness import Note, Witnessed
+from standby.records import ContainerRecord
+from standby.security import credentials
+from standby.security.roles import PeerRole
+from standby.threads.inbox import Inbox
+from standby.wire import PROTOCOL, JobDefinition, encode_entry
+
+_LOG: Final = logging.getLogger("standby.container")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where YARN and Skein put this process, as its environment says."""
+
+    container: str
+    host: str
+    """``NM_HOST``: the one identity of a host."""
+    skein_id: str
+    """Empty when no Skein started it."""
+    log_dirs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the kernel is built from."""
+
+    cluster: ClusterConfig
+    host: str
+    records: RecordReader
+    make_feed: MakeFeed
+    load_code: LoadCode
+    """Makes a job's modules importable; blocks, so never on the control thread."""
+    on_change: Callable[[], None]
+    """To be called from any thread whenever a phase changed."""
+    container: str
+    """The container's own id."""
+    peers: PeerDirectory
+    keys: Keys
+    """By which peers know each other."""
+    marks: Marks
+    """To be told what of the jobs' code runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What holds the replicas, and what finds the state that earlier containers left on the host's disks."""
+
+    replicas: Replicas
+    find_leftovers: FindLeftoverState
+    purge: Callable[[JobDefinition], None]
+    """Removes what a deleted job left on this host's disks."""
+    routes: Routes = field(default_factory=dict)
+    """What peers may ask of it."""
+    close: Callable[[], None] = lambda: None
+    """Gives up what peers still fetch; called once the replicas are closed."""
+    metrics: Callable[[], Iterable[Metric]] = tuple
+    """What it tells Prometheus beyond the replicas' statuses."""
+
+
+MakeKernel = Callable[[Surroundings], Kernel]
+
+
+def read_place(environment: Mapping[str, str]) -> Place:
+    """Return what ``environment`` says; raises `BadConfiguration` naming each variable that is not there."""
+    missing = [name for name in ("CONTAINER_ID", "NM_HOST") if not environment.get(name)]
+    if missing:
+        raise BadConfiguration(
+            f"{' and '.join(missing)}: not in the environment; "
+            "this process is to be started by YARN through standfast submit"
+        )
+    logs = tuple(each for each in environment.get("LOG_DIRS", "").split(",") if each)
+    return Place(
+        environment["CONTAINER_ID"], environment["NM_HOST"], environment.get("SKEIN_CONTAINER_ID", ""), logs
+    )
+
+
+def log_to_stderr() -> None:
+    """Have every log line on stderr, with milliseconds; the libraries' own only from a warning on."""
+    line = logging.Formatter(
+        "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+    )
+    stderr = logging.StreamHandler()
+    stderr.setFormatter(line)
+    logging.basicConfig(level=logging.INFO, handlers=[stderr], force=True)
+    for library in ("grpc", "py4j", "pyspark"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    # It warns of every single attempt to reconnect; the control loop says what matters of that.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+
+
+def run(
+    directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel, witnessed: Witnessed
+) -> int:
+    """Return the process's exit code once the container is to end; see `standby.control.exits`.
+
+    Raises `BadConfiguration` and `Unavailable` before anything of it can be seen from outside.
+    """
+    place = read_place(environment)
+    cluster = load(directory / FILE)
+    LogFiles(cluster.log_max_bytes).start()
+    bootstrap = credentials.load(directory)
+    keys = Keys(bootstrap.credentials)
+    liveness = LivenessPort(place.host, witnessed.port)
+    server = MetricsServer(place.host)
+    peers = PeerServer(place.host, keys)
+    identity = Identity(
+        place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()
+    )
+    _LOG.info(
+        "container %s (%s) of %s on %s, port %d, http port %d, peer port %d, pid %d",
+        *(place.container, place.skein_id or "no Skein", cluster.name, place.host),
+        *(liveness.port, server.port, peers.port, os.getpid()),
+    )
+    inbox: Inbox[Event] = Inbox()
+    access = container_access(
+        bootstrap.secret,
+        bootstrap.owner,
+        is_closed=cluster.zookeeper_acl == "digest",
+        tls=cluster.zookeeper_tls,
+    )
+    client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms, access)
+    Renewal(client, cluster.name, PeerRole.CONTAINER, keys)
+    code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
+    membership = ZooKeeperMembership(client, cluster.name, _record(identity, place, peers.port), inbox.post)
+    kernel = make_kernel(
+        Surroundings(
+            cluster=cluster,
+            host=place.host,
+            records=ZooKeeperRecords(client, cluster.name),
+            make_feed=partial(_make_feed, directory, code),
+            load_code=code.load,
+            on_change=partial(inbox.post, ReplicasChanged()),
+            container=place.container,
+            peers=ZooKeeperPeers(client, cluster.name),
+            keys=keys,
+            marks=Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry))),
+        )
+    )
+    meter = ProcessMeter()
+    loop = ControlLoop(
+        ControlState(identity, Policy(orphan_timeout_ms=cluster.orphan_timeout_ms)),
+        inbox,
+        Ports(
+            membership=membership,
+            connect=ControlStreams(keys, cluster.heartbeat_interval_ms).open,
+            replicas=kernel.replicas,
+            find_leftovers=kernel.find_leftovers,
+            rss_bytes=lambda: meter.figures.total_rss_bytes,
+        ),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        name = number.name
+        signal.signal(number, lambda *_, name=name: inbox.post(Terminated(name)))
+    meter.start()
+    gates = (server.gate, peers.gate)
+    server.start(lambda: (*_metrics(loop, meter, kernel), of_gates(gates)), Health(loop).look)
+    peers.start(kernel.routes)
+    watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop, witnessed.note))
+    watchdog.start()
+    membership.start()
+    quit_ = loop.run()
+    watchdog.stop()
+    kernel.close()
+    if quit_.purge:
+        for definition in loop.state.jobs.values():
+            kernel.purge(definition)
+    _say(quit_)
+    if quit_.code != exits.BROKEN:
+        loop.leave()
+    return quit_.code
+
+
+def end(code: int, note: Note) -> NoReturn:
+    """End the process now, and its children before it; no thread of any library is waited for.
+
+    ``note`` is what its witness reads.
+    """
+    if code not in exits.PERHAPS_OF_CODE:
+        note.end_in_order()
+    end_children()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Health:
+    """Whether the control loop goes on and is where it should be."""
+
+    def __init__(self, loop: ControlLoop) -> None:
+        self._loop = loop
+        self._seen = (-1, 0.0)
+
+    def look(self) -> tuple[bool, Mapping[str, object]]:
+        """Return whether the loop turned lately and is not closing, and the facts behind that."""
+        turns, now = self._loop.turns, time.monotonic()
+        if turns != self._seen[0]:
+            self._seen = (turns, now)
+        state = self._loop.state
+        turns_on = now - self._seen[1] < 5.0
+        facts = {
+            "container": state.identity.container,
+            "turns": turns_on,
+            "registered": state.registration is Registration.DONE,
+            "incarnation": state.incarnation,
+            "leader": str(state.leader) if state.leader else None,
+            "led": state.is_led,
+            "controller_epoch": state.epoch,
+            "replicas": {str(each): state.statuses[each].phase.value for each in sorted(state.statuses)},
+            "warm": state.is_warm,
+            "closing": state.closing.reason if state.closing else None,
+        }
+        return turns_on and state.closing is None, facts
+
+
+def _record(identity: Identity, place: Place, peer_port: int) -> ContainerRecord:
+    return ContainerRecord(
+        container=identity.container,
+        skein_id=identity.skein_id,
+        cell=identity.cell,
+        host=identity.host,
+        port=identity.port,
+        http_port=identity.http_port,
+        pid=identity.pid,
+        protocol=PROTOCOL,
+        standfast=_version(),
+        log_dirs=place.log_dirs,
+        peer_port=peer_port,
+    )
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("standfast")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _make_feed(directory: Path, code: JobCode, config: JobConfig, job: JobDefinition) -> Feed:
+    # Spark takes seconds to import: only a container that gets a replica pays for it.
+    from standby.feed.make import make_feed
+
+    classpath = sorted((directory / JARS_DIRECTORY).glob("*.jar"))
+    return make_feed(config, job, classpath, code.directory_of(job))
+
+
+def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Metric]:
+    yield from of_container(loop.state)
+    yield from kernel.metrics()
+    yield from of_process(meter.figures)
+
+
+def _say(quit_: Quit) -> None:
+    meaning = exits.MEANINGS[quit_.code]
+    level = logging.INFO if quit_.code == exits.ORDERLY else logging.ERROR
+    _LOG.log(level, "exit code %d (%s): %s", quit_.code, meaning, quit_.reason)
+
+
+def _stuck(loop: ControlLoop, note: Note) -> NoReturn:
+    faulthandler.dump_traceback()
+    # What the loop waits for may be what a log line would wait for, too: the end comes all the same.
+    faulthandler.dump_traceback_later(5.0, exit=True)
+    _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; where each thread stands is above"))
+    end(exits.STUCK, note)
+
+
+def main(make_kernel: MakeKernel, witnessed: Witnessed) -> NoReturn:
+    """End the process with the container's exit code; the outermost level of it all."""
+    # State, unpacked code and Spark's files are for this user alone, whatever library writes them.
+    os.umask(0o077)
+    log_to_stderr()
+    collect_garbage_rarely()
+    # A crash in one of the C libraries says where it was.
+    faulthandler.enable()
+    # kill -USR1 shows where each thread stands.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    try:
+        code = run(Path.cwd(), os.environ, make_kernel, witnessed)
+    except StandfastError as error:
+        _LOG.log(logging.CRITICAL, "%s", error, exc_info=error.exit_status == 70)
+        code = error.exit_status
+    except Exception:  # noqa: BLE001 - the process's outermost level
+        _LOG.critical("an error that nobody foresaw", exc_info=True)
+        # Of ours, whatever ran beside it.
+        witnessed.note.leave(b"")
+        code = exits.BROKEN
+    end(code, witnessed.note)

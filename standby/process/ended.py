@@ -1,0 +1,96 @@
+"""How a container's process ended, and what of a job's code it was running (rule `fair-blame`). Pure.
+
+Told by the witness, the small process around it (`standby.process.witness`). The verdict is made from numbers alone:
+exit codes, signals, and the kernel's own count of processes that it killed for want of memory.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from standby.control import exits
+from standby.model import TaskId
+
+#: What a process does to itself: nobody sends these to another one, as a rule.
+_FAULTS: Final[Collection[int]] = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGABRT,
+        signal.SIGILL,
+        signal.SIGFPE,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    }
+)
+
+
+class Cause(enum.Enum):
+    """Who ended a process."""
+
+    ITSELF = "itself"
+    """What it ran: a fault, or an exit that is none of ours."""
+    UNCERTAIN = "uncertain"
+    """What it ran, or the lack of something that others used up."""
+    OUTSIDE = "outside"
+    """YARN, the host's kernel, or a person: nobody's failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A task whose code the process ran at its end."""
+
+    task: TaskId
+    position: int | None = None
+    """The committed input position from which it ran (`standby.model.Offsets.total`); None: that is not known, since
+    the feed as a whole was at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """The end of a container's process."""
+
+    status: int
+    """Its exit code, or minus the number of the signal that ended it."""
+    ran: tuple[Ran, ...] = ()
+    """Every task whose code may have been running."""
+    child: int | None = None
+    """The same as `status` of the child whose death was the reason (the JVM); None: there was no such child."""
+    oom_kills: int | None = None
+    """How many processes the host's kernel killed for want of memory within the last seconds; None: not known."""
+
+    @property
+    def cause(self) -> Cause:
+        """Return who ended it, as far as that can be told."""
+        status = self.status if self.child is None else self.child
+        if -status in _FAULTS:
+            return Cause.ITSELF
+        if status == -signal.SIGKILL:
+            return Cause.OUTSIDE if self.oom_kills == 0 else Cause.UNCERTAIN
+        if status < 0:
+            return Cause.OUTSIDE
+        # A JVM gives up when its heap is exhausted, by whatever; a loop that stands still may be held up by anything.
+        is_ours = self.child is not None or status in exits.PERHAPS_OF_CODE
+        return Cause.UNCERTAIN if is_ours else Cause.ITSELF
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Whether nothing that it ran can be the reason."""
+        return self.cause is Cause.OUTSIDE
+
+    def __str__(self) -> str:
+        what, status = ("it", self.status) if self.child is None else ("its JVM", self.child)
+        if status < 0:
+            return f"{what} was ended by {_signal(-status)}"
+        return f"{what} ended with exit code {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,124 @@
+"""Where local state comes from, and whether it may be used (rule `old-state`). Pure.
+
+Two places say so, and both must agree. The *position* lies in the database and is written in one batch
+with the data, so it is never ahead of it. The *side file* lies next to the database and is renewed only
+after a flush: what it says is a lower bound of what the database must still have, which is how a database
+that opens silently empty (a truncated MANIFEST) is found out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Final
+
+from standby.errors import CorruptState
+from standby.model import TaskId
+
+#: Raised when the layout of the database or of the side file changes.
+FORMAT: Final = 1
+
+#: Name of the side file in a task's state directory; the database lies in `DATABASE` beside it.
+SIDE_FILE: Final = "origin.json"
+DATABASE: Final = "rocksdb"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a database is."""
+
+    offset: int
+    """Changelog offset after the last record applied."""
+    caught_up_ms: int
+    """When (Unix milliseconds) all there was in the changelog was at or below `offset`, at the latest known."""
+
+    def encode(self) -> bytes:
+        """Return it as the value of the position key."""
+        return self.offset.to_bytes(8, "big") + self.caught_up_ms.to_bytes(8, "big")
+
+
+def decode_position(data: bytes) -> Position:
+    """Return the position in the position key's value; raises `CorruptState` when it is none."""
+    if len(data) != 16:
+        raise CorruptState(f"the position has {len(data)} bytes, not 16")
+    return Position(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big"))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The side file: whose state it is, of which changelog, and how far it was at the last flush."""
+
+    job: str
+    stage: str
+    partition: int
+    run: str
+    topic: str
+    topic_id: str
+    """Kafka's own id of the changelog topic: a topic that was deleted and made again has another one."""
+    retention_ms: int
+    """The changelog's delete.retention.ms: for how long tombstones are kept."""
+    offset: int = 0
+    caught_up_ms: int = 0
+    format: int = FORMAT
+
+    @property
+    def task(self) -> TaskId:
+        """Return whose state it is."""
+        return TaskId(self.job, self.stage, self.partition)
+
+    def at(self, position: Position) -> Origin:
+        """Return the side file for a database that was flushed at ``position``."""
+        return replace(self, offset=position.offset, caught_up_ms=position.caught_up_ms)
+
+    def encode(self) -> bytes:
+        """Return the file's content."""
+        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+
+
+_TYPES: Final = {each.name: int if each.type in ("int", int) else str for each in fields(Origin)}
+
+
+def decode_origin(data: bytes) -> Origin:
+    """Return what a side file says; raises `CorruptState` when it is none of this format."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise CorruptState(f"the side file is no JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CorruptState(f"the side file is not of format {FORMAT}")
+    for name, kind in _TYPES.items():
+        if type(content.get(name)) is not kind:
+            raise CorruptState(f"the side file lacks {name} or has it wrong: {content.get(name)!r}")
+    return Origin(**{name: content[name] for name in _TYPES})
+
+
+def margin_ms(retention_ms: int) -> int:
+    """Return by how much earlier than the tombstones' retention state is taken for too old."""
+    return max(retention_ms // 10, 5_000)
+
+
+def is_too_old(caught_up_ms: int, retention_ms: int, now_ms: int) -> bool:
+    """Return whether tombstones that such state has not seen may be cleaned already."""
+    return now_ms - caught_up_ms > retention_ms - margin_ms(retention_ms)
+
+
+def check_state(found: Origin, expected: Origin, position: Position | None, end: int, now_ms: int) -> None:
+    """Raise `CorruptState` with the reason why the state must not be used, if there is one.
+
+    ``position`` is what the database says, None when it has none; ``end`` is the changelog's present end.
+    """
+    for name in ("job", "stage", "partition", "run", "topic", "topic_id"):
+        have, want = getattr(found, name), getattr(expected, name)
+        if have != want:
+            raise CorruptState(f"it is of {name} {have}, not {want}")
+    if position is None:
+        raise CorruptState("the database has no position")
+    if position.offset < found.offset:
+        raise CorruptState(f"the database is at {position.offset} although {found.offset} was flushed")
+    if position.offset > end:
+        raise CorruptState(f"it is at {position.offset}, past the changelog's end {end}")
+    if is_too_old(position.caught_up_ms, expected.retention_ms, now_ms):
+        raise CorruptState(
+            f"it was last caught up {now_ms - position.caught_up_ms} ms ago, which is too long for a changelog "
+            f"that keeps tombstones for {expected.retention_ms} ms"
+        )

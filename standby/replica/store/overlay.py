@@ -1,0 +1,241 @@
+"""What one batch of one task does: reads that see its own writes, ordered changes, and output. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
+
+from standby.api import Store
+from standby.errors import BadConfiguration
+from standby.replica.store.keys import after, prefix
+from standby.replica.store.scan import Order, Page, Pages, merged, paged
+
+#: Full key → new value, None for a deletion; in the order of each key's first write.
+Changes = dict[bytes, "bytes | None"]
+
+
+#: What Kafka's client takes as the value of a header; text, too, whatever `standby.api.Output` says.
+_HEADER_VALUES: Final = (bytes, str, type(None))
+
+
+class Reads(Pages, Protocol):
+    """The committed state below a batch."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each full key, in order; None where there is none."""
+        ...
+
+
+class Postponed(BaseException):
+    """From a row on, the rows of a batch bring more than one transaction should have.
+
+    It ends the step's call, of which nothing counts. Nothing for the step's own `except Exception`.
+    """
+
+    def __init__(self, row: int, notes: Changes) -> None:
+        """``row`` 0: what the first one brings is done first, in calls without rows, the first with these ``notes``."""
+        super().__init__(f"from row {row} on")
+        self.row = row
+        self.notes = notes
+
+
+class StoreOverlay:
+    """One named store during one batch; implements `standby.api.Store`."""
+
+    def __init__(
+        self, name: str, reads: Reads, changes: Changes, order: Order, *, may_postpone: bool
+    ) -> None:
+        self._may_postpone = may_postpone
+        self._prefix = prefix(name)
+        self._reads = reads
+        self._changes = changes
+        self._order = order
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``, or None."""
+        full = self._prefix + key
+        if full in self._changes:
+            return self._changes[full]
+        return self._reads.get_many((full,))[0]
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the present ones among ``keys`` with their values, in one look-up."""
+        present: dict[bytes, bytes] = {}
+        missing: list[bytes] = []
+        for key in dict.fromkeys(keys):
+            full = self._prefix + key
+            if full not in self._changes:
+                missing.append(key)
+            elif (value := self._changes[full]) is not None:
+                present[key] = value
+        if missing:
+            values = self._reads.get_many([self._prefix + key for key in missing])
+            present.update(
+                (key, value) for key, value in zip(missing, values, strict=True) if value is not None
+            )
+        return present
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def range(
+        self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys of [start, stop) with their values, in key order, as they are now."""
+        end = after(self._prefix) if stop is None else self._prefix + stop
+        assert end is not None, "a store's name begins with its length"
+        return self._scan(self._prefix + start, end, reverse)
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys that begin with ``prefix``, whole, and their values, as they are now."""
+        full = self._prefix + prefix
+        end = after(full)
+        assert end is not None, "a store's name begins with its length"
+        return self._scan(full, end, reverse)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set ``key`` to ``value``."""
+        # Checked here, where the author's line is in the traceback, not when the batch is written.
+        if type(key) is not bytes or type(value) is not bytes:
+            raise _not_bytes(key, value)
+        self._changes[self._prefix + key] = value
+
+    def put_many(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """Set each key to its value, in order."""
+        put = self.put
+        for key, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
+            put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove ``key``, whether it exists or not."""
+        self._changes[self._prefix + key] = None
+
+    def delete_many(self, keys: Iterable[bytes]) -> None:
+        """Remove each key, whether it exists or not."""
+        for key in keys:
+            self.delete(key)
+
+    def postpone(self, row: int, notes: Mapping[bytes, bytes]) -> None:
+        """Raise `Postponed`, unless all rows are to be done at once; ``notes`` are put to this store then."""
+        if self._may_postpone:
+            raise Postponed(row, {self._prefix + key: value for key, value in notes.items()})
+
+    def end(self) -> None:
+        """Refuse everything from now on: the batch is over, its changes are on their way to the changelog."""
+        self._reads, self._changes = _OVER, _Over()
+
+    def _scan(self, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        # Taken at the call, not at the first item: what the batch writes from now on is not seen. Below, nothing
+        # changes before the batch has ended, so reading that by the page sees one state, too.
+        own = self._order.between(start, stop) if start < stop else []
+        return self._without_prefix(merged(own, paged(self, start, stop, reverse=reverse), reverse=reverse))
+
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+        """Return a page of the committed state, by full keys; refused when the batch is over."""
+        return self._reads.page(start, stop, limit, reverse=reverse)
+
+    def _without_prefix(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        length = len(self._prefix)
+        return ((key[length:], value) for key, value in items)
+
+
+def _not_bytes(key: object, value: object) -> TypeError:
+    return TypeError(f"a store maps bytes to bytes, not {type(key).__name__} to {type(value).__name__}")
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("the batch that this store was given for is over")
+
+
+class _Over(Changes):
+    """What stands in for the changes of a batch that is over, at no cost for those of a running one."""
+
+    __contains__ = __getitem__ = __setitem__ = _refuse
+
+
+class _OverReads:
+    get_many = page = staticmethod(_refuse)
+
+
+_OVER = _OverReads()
+
+
+class BatchState(Mapping[str, Store]):
+    """The stores of one task during one batch, a `standby.api.State`, and the changes that gather in it.
+
+    The last write of a key counts; nothing reaches what is below.
+    """
+
+    def __init__(self, stores: Iterable[str], reads: Reads, *, may_postpone: bool = False) -> None:
+        """``may_postpone``: whether whoever runs it knows what to do about `Postponed`."""
+        self.changes: Changes = {}
+        order = Order(self.changes)
+        self._stores = {
+            name: StoreOverlay(name, reads, self.changes, order, may_postpone=may_postpone) for name in stores
+        }
+
+    def __getitem__(self, name: str) -> Store:
+        return self._stores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def end(self) -> None:
+        """Have every store, and every iterator over one, refuse from now on."""
+        for store in self._stores.values():
+            store.end()
+
+
+class Emitted(NamedTuple):
+    """One output record; a tuple, as there is one for every row (a frozen class takes three times as long to make)."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None
+    """As pairs where a name may come twice or a value be missing."""
+
+
+class Outbox:
+    """Collects a batch's output records; implements `standby.api.Output`."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = tuple(topics)
+        self.records: list[Emitted] = []
+
+    def emit(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        topic: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Send a record to ``topic``, by default the first output."""
+        if topic is None:
+            if not self._topics:
+                raise BadConfiguration("task.outputs: empty, but the step emits a record without a topic")
+            topic = self._topics[0]
+        elif topic not in self._topics:
+            raise BadConfiguration(f"task.outputs: does not list {topic!r}, to which the step emits")
+        # Checked here, where the author's line is in the traceback, not when the batch is written.
+        if not ((key is None or type(key) is bytes) and (value is None or type(value) is bytes)):
+            raise TypeError(
+                f"an output record has bytes or None, not {type(key).__name__} and {type(value).__name__}"
+            )
+        if headers is not None:
+            # The caller's own, which may be changed and used again for the next record.
+            headers = dict(headers)
+            for name, content in headers.items():
+                if type(name) is not str or type(content) not in _HEADER_VALUES:
+                    raise TypeError(
+                        f"a header has text as name and bytes as value, not {type(name).__name__} and "
+                        f"{type(content).__name__}: {name!r}"
+                    )
+                texts: tuple[object, ...] = (name, content)
+                for each in texts:
+                    if isinstance(each, str):
+                        each.encode()  # raises for a lone surrogate, which is in no record
+        self.records.append(Emitted(topic, key, value, headers))

@@ -1,0 +1,270 @@
+"""The core of feeding with a world around it that a test moves: answers come at once, from a script."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from standby.config import parse
+from standby.feeding import core
+from standby.feeding.actions import (
+    Action,
+    AskInput,
+    AskPositions,
+    CommitPast,
+    Note,
+    Prepare,
+    ReadRecord,
+    Reclaim,
+    Report,
+    StartFeed,
+    StopFeed,
+    StopPrepared,
+    Warm,
+)
+from standby.feeding.events import (
+    Event,
+    FeedEnded,
+    FeedPrepared,
+    FeedStarted,
+    FeedStopped,
+    InputTold,
+    Joined,
+    Observed,
+    PastCommitted,
+    PositionsTold,
+    RecordRead,
+    SeenMember,
+    TaskFailure,
+    Turned,
+    TurnEnded,
+    Unanswered,
+    Warmed,
+    Watched,
+)
+from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
+from standby.model import InputFailures, Offsets, TaskId
+from standby.replica.failing import ErrorPolicy, InputRecord, error_policy
+
+A = TypeVar("A")
+
+JOB = {
+    "job.name": "job",
+    "task.inputs": "in",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "b:1",
+    "zookeeper.connect": "z:1",
+}
+
+BY_ITSELF = FeedFailure(Cause.BY_ITSELF, "by itself")
+
+
+def policy_of(**keys: str) -> ErrorPolicy:
+    """Return the policy of a job with these keys besides; a dot in a key is written as two underscores."""
+    return error_policy(parse({**JOB, **{key.replace("__", "."): value for key, value in keys.items()}}))
+
+
+@dataclass
+class FeedingWorld:
+    """The state, and everything that it is told of."""
+
+    policy: ErrorPolicy = field(default_factory=policy_of)
+    may_skip_lost: bool = False
+    now: float = 1_000.0
+    now_ms: int = 1_000_000
+    first: int = 0
+    """Where every partition of the input begins, and ends."""
+    end: int = 1_000
+    outlook: Outlook = field(default_factory=Outlook)
+    is_warm: bool = True
+    is_prepared: bool = False
+    is_delivering: bool = False
+    is_awaited: bool = False
+    commits: int = 0
+    committed: dict[TaskId, Offsets] = field(default_factory=dict)
+    reported: set[TaskId] = field(default_factory=set)
+    positions: dict[TaskId, int | None] = field(default_factory=dict)
+    """How far the present actives of standbys are."""
+    answers: dict[type, deque[Event]] = field(default_factory=dict)
+    """What is answered instead of what is usual, first to last."""
+    done: list[Action] = field(default_factory=list)
+    """Everything that was owed, but for notes."""
+
+    def __post_init__(self) -> None:
+        self.state = FeedingState(Policy(self.policy, self.may_skip_lost))
+        self._last_commit_ms: dict[TaskId, int] = {}
+        self._joins = 0
+
+    # ---- what happens ----
+
+    def join(self, task: TaskId, at: int = 0, failures: InputFailures | None = None) -> None:
+        """Have a task join that has committed ``at`` of each input."""
+        self._joins += 1
+        committed = Offsets((at,) * len(self.policy.topics))
+        self.committed[task], self._last_commit_ms[task] = committed, self.now_ms
+        self.reported.discard(task)
+        self.fold(Joined(Member(task, self._joins, 1, committed, self.now_ms, failures)))
+
+    def turn(self, seconds: float = 0.0) -> None:
+        """Let time pass, and a turn of the pipeline come."""
+        self.now += seconds
+        self.now_ms += int(seconds * 1_000)
+        if self.state.query is not None:
+            self.fold(Watched())
+        self.fold(Turned())
+        self.fold(TurnEnded())
+
+    def wait(self) -> float:
+        """Let as much time pass as nothing is due, and a turn come; return how much that was."""
+        self._observe()
+        seconds = core.patience(self.state)
+        self.turn(seconds)
+        return seconds
+
+    def commit(self, task: TaskId, records: int) -> None:
+        """Have a batch of the query committed, as far as one input goes."""
+        first, *others = self.committed[task].each
+        self.committed[task] = Offsets((first + records, *others))
+        self.commits += 1
+
+    def feed_ends(self, failure: FeedFailure = BY_ITSELF, *failed: TaskFailure) -> None:
+        """Have the query end."""
+        self.fold(FeedEnded(failure, failed))
+
+    def fold(self, event: Event) -> None:
+        """Have an event decided on, and answer what is asked until nothing is."""
+        events = deque((event,))
+        while events:
+            self._observe()
+            self.state, actions = core.step(self.state, events.popleft())
+            for action in actions:
+                if not isinstance(action, Note):
+                    self.done.append(action)
+                answer = self._answered(action)
+                if answer is not None:
+                    assert action is actions[-1], "nothing is decided on an answer that is still to come"
+                    events.append(answer)
+        assert self.state.doing is None
+        self.check()
+
+    def check(self) -> None:
+        """See whether the state holds what it always must."""
+        state = self.state
+        assert state.suspects.keys() <= state.members.keys()
+        assert state.held_up.keys() <= state.members.keys()
+        assert state.query is None or state.query.members
+        assert not state.is_apart or (state.query is not None and len(state.query.members) == 1)
+
+    # ---- what came of it ----
+
+    def took(self, kind: type[A]) -> list[A]:
+        """Return what was owed of that kind, and forget all."""
+        done: list[Any] = [*self.done]
+        found = [each for each in done if isinstance(each, kind)]
+        self.done.clear()
+        return found
+
+    @property
+    def fed(self) -> Mapping[TaskId, int]:
+        """Return the tasks of the query."""
+        return self.state.query.members if self.state.query is not None else {}
+
+    def _observe(self) -> None:
+        tasks = self.state.members
+        self.state, _ = core.step(
+            self.state,
+            Observed(
+                now=self.now,
+                now_ms=self.now_ms,
+                members={
+                    task: SeenMember(
+                        self.committed[task], self._last_commit_ms[task], is_reported=task in self.reported
+                    )
+                    for task in tasks
+                },
+                commits=self.commits,
+                is_delivering=self.is_delivering,
+                is_awaited=self.is_awaited,
+                is_warm=self.is_warm,
+                is_prepared=self.is_prepared,
+                input_ends={task.partition: self.end * len(self.policy.topics) for task in tasks},
+                outlook=self.outlook,
+            ),
+        )
+
+    def _answered(self, action: Action) -> Event | None:
+        scripted = self.answers.get(type(action))
+        if scripted:
+            return scripted.popleft()
+        match action:
+            case Report(task, _, _, is_awaited):
+                if is_awaited:
+                    self.reported.discard(task)
+            case Reclaim(task, now_ms):
+                self._last_commit_ms[task] = now_ms
+            case StopPrepared():
+                self.is_prepared = False
+            case AskInput() | ReadRecord() | CommitPast():
+                return self._of_input(action)
+            case StopFeed() | StartFeed() | AskPositions() | Prepare() | Warm():
+                return self._of_feed(action)
+        return None
+
+    def _of_input(self, action: AskInput | ReadRecord | CommitPast) -> Event:
+        match action:
+            case AskInput():
+                return InputTold([(self.first, self.end)] * len(self.policy.topics))
+            case ReadRecord(_, _, offset):
+                return RecordRead(InputRecord(offset, b"k", b"v"))
+            case CommitPast(task, start, end):
+                assert self.committed[task] == start
+                self.committed[task] = end
+                self.commits += 1
+                return PastCommitted()
+
+    def _of_feed(self, action: StopFeed | StartFeed | AskPositions | Prepare | Warm) -> Event:
+        match action:
+            case StopFeed():
+                return FeedStopped(())
+            case StartFeed():
+                self.is_prepared = False
+                return FeedStarted()
+            case AskPositions(tasks):
+                at = {task: self.positions.get(task) for task in tasks}
+                return PositionsTold(
+                    {task: Offsets.of(each) for task, each in at.items() if each is not None}
+                )
+            case Prepare():
+                return self.prepared(action)
+            case Warm():
+                return Warmed()
+
+    def prepared(self, action: Prepare) -> FeedPrepared | Unanswered:
+        """Do what is to be done ahead: begin it, or let it follow."""
+        has_begun = action.is_anew or not self.is_prepared
+        self.is_prepared = True
+        return FeedPrepared(has_begun)
+
+    def announce(
+        self, *, expected: frozenset[TaskId] | None = None, planned: frozenset[TaskId] | None = None
+    ) -> None:
+        """Change the outlook."""
+        before = self.outlook
+        self.outlook = replace(
+            before,
+            expected=before.expected if expected is None else expected,
+            next=before.next if planned is None else planned,
+        )
+
+
+def feeding(*tasks: TaskId, **keys: str) -> FeedingWorld:
+    """Return a world in which these tasks are fed."""
+    world = FeedingWorld(policy_of(**keys))
+    for task in tasks:
+        world.join(task)
+    world.turn()
+    assert world.fed.keys() == set(tasks)
+    world.done.clear()
+    return world

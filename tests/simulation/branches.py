@@ -1,0 +1,97 @@
+"""One story, and from each of its steps on the same story with a leader that is struck there.
+
+The story is told once. At each step the process forks, and the child goes on as another story: what went before is the
+same in all of them, and more than half of the work.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from tests.simulation.plots import SEED, Plot, act
+from tests.simulation.run import Failure, told
+from tests.simulation.steps import Strike
+from tests.simulation.world import World
+
+#: Says by the number of a step which stories go on from there, each by its strikes; the first is at that step.
+Strikes = Callable[[int], Iterable[tuple[Strike, ...]]]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A story that went on from a step with strikes."""
+
+    strikes: tuple[Strike, ...]
+    """None: the story that all others branch off from."""
+    step: str
+    failure: Failure | None
+
+    def __str__(self) -> str:
+        strikes = ", ".join(f"{each.blow.value} step {each.number}" for each in self.strikes)
+        return f"{strikes or 'not struck'} ({self.step}): {self.failure}"
+
+
+class _Fork:
+    """Where a story branches off; in a child, the way back to who waits for what becomes of it."""
+
+    def __init__(self, world: World, strikes: Strikes) -> None:
+        self._world = world
+        self._strikes = strikes
+        self._answer: int | None = None
+        self.found: list[Branch] = []
+
+    @property
+    def is_child(self) -> bool:
+        return self._answer is not None
+
+    def at_step(self, number: int, step: str) -> tuple[Strike, ...]:
+        """Tell all stories that go on from a step; in each of them, return its strikes."""
+        for strikes in self._strikes(number):
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(reading)
+                self._answer = writing
+                self._world.steps.at_step = None
+                return strikes
+            os.close(writing)
+            self.found.append(Branch(strikes, step, self._wait(child, reading)))
+        return ()
+
+    @staticmethod
+    def _wait(child: int, reading: int) -> Failure | None:
+        try:
+            with os.fdopen(reading, "rb") as answer:
+                failure: Failure | None = pickle.loads(answer.read())
+                return failure
+        finally:
+            # It has ended, or nobody waits for it any more.
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+    def end(self, failure: Failure | None) -> None:
+        """End a child's process with what became of its story."""
+        assert self._answer is not None
+        with os.fdopen(self._answer, "wb") as answer:
+            answer.write(pickle.dumps(failure))
+        os._exit(0)
+
+
+def branches(plot: Plot, strikes: Strikes) -> list[Branch]:
+    """Return all stories of a plot that ``strikes`` asks for; the last is the one without any."""
+    world = World(SEED, plot.shape)
+    fork = _Fork(world, strikes)
+    world.steps.at_step = fork.at_step
+    failure: Failure | None = Failure(SEED, "the story was not told to its end", "")
+    try:
+        failure = told(world, partial(act, world, plot))
+    finally:
+        # Whatever happens, a child does not return to who asked.
+        if fork.is_child:
+            fork.end(failure)
+    return [*fork.found, Branch((), "the end", failure)]

@@ -1,0 +1,286 @@
+"""The invariants of the whole system, checked where reality is known; the planner has its own beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from appmaster.eventlog.entries import EntryKind, LogEntry
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.view import ClusterView
+from standby.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
+from standby.process.ended import ProcessEnd, Ran
+from standby.replica.lifecycle import ENDED as LIFE_ENDED
+from tests.simulation.replica import WAY_MS
+from tests.simulation.yarn import RUNNING
+from tests.simulation.zookeeper import SESSION_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.container import Container
+    from tests.simulation.leader import Candidate
+    from tests.simulation.world import World
+
+#: How long a container must have been running and within reach before its loss for silence is a mistake.
+AUDIBLE_MS = 2_600
+
+
+@dataclass
+class Invariants:
+    """Watches a world; raises `BrokenInvariant` at the event that breaks an invariant."""
+
+    world: World
+    ordered: dict[tuple[TaskId, int], list[TaskRecord]] = field(default_factory=dict)
+    """Task and epoch → every version of its record that was ever durable."""
+    losses: list[LogEntry] = field(default_factory=list)
+    """What leaders said of containers that they lost."""
+    activated_ms: dict[tuple[TaskId, int], int] = field(default_factory=dict)
+    """Task and epoch → when the epoch was durable."""
+    actives: dict[tuple[TaskId, int], int] = field(default_factory=dict)
+    blamed: Counter[Ran] = field(default_factory=Counter)
+    """Task and offset → how many processes ended of themselves, or may have, while it ran there alone."""
+
+    # ---- records ----
+
+    def written(self, old: TaskRecord | None, new: TaskRecord) -> None:
+        """Check a record that is becoming durable."""
+        check = self.world.clock.check
+        self._blaming(new)
+        self.world.clock.tell(
+            "record: {} active {} epoch {} placed {} in sync {}",
+            *(new.task, new.active, new.epoch, dict(new.placed), new.in_sync),
+        )
+        if old is not None:
+            check(new.epoch >= old.epoch, "epochs_never_fall", "{}: {} to {}", new.task, old.epoch, new.epoch)
+        if new.active is not None:
+            active = self.actives.setdefault((new.task, new.epoch), new.active)
+            check(
+                active == new.active,
+                "one_active_of_an_epoch",
+                "{} at {}: {} and {}",
+                *(new.task, new.epoch, active, new.active),
+            )
+        self.ordered.setdefault((new.task, new.epoch), []).append(new)
+        self.activated_ms.setdefault((new.task, new.epoch), self.world.clock.now_ms)
+        # Only what this write adds is judged: one decision may write the records of a processor one by one.
+        before = set(_places(old)) if old is not None else set()
+        places = _places(new)
+        for copy, where in places:
+            for other, there in places:
+                # Policy restart: the displaced copy may still be there, stopped.
+                if other != copy and (copy, where) not in before and new.displaced not in (copy, other):
+                    check(
+                        not self._share_a_host(where, there),
+                        "copies_on_different_hosts",
+                        "{}: copies {} and {} in {} and {}",
+                        *(new.task, copy, other, where, there),
+                    )
+
+    def _share_a_host(self, one: str, other: str) -> bool:
+        """Return whether two containers that both count are on one host."""
+        a, b = self.world.containers.get(one), self.world.containers.get(other)
+        return (
+            a is not None
+            and b is not None
+            and a is not b
+            and a.host is b.host
+            and all(self._counts(each) for each in (a, b))
+        )
+
+    def _counts(self, container: Container) -> bool:
+        """Return whether a container lives as YARN has it: reality's orphans are not the planner's to place."""
+        listed = self.world.yarn.listed.get(container.skein_id)
+        return (
+            container.is_alive
+            and listed is not None
+            and listed.state == RUNNING
+            and container.name not in self.world.dismissed
+        )
+
+    # ---- blame ----
+
+    def ended(self, end: ProcessEnd) -> None:
+        """Take note of how a process ended."""
+        if len(end.ran) == 1 and not end.is_from_outside:
+            self.blamed.update(end.ran)
+
+    def _blaming(self, record: TaskRecord) -> None:
+        """Check that a task is blamed for no more ends of processes than it may have brought about."""
+        failures = record.failures
+        if failures is not None:
+            self.world.clock.check(
+                failures.count <= self.blamed[Ran(record.task, failures.offset)],
+                "only_what_ran_alone_is_blamed",
+                "{}: {} failures at {}",
+                *(record.task, failures.count, failures.offset),
+            )
+
+    # ---- leaders ----
+
+    def acting(self, leader: Candidate, action: todo.Action) -> None:
+        """Check that a leader does nothing in the world once another may have led for longer than a session."""
+        zookeeper = self.world.zookeeper
+        is_outward = isinstance(
+            action, (todo.SendAssignment, todo.SendExit, todo.RequestContainer, todo.ReleaseContainer)
+        )
+        self.world.clock.check(
+            not is_outward
+            or zookeeper.is_current(leader.epoch)
+            or self.world.clock.now_ms - zookeeper.elected_ms < SESSION_MS,
+            "nobody_acts_on_a_lease_that_is_over",
+            "{} of epoch {} does {}",
+            *(leader.name, leader.epoch, type(action).__name__),
+        )
+
+    # ---- orders ----
+
+    def ordering(self, leader: Candidate, action: todo.SendAssignment) -> None:
+        """Check that an assignment says what some durable record says."""
+        for each in action.replicas:
+            self.world.clock.check(
+                self._is_recorded(each, action.container),
+                "orders_only_from_acknowledged_records",
+                "{} tells {} to hold {} as {} at {}",
+                *(leader.name, action.container, each.replica, each.role.value, each.epoch),
+            )
+
+    def _is_recorded(self, replica: Wanted, container: str) -> bool:
+        copy = replica.replica.copy
+        return any(
+            container in (record.placed.get(copy), record.moving.get(copy))
+            and (record.active == copy and record.placed.get(copy) == container)
+            == (replica.role is Role.ACTIVE)
+            for record in self.ordered.get((replica.replica.task, replica.epoch), ())
+        )
+
+    def obeying(self, container: Container, assignment: tuple[Wanted, ...]) -> None:
+        """Take note of what a container begins to carry out."""
+        self.world.clock.tell(
+            "{}: obeys {}",
+            container.name,
+            _Listed(tuple(f"{each.replica} {each.role.value} at {each.epoch}" for each in assignment)),
+        )
+
+        for each in assignment:
+            if each.role is Role.ACTIVE:
+                self.claiming(container, each.replica)
+
+    # ---- claims ----
+
+    def claiming(self, container: Container, replica: ReplicaId) -> None:
+        """Check that nobody else on the host runs a copy of the task when one is told to claim it, or does.
+
+        One that the record does not name any more is about to be fenced: it is reality's, not the leader's doing.
+        """
+        recorded = self.world.zookeeper.records.get(replica.task)
+        record = recorded.record if recorded is not None else None
+        if record is not None and (
+            record.active != replica.copy or record.placed.get(replica.copy) != container.name
+        ):
+            return
+        if not self._counts(container):
+            # A leader that was deposed had it ended: YARN says so long before it is true.
+            return
+        for other in self.world.containers.values():
+            if other is container or other.host is not container.host or not self._counts(other):
+                continue
+            for each, held in other.kernel.held.items():
+                self.world.clock.check(
+                    each.task != replica.task or held.replica.phase in LIFE_ENDED,
+                    "an_active_starts_after_the_standby_there_has_stopped",
+                    "{} claims in {}, {} is {} in {}",
+                    *(replica, container.name, each, held.replica.phase.value, other.name),
+                )
+
+    def giving_up(self, container: Container, replica: ReplicaId) -> None:
+        """Check that nobody waits so long for a promotion that hangs while another copy could take over.
+
+        As long as something else fails the leader may have other worries.
+        """
+        recorded = self.world.zookeeper.records.get(replica.task)
+        if recorded is None or self.world.clock.now_ms - self.world.faults_until_ms < WAY_MS - 5_000:
+            return
+        for copy, where in recorded.record.placed.items():
+            other = self.world.containers.get(where)
+            held = other.kernel.held.get(ReplicaId(replica.task, copy)) if other is not None else None
+            self.world.clock.check(
+                copy == replica.copy
+                or copy not in recorded.record.in_sync
+                or other is None
+                or not self._counts(other)
+                or held is None
+                or held.replica.phase is not Phase.TAILING,
+                "a_promotion_that_hangs_is_given_up",
+                "{} hangs in {}, copy {} in {} could take over",
+                *(replica, container.name, copy, where),
+            )
+
+    # ---- judgements ----
+
+    def declaring_lost(self, leader: Candidate, action: todo.DeclareLost) -> None:
+        """Check that nobody is taken for silent who was there to be heard."""
+        container = self.world.containers.get(action.container)
+        if container is None or action.reason.kind is not Loss.SILENT or not leader.hears(action.container):
+            return
+        self.world.clock.check(
+            not container.is_within_reach
+            or not leader.is_within_reach
+            or self.world.clock.now_ms - container.running_since_ms < AUDIBLE_MS
+            or self.world.now_cut_ms(container, leader) < AUDIBLE_MS,
+            "silence_is_the_others_fault",
+            "{} declares {} lost: {}",
+            *(leader.name, action.container, action.reason),
+        )
+
+    def told(self, leader: Candidate, entry: LogEntry) -> None:
+        """Check what the leader says that happened."""
+        if entry.kind is EntryKind.CONTAINER_LOST and entry.container is not None:
+            self.losses.append(entry)
+            # An orphan that this leader sends away was lost under the one before: its roles are missed, and told.
+            reason = entry.reason
+            was_lost_before = isinstance(reason, Reason) and reason.kind is Loss.GONE_BEFORE_TAKEOVER
+            self.world.clock.check(
+                was_lost_before or entry.container not in leader.dismissed,
+                "planned_stops_are_no_failures",
+                "{} counts {} as lost: {}",
+                *(leader.name, entry.container, entry.reason),
+            )
+            leader.lost.add(entry.container)
+        is_failure = entry.kind in _FAILURES or (
+            entry.kind is EntryKind.CONTAINER_GONE and entry.container in leader.lost
+        )
+        leader.failures += is_failure
+
+    def turned(self, leader: Candidate, before: ClusterView) -> None:
+        """Check that no budget was spent on what was not a failure."""
+        failures, leader.failures = leader.failures, 0
+        spent = _spent(leader.view) - _spent(before)
+        self.world.clock.check(
+            spent <= failures,
+            "planned_stops_are_no_failures",
+            "{} spent {} of the budgets on {} failures",
+            *(leader.name, spent, failures),
+        )
+
+
+def _places(record: TaskRecord) -> tuple[tuple[int, str], ...]:
+    return (*record.placed.items(), *record.moving.items())
+
+
+#: Entries that tell of failures which spend a budget.
+_FAILURES: Final = (EntryKind.LAUNCH_FAILED, EntryKind.REQUEST_CANCELLED)
+
+
+def _spent(view: ClusterView) -> int:
+    return sum(len(each.failures_ms) for each in view.attempts.values())
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Joined only when somebody reads the story."""
+
+    items: tuple[str, ...]
+
+    def __format__(self, spec: str) -> str:
+        return ", ".join(self.items) or "nothing"

@@ -1,0 +1,141 @@
+"""What the leader's control port makes of a port it is told of, and of a container that has seen a later leader."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from appmaster.adapters.grpc import ControlServer
+from appmaster.planning.state import events as happened
+from standby import wire
+from standby.adapters.liveness import LivenessPort
+from standby.adapters.tls import channel_options
+from standby.process.ended import ProcessEnd
+from standby.process.witness import tell
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import keys_of
+from tests.patience import PATIENCE_SECONDS
+
+HELLO = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=4)
+
+
+class Leader:
+    """The control server of a leader of epoch 4."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.outdated: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.epoch = 4
+        self.server = ControlServer(
+            self.events.put,
+            lambda caller, asked: {},
+            lambda: 7,
+            lambda: self.epoch,
+            keys_of(PeerRole.MASTER),
+            self.outdated.put,
+        )
+        self.port = self.server.start("127.0.0.1")
+
+    def greet(self, hello: wire.Hello) -> list[bytes]:
+        """Return what the leader says to a container that says hello, and nothing more."""
+        options = (*channel_options(PeerRole.MASTER), ("grpc.enable_http_proxy", 0))
+        credentials = keys_of(PeerRole.CONTAINER).channel_credentials()
+        with grpc.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
+            stream = channel.stream_stream(wire.METHOD, None, None)
+            return list(stream(iter([wire.encode(hello)]), timeout=PATIENCE_SECONDS))
+
+
+@pytest.fixture
+def leader() -> Iterator[Leader]:
+    made = Leader()
+    yield made
+    made.server.stop()
+
+
+def test_container_that_has_seen_no_later_leader_is_taken_in(leader: Leader) -> None:
+    leader.greet(HELLO)
+    event = leader.events.get(timeout=PATIENCE_SECONDS)
+    assert isinstance(event, happened.ContainerRegistered)
+    assert (event.container, event.skein_id) == ("a1_01_2", "a1_01/s_0")
+    assert leader.outdated.empty()
+
+
+def test_container_that_has_obeyed_a_later_epoch_is_turned_away_and_told_of(leader: Leader) -> None:
+    later = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=9)
+    assert leader.greet(later) == []
+    assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
+    assert leader.events.empty()
+
+
+def test_candidate_that_does_not_know_yet_that_it_leads_takes_nobody_in_and_is_not_outdated(
+    leader: Leader,
+) -> None:
+    leader.epoch = 0
+    assert leader.greet(HELLO) == []
+    assert leader.events.empty()
+    assert leader.outdated.empty()
+
+
+def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leader: Leader) -> None:
+    running = LivenessPort("127.0.0.1")
+    leader.server.learn("c1", "127.0.0.1", running.port)
+    leader.server.probe("c1", 40)
+    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
+    running.close()
+    leader.server.probe("c1", 40)
+    told = leader.events.get(timeout=PATIENCE_SECONDS)
+    assert told == happened.PortProbed("c1", 40, False, 7, is_running=False)
+
+
+def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.server.learn("c1", *listening.getsockname())
+        witness = threading.Thread(
+            target=tell, args=(listening, b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n')
+        )
+        witness.start()
+        leader.server.probe("c1", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c1", 40, False, 7, ProcessEnd(-9, oom_kills=0), is_running=False)
+        witness.join(PATIENCE_SECONDS)
+        assert not witness.is_alive()
+
+
+def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.server.learn("c1", *listening.getsockname())
+        stranger = threading.Thread(target=tell, args=(listening, b"220 mail at your service\n"))
+        stranger.start()
+        leader.server.probe("c1", 40)
+        assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
+        stranger.join(PATIENCE_SECONDS)
+
+
+def test_a_process_that_stands_still_is_told_from_a_host_that_does_not_answer(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        leader.server.learn("c1", *stopped.getsockname())
+        leader.server.probe("c1", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c1", 40, True, 7, is_running=False), "its kernel accepted for it"
+    # A listener whose queue is full drops what comes: as from a host that is gone, nothing is heard.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as open_ones:
+        for _ in range(3):
+            each = open_ones.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        leader.server.learn("c2", *full.getsockname())
+        leader.server.probe("c2", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c2", 40, True, 7, None, is_answered=False, is_running=False)
+
+
+def test_container_whose_port_nobody_knows_is_not_taken_for_dead(leader: Leader) -> None:
+    leader.server.probe("c1", 40)
+    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)

@@ -1,0 +1,169 @@
+"""The connection to a cell's Skein AM: what was given back is owed until the AM has heard of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from skein.exceptions import ConnectionError as SkeinConnectionError
+
+from appmaster.adapters.skein import CellAddress, SkeinCell
+from appmaster.planning.state import events as happened
+from tests.patience import PATIENCE_SECONDS
+
+
+@dataclass
+class Am:
+    """A Skein AM with one container, as its client shows it."""
+
+    answers: bool = True
+    killed: list[str] = field(default_factory=list)
+    state: str = "RUNNING"
+
+    def get_containers(self, states: Sequence[object]) -> list[Any]:
+        self._answer()
+        line = SimpleNamespace(
+            id="s_0",
+            yarn_container_id="a1_01_2",
+            yarn_node_http_address="h1:8042",
+            state=self.state,
+            exit_message="",
+        )
+        return [line] if self.state in [str(each) for each in states] else []
+
+    def add_container(self, service: str) -> Any:
+        self._answer()
+        raise AssertionError("nothing is granted here")
+
+    def kill_container(self, container: str) -> None:
+        self._answer()
+        self.killed.append(container)
+
+    def _answer(self) -> None:
+        if not self.answers:
+            raise SkeinConnectionError("connection refused")
+
+
+@pytest.fixture
+def am() -> Am:
+    return Am()
+
+
+@pytest.fixture
+def events() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def cell(am: Am, events: list[object]) -> SkeinCell:
+    made = SkeinCell(
+        CellAddress(1, "application_1", "a1_01", "127.0.0.1:1"),
+        b"",
+        b"",
+        events.append,
+        lambda: 7,
+        events.append,
+    )
+    made._client = am
+    return made
+
+
+def run_commands(cell: SkeinCell) -> None:
+    """Carry out what was asked for, as the connection's thread does."""
+    cell._worker.catch_up()
+
+
+def test_what_runs_already_is_expected(cell: SkeinCell) -> None:
+    assert cell.expected() == (happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01"),)
+
+
+def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(cell: SkeinCell, am: Am) -> None:
+    cell.expected()
+    assert cell.release("a1_01/s_0")
+    assert cell.owed == {"a1_01/s_0"}, "the connection may end before the command has its turn"
+    run_commands(cell)
+    assert am.killed == ["s_0"]
+    assert not cell.owed
+
+
+def test_what_the_am_did_not_hear_of_stays_owed(cell: SkeinCell, am: Am) -> None:
+    cell.expected()
+    am.answers = False
+    cell.release("a1_01/s_0")
+    run_commands(cell)
+    assert cell.owed == {"a1_01/s_0"}
+
+
+def test_what_is_another_cells_is_not_taken(cell: SkeinCell) -> None:
+    assert not cell.release("a2_01/s_0")
+    assert not cell.owed
+
+
+def test_lost_am_is_told_of_when_its_port_refuses(cell: SkeinCell, am: Am, events: list[object]) -> None:
+    cell.expected()
+    am.answers = False
+    cell.start()
+    cell._worker.join(PATIENCE_SECONDS)
+    assert events == ["its AM is dead: nobody listens at its port"]
+
+
+def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(
+    am: Am, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appmaster.adapters.skein._IDLE_SECONDS", 0.0)
+    lost: list[str] = []
+    refused = 0
+
+    def post(event: object) -> None:
+        """Ask again for what was refused, as the planner does; not for ever, or this would never end."""
+        nonlocal refused
+        assert isinstance(event, happened.RequestRefused)
+        refused += 1
+        if refused < 50:
+            made.request(event.number, None)
+
+    made = SkeinCell(
+        CellAddress(1, "application_1", "a1_01", "127.0.0.1:1"), b"", b"", post, lambda: 7, lost.append
+    )
+    made._client = am
+    made._services[None] = "anywhere"
+    am.answers = False
+    made.request(1, None)
+    made.start()
+    made._worker.join(PATIENCE_SECONDS)
+    assert lost == ["its AM is dead: nobody listens at its port"]
+    assert refused == 1
+
+
+def test_end_of_a_container_is_told_when_the_list_shows_it(
+    cell: SkeinCell, am: Am, events: list[object]
+) -> None:
+    cell.expected()
+    cell._look()
+    assert not events
+    am.state = "FAILED"
+    cell._look()
+    cell._look()
+    assert events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
+
+
+def test_container_that_fails_at_its_start_is_told_of_with_its_last_line(
+    cell: SkeinCell, am: Am, events: list[object]
+) -> None:
+    told = threading.Event()
+
+    def post(event: object) -> None:
+        events.append(event)
+        told.set()
+
+    cell.post = post
+    cell.last_line = lambda node, container: f"what {container} wrote on {node}"
+    am.state = "FAILED"
+    cell._look()
+    assert told.wait(PATIENCE_SECONDS)
+    said = "failed (a1_01_2: what a1_01_2 wrote on h1:8042)"
+    assert events == [happened.ContainerCompleted("a1_01/s_0", said, 7)]

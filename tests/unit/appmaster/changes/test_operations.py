@@ -1,0 +1,240 @@
+"""Queued changes: what each of them does to the records, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from appmaster.api.server import MOST_WAIT_SECONDS, ApiServer
+from appmaster.changes import operations
+from appmaster.changes.operations import Present
+from appmaster.records import ChangeRecord, JobRecord
+from standby.errors import BadConfiguration, StandfastError
+from standby.security.roles import Caller, PeerRole
+from standby.wire import JobDefinition
+
+CONFIG = {
+    "job.name": "j1",
+    "task.inputs": "in",
+    "task.outputs": "out",
+    "task.transform": "m:t",
+    "task.step": "m:s",
+    "job.state.dir": "/var/state",
+    "zookeeper.connect": "z:1",
+    "kafka.bootstrap.servers": "k:1",
+}
+DEFINITION = JobDefinition("j1", "run1", CONFIG, "changelog", "group", 4, revision=3, code="c3")
+RECORD = JobRecord(DEFINITION, activated=3)
+
+
+def as_json(definition: JobDefinition) -> dict[str, Any]:
+    return {"definition": msgspec.json.decode(msgspec.json.encode(definition))}
+
+
+def ended(record: JobRecord, state: str = "undeployed") -> Present:
+    return Present(msgspec.structs.replace(record, is_wanted=False), state)
+
+
+def revision(number: int, **config: str) -> JobDefinition:
+    keys = {**CONFIG, **{name.replace("_", "."): value for name, value in config.items()}}
+    return msgspec.structs.replace(DEFINITION, revision=number, code=f"c{number}", config=keys)
+
+
+def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
+    made = operations.submit(None, as_json(DEFINITION))
+    assert made.record == JobRecord(DEFINITION)
+    assert made.is_new_chance
+    assert operations.submit(Present(made.record), as_json(DEFINITION)).record is made.record
+    with pytest.raises(StandfastError, match="runs already"):
+        operations.submit(Present(RECORD, "deployed"), as_json(revision(4)))
+    assert operations.submit(ended(RECORD), as_json(revision(4))).record == JobRecord(revision(4))
+    with pytest.raises(StandfastError, match="another run"):
+        operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(4), run="run2")))
+    with pytest.raises(StandfastError, match="somebody else has changed j1"):
+        operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(3), code="other")))
+
+
+@pytest.mark.parametrize("state", ["", "deployed", "undeploying", "failed"])
+def test_what_has_not_ended_is_not_begun_anew(state: str) -> None:
+    """Its tasks may be about to be fenced: the fence would hit their successors."""
+    for change, arguments in (
+        (operations.submit, as_json(revision(4))),
+        (operations.deploy, {"job": "j1"}),
+        (operations.delete, {"job": "j1"}),
+    ):
+        with pytest.raises(operations.NotYet):
+            change(ended(RECORD, state), arguments)
+
+
+def test_a_job_that_failed_is_submitted_anew_and_nothing_else_is_done_to_it() -> None:
+    failed = Present(RECORD, "failed", "too many failures")
+    made = operations.submit(failed, as_json(revision(4)))
+    assert (made.record, made.is_new_chance) == (JobRecord(revision(4)), True)
+    for change in (operations.deploy, operations.update, operations.rollback):
+        with pytest.raises(StandfastError, match="it has failed \\(too many failures\\); submit it"):
+            change(failed, {"job": "j1", "config": CONFIG})
+    assert operations.undeploy(failed, {"job": "j1"}).record == ended(RECORD).record
+
+
+def test_a_job_is_ended_and_taken_up_again() -> None:
+    with pytest.raises(operations.NotYet, match="the leader takes it up first"):
+        operations.undeploy(Present(RECORD), {"job": "j1"})
+    gone = operations.undeploy(Present(RECORD, "deploying"), {"job": "j1", "purge": True}).record
+    assert gone is not None
+    assert (gone.is_wanted, gone.purge) == (False, True)
+    again = operations.deploy(Present(gone, "undeployed"), {"job": "j1"})
+    assert again.record == RECORD
+    assert again.is_new_chance
+    assert not operations.deploy(Present(RECORD), {"job": "j1"}).is_new_chance
+    with pytest.raises(BadConfiguration, match="no job j1"):
+        operations.undeploy(None, {"job": "j1"})
+    assert operations.delete(Present(gone, "undeployed"), {"job": "j1"}).record is None
+    with pytest.raises(StandfastError, match="undeploy it first"):
+        operations.delete(Present(RECORD), {"job": "j1"})
+
+
+def test_an_update_makes_a_revision_only_where_containers_must_start_anew() -> None:
+    runs = Present(RECORD, "deployed")
+    wanted = {**CONFIG, "job.container.count": "2"}
+    live = operations.update(runs, {"job": "j1", "config": wanted}).record
+    assert live is not None
+    assert live.definition is RECORD.definition
+    assert live.settings == wanted
+    code = operations.update(runs, {"job": "j1", "config": CONFIG, "code": "c4"}).record
+    assert code is not None
+    assert (code.definition.revision, code.definition.code, code.activated) == (4, "c4", 3)
+    assert operations.update(runs, {"job": "j1", "config": CONFIG}).record == RECORD
+    with pytest.raises(BadConfiguration, match="config"):
+        operations.update(runs, {"job": "j1"})
+    with pytest.raises(BadConfiguration, match="does not run"):
+        operations.update(ended(RECORD), {"job": "j1", "config": CONFIG})
+
+
+def test_a_rollback_is_judged_by_what_the_tasks_have_been_through() -> None:
+    record = JobRecord(revision(4, task_stores_version="2"), former=(revision(3),), activated=4)
+    asked = {"job": "j1", "revision": 4}
+    made = operations.rollback(Present(record, "deployed", active_revisions=(3, 3)), asked).record
+    assert made is not None
+    assert (made.definition.revision, made.definition.code) == (5, "c3")
+    with pytest.raises(StandfastError, match="revision 4 of j1 has been active"):
+        operations.rollback(Present(record, "deployed", active_revisions=(3, 4)), asked)
+    with pytest.raises(StandfastError, match="it is revision 4 meanwhile, not 3"):
+        operations.rollback(Present(record, "deployed"), {**asked, "revision": 3})
+    with pytest.raises(BadConfiguration, match="no earlier revision"):
+        operations.rollback(Present(RECORD), {**asked, "revision": 3})
+
+
+def test_hosts_are_drained_and_admitted() -> None:
+    made = operations.drain({"h1": "old"}, {"hosts": ["h2", "h3"], "reason": "why"})
+    assert made.hosts == {"h1": "old", "h2": "why", "h3": "why"}
+    assert operations.admit(made.hosts, {"hosts": ["h1", "h2", "absent"]}).hosts == {"h3": "why"}
+
+
+@pytest.mark.parametrize(
+    ("change", "operation", "arguments"),
+    [
+        ("a/b", "deploy", {"job": "j1"}),
+        ("", "deploy", {"job": "j1"}),
+        ("a", "deploy", {}),
+        ("a", "deploy", {"job": "../other"}),
+        # ZooKeeper's client takes these for no names of nodes at all.
+        ("a", "undeploy", {"job": "."}),
+        ("a", "undeploy", {"job": ".."}),
+        ("a", "undeploy", {"job": "j1\0"}),
+        ("a", "undeploy", {"job": "j1\n"}),
+        ("a", "update", {"job": "j1", "config": CONFIG, "code": "c1/../c2"}),
+        ("a", "submit", as_json(msgspec.structs.replace(revision(1), name="."))),
+        ("a", "submit", as_json(msgspec.structs.replace(revision(1), name="another"))),
+        ("a", "submit", as_json(msgspec.structs.replace(revision(1), code="../c1"))),
+        ("a", "failover", {"job": "j1"}),
+        ("a", "drain", {"hosts": "h1"}),
+        ("a", "drain", {"hosts": []}),
+        ("a", "submit", {"definition": {"name": "j1"}}),
+        ("a", "submit", as_json(revision(1, no_such_key="1"))),
+        ("a", "submit", as_json(revision(1, job_grouper="absent:grouper"))),
+    ],
+)
+def test_what_no_leader_could_make_is_refused_at_once(
+    change: str, operation: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(BadConfiguration):
+        operations.check(change, operation, arguments)
+
+
+def test_every_operation_can_be_queued() -> None:
+    for each in operations.OPERATIONS:
+        arguments = {"job": "j1", "hosts": ["h1"], **as_json(DEFINITION)}
+        operations.check("r-1_a", each, arguments)
+
+
+class FakeQueue:
+    """A queue without ZooKeeper."""
+
+    def __init__(self) -> None:
+        self.leads: dict[str, Any] | None = None
+        self.waited: list[float] = []
+
+    def info(self) -> dict[str, Any]:
+        return {"cluster": "c"}
+
+    def leader(self) -> dict[str, Any] | None:
+        return self.leads
+
+    def queue(self, operation: str, arguments: Any, submitter: str, change: str) -> str:
+        operations.check(change, operation, arguments)
+        return change
+
+    def present(self, job: str, with_tasks: bool) -> Present | None:
+        return Present(RECORD, "deployed", "", (3, 2) if with_tasks else ()) if job == "j1" else None
+
+    def result(self, change: str, wait_seconds: float) -> ChangeRecord:
+        self.waited.append(wait_seconds)
+        return ChangeRecord("deploy", {"job": "j1"}, state="done", said="it is to run", epoch=2)
+
+
+OPERATOR = Caller(PeerRole.OPERATOR, "ann")
+
+
+def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders_name() -> None:
+    queue, asked, leads = FakeQueue(), [], False
+
+    def answer(question: Any) -> dict[str, Any]:
+        asked.append(question["operation"])
+        return {"said": "done"}
+
+    server = ApiServer("c", "b", queue, lambda: leads, answer)
+    assert server(OPERATOR, {"operation": "cluster"}) == {"cluster": "c"}
+    queued = {"operation": "queue", "change": "deploy", "arguments": {"job": "j1"}, "id": "r-1"}
+    assert server(OPERATOR, queued)["id"] == "r-1"
+    assert (
+        server(OPERATOR, {"operation": "result", "id": "r-1", "wait_seconds": 60})["said"] == "it is to run"
+    )
+    assert queue.waited == [MOST_WAIT_SECONDS]
+    assert server(OPERATOR, {"operation": "job", "job": "absent"}) == {"present": None}
+    told = json.loads(json.dumps(server(OPERATOR, {"operation": "job", "job": "j1", "with_tasks": True})))
+    assert msgspec.convert(told["present"], Present) == Present(RECORD, "deployed", "", (3, 2))
+    assert "nobody else does" in server(OPERATOR, {"operation": "failover"})["error"]
+    queue.leads = {"candidate": "a", "host": "h1", "port": 7, "epoch": 2}
+    refused = server(OPERATOR, {"operation": "failover"})
+    assert refused["error"] == "candidate b does not lead; a at h1:7 does"
+    assert (refused["is_leader"], refused["status"]) == (False, 3)
+    queue.leads = {**queue.leads, "candidate": "b"}
+    assert server(OPERATOR, {"operation": "status"})["error"].startswith(
+        "candidate b is recorded as leader, but"
+    )
+    assert asked == []
+    leads = True
+    assert server(OPERATOR, {"operation": "failover", "cluster": "c"}) == {"said": "done"}
+    assert server(OPERATOR, {"operation": "failover", "cluster": "d"})["is_other"] is True
+    assert asked == ["failover"]
+    for wrong in (
+        {"operation": "queue", "change": "deploy", "arguments": []},
+        {"operation": "queue", "arguments": {}},
+        {"operation": "result"},
+        {"operation": "result", "id": "r-1", "wait_seconds": "long"},
+    ):
+        with pytest.raises(BadConfiguration):
+            server(OPERATOR, wrong)

@@ -1,0 +1,72 @@
+"""What is submitted to Skein for a cell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appmaster.cli.launch import application
+from standby.config import parse
+from standby.errors import BadConfiguration
+from tests.fakes.certificates import shared_keyring
+
+JOB = {
+    "job.name": "j",
+    "task.inputs": "input",
+    "task.step": "code:step",
+    "kafka.bootstrap.servers": "k:9092",
+    "zookeeper.connect": "z:2181",
+}
+YARN_SITE = "<configuration><property><name>a</name><value>b</value></property></configuration>"
+
+
+def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> Any:
+    conf = directory / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "yarn-site.xml").write_text(YARN_SITE, encoding="utf-8")
+    code = directory / "code"
+    code.mkdir(exist_ok=True)
+    (code / "code.py").write_text("", encoding="utf-8")
+    config = parse({**JOB, **{name.replace("_", "."): value for name, value in keys.items()}})
+    scratch.mkdir(exist_ok=True)
+    return application.build(
+        config, ["h1"], code, [], scratch, conf, shared_keyring(), {"JAVA_HOME": java_home}
+    )
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "a'b", 'a"b', "a$HOME`b&c;d"])
+def test_interpreter_is_found_wherever_it_lies(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    directory.mkdir()
+    python = directory / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
+    python.chmod(0o755)
+    spec = build(tmp_path, tmp_path / "scratch", job_python=str(python))
+    scripts = [each.script for each in spec.services.values()] + [spec.master.script]
+    said = [subprocess.check_output(["bash", "-c", each], text=True, env={}).strip() for each in scripts]
+    assert said == ["-m standby"] * (len(scripts) - 1) + ["-m appmaster.supervisor"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a&b", "a%20b", "ü"])
+def test_files_in_odd_directories_are_shipped(tmp_path: Path, name: str) -> None:
+    spec = build(tmp_path, tmp_path / name)
+    sources = [each.to_protobuf().source.file for each in spec.master.files.values()]
+    assert sources
+    assert all(Path(each).exists() for each in sources), sources
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a;b"])
+def test_directory_that_skein_cannot_take_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadConfiguration, match=r"a[#?;]b/.* have it in another directory .*TMPDIR"):
+        build(tmp_path, tmp_path / name)
+
+
+def test_master_is_started_by_its_hosts_java_where_the_path_of_ours_would_be_cut(tmp_path: Path) -> None:
+    spec = build(tmp_path, tmp_path / "scratch", "/opt/jdk 17")
+    assert "JAVA_HOME" not in spec.master.env
+    assert {each.env["JAVA_HOME"] for each in spec.services.values()} == {"/opt/jdk 17"}
+    spec = build(tmp_path, tmp_path / "scratch", "/opt/jdk-17")
+    assert spec.master.env["JAVA_HOME"] == "/opt/jdk-17"

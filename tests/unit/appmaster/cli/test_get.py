@@ -1,0 +1,403 @@
+"""`standfast get`: who is asked, who is believed, and what is printed. Over real connections, on kernels in memory."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appmaster.adapters.lookups import StateClient
+from appmaster.api.search import Search, WantedKey
+from appmaster.cli.main import build_parser
+from appmaster.cli.reading import get
+from standby.adapters.peers.server import PeerServer
+from standby.errors import BadConfiguration, StandfastError, Transient
+from standby.model import Phase, Role
+from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
+from standby.process.lookup import Lookups
+from standby.security.roles import PeerRole
+from standby.state import INT, TEXT, Counters, Expiring, tuple_of
+from tests.fakes.certificates import keys_of
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
+
+TASKS = 2
+
+
+def count(rows: Any, state: Any, _: Any) -> None:
+    keys = [key.decode() for key in rows["key"].to_pylist()]
+    Counters(state["counts"], key=TEXT).add_many(keys)
+    Expiring(state["chains"], now_ms=1_000, ttl_ms=50, key=TEXT, value=TEXT).put_many(
+        dict.fromkeys(keys, "seen")
+    )
+
+
+class Cluster:
+    """Two containers, each with a port for its peers, and what a leader would say of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lab = MemoryLab(directory / "state", tasks=TASKS)
+        self.active, self.epoch = 0, 1
+        self.containers: list[MemoryContainer] = []
+        self.servers: list[PeerServer] = []
+        self.asked: list[tuple[int, PeerRequest]] = []
+        for host in "ab":
+            container = self.lab.container(host, step=count)
+            lookups = Lookups(container.replicas.held, self.lab.clock)
+
+            def route(
+                request: PeerRequest, number: int = len(self.servers), lookups: Lookups = lookups
+            ) -> PeerAnswer:
+                self.asked.append((number, request))
+                return lookups.answer(request)
+
+            server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
+            server.start({STATE_ROUTE: route})
+            self.containers.append(container)
+            self.servers.append(server)
+        self.tell(0)
+        self.tell(1)
+
+    def tell(self, copy: int) -> None:
+        self.lab.name(self.active, self.epoch)
+        role = Role.ACTIVE if copy == self.active else Role.STANDBY
+        self.containers[copy].want(copy, role, self.epoch)
+
+    def produce(self, partition: int, *keys: bytes) -> None:
+        for key in keys:
+            self.lab.kafka.append("in", partition, key, b"v")
+        self.containers[self.active].await_processed()
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "jobs": [{"name": JOB, "run": self.lab.definition.run}],
+            "tasks": [
+                {
+                    "task": {"job": JOB, "stage": "main", "partition": partition},
+                    "epoch": self.epoch,
+                    "active": self.active,
+                    "replicas": [{"copy": each, "container": f"container_{each}"} for each in range(2)],
+                }
+                for partition in range(TASKS)
+            ],
+        }
+
+    def registered(self) -> list[PeerAddress]:
+        return [
+            PeerAddress(f"container_{number}", "127.0.0.1", each.port)
+            for number, each in enumerate(self.servers)
+        ]
+
+    def search(self, key: bytes, role: Role = Role.ACTIVE, **more: Any) -> Search:
+        wanted = {"partitions": frozenset(range(TASKS)), "max_lag_ms": None, **more}
+        return Search(
+            WantedKey(JOB, wanted.pop("store", "counts"), key, role=role, **wanted),
+            self.status,
+            self.registered,
+            StateClient(keys_of(PeerRole.OPERATOR)).look_up,
+        )
+
+    def close(self) -> None:
+        for server, container in zip(self.servers, self.containers, strict=True):
+            server.close()
+            container.replicas.close(5)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster that nobody changes, with the key ``a`` in task 0."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    made.produce(0, b"a")
+    yield made
+    made.close()
+
+
+def test_every_active_is_asked_and_the_one_that_has_the_key_answers(cluster: Cluster) -> None:
+    cluster.produce(0, b"a", b"b", b"a")
+    cluster.produce(1, b"c")
+    search = cluster.search(b"a")
+    assert search.ask()
+    (answer,) = search.answers()
+    assert (answer["partition"], answer["role"], answer["epoch"], answer["container"]) == (
+        0,
+        "active",
+        1,
+        "container_0",
+    )
+    assert get._shown(answer, shown_as("int"))["value"] == 2
+    assert [number for number, _ in cluster.asked] == [0], "one question for all tasks of a container"
+    search = cluster.search(b"nowhere")
+    assert search.ask()
+    assert [(each["partition"], each["found"]) for each in search.answers()] == [(0, False), (1, False)]
+
+
+def test_with_a_partition_only_its_task_is_asked(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    search = cluster.search(b"a", partitions=frozenset({1}))
+    assert search.ask()
+    assert [(each["partition"], each["found"]) for each in search.answers()] == [(1, False)]
+
+
+def test_a_key_that_two_tasks_have_is_answered_by_both(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    cluster.produce(1, b"a")
+    search = cluster.search(b"a")
+    assert search.ask()
+    assert [each["partition"] for each in search.answers()] == [0, 1]
+
+
+def test_a_standby_answers_when_it_is_fresh_enough(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    standby = cluster.containers[1]
+    standby.await_phase(Phase.TAILING)
+    applied = {each.replica.task: each.applied or 0 for each in cluster.containers[0].statuses()}
+    standby.eventually(
+        lambda: all((each.applied or 0) >= applied[each.replica.task] for each in standby.statuses())
+    )
+    search = cluster.search(b"a", Role.STANDBY, max_lag_ms=20_000)
+    assert search.ask()
+    (answer,) = search.answers()
+    assert (answer["role"], answer["container"], answer["copy"]) == ("standby", "container_1", 1)
+    assert 0 <= answer["lag_ms"] <= 20_000
+    cluster.lab.kafka.is_away = True
+    cluster.lab.now_ms += 60_000
+    search = cluster.search(b"a", Role.STANDBY, max_lag_ms=20_000)
+    assert not search.ask()
+    assert search.complaint().count("container_1") == TASKS
+    assert "behind" in search.complaint()
+
+
+def test_a_former_active_is_not_believed(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    # The leader has made the other copy active; the first one was told nothing, and answers as ever.
+    cluster.active, cluster.epoch = 1, 2
+    search = cluster.search(b"a")
+    assert not search.ask()
+    assert "container_1: it is" in search.complaint()
+    # Nor is it when it is active again, and has not heard of it: somebody else was meanwhile.
+    cluster.active, cluster.epoch = 0, 3
+    search = cluster.search(b"a")
+    assert not search.ask()
+    assert "copy 0 in container_0 answers at epoch 1, but copy 0 is active at epoch 3" in search.complaint()
+    cluster.active, cluster.epoch = 1, 4
+    cluster.tell(1)
+    cluster.containers[1].await_phase(Phase.ACTIVE)
+    search = cluster.search(b"a")
+    assert search.ask()
+    assert [(each["copy"], each["epoch"]) for each in search.answers()] == [(1, 4)]
+
+
+def test_the_leader_is_asked_once_for_each_time_that_the_containers_are(cluster: Cluster) -> None:
+    """Its answer grows with the cluster: 10,000 tasks are some megabytes."""
+    cluster.produce(0, b"a")
+    asked = []
+
+    def status() -> dict[str, Any]:
+        asked.append(len(cluster.asked))
+        # At first it knows of no task.
+        return cluster.status() if len(asked) > 1 else {**cluster.status(), "tasks": []}
+
+    search = Search(
+        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
+        status,
+        cluster.registered,
+        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
+    )
+    assert not search.ask()
+    assert search.ask()
+    assert asked == [0, 0], "before the container, which was asked the second time only"
+    assert len(cluster.asked) == 1
+
+
+def test_another_runs_state_does_not_count(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    status = {**cluster.status(), "jobs": [{"name": JOB, "run": "newer"}]}
+    search = Search(
+        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
+        lambda: status,
+        cluster.registered,
+        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
+    )
+    assert not search.ask()
+    assert "another run" in search.complaint()
+
+
+def test_a_container_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
+    down = [
+        PeerAddress("container_0", "127.0.0.1", 1),
+        cluster.registered()[1],
+    ]
+    registered = iter([[], down, cluster.registered()])
+    search = Search(
+        WantedKey(JOB, "counts", b"a", frozenset({0, 1}), Role.ACTIVE, None),
+        cluster.status,
+        lambda: next(registered),
+        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
+    )
+    assert not search.ask()
+    assert (
+        search.complaint() == "task 0: container_0 is not registered; task 1: container_0 is not registered"
+    )
+    assert not search.ask()
+    assert "ConnectionRefusedError" in search.complaint()
+    assert search.ask()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/state/ledger/counts?key=a&partition=0", 200, '"found": true'),
+        ("/state/ledger/counts?hex=61", 200, '"found": true'),
+        ("/state/ledger/counts?key=", 200, '"found": false'),
+        ("/state/other/counts?key=a", 200, '"answers": []'),
+        ("/state/ledger/nope?key=a", 404, "it has counts, chains"),
+        ("/state/ledger?key=a", 400, "/state/<job>/<store>"),
+        ("/state/ledger/counts", 400, "key and hex"),
+        ("/state/ledger/counts?key=a&hex=61", 400, "key and hex"),
+        ("/state/ledger/counts?hex=6", 400, "hex"),
+        ("/state/ledger/counts?key=a&role=any", 400, "role"),
+        ("/state/ledger/counts?key=a&partition=-1", 400, "partition"),
+        ("/state/ledger/counts?key=a&max_lag_ms=x", 400, "max_lag_ms"),
+        ("/state/ledger/counts?key=a&lag=1", 400, "lag: no such"),
+    ],
+)
+def test_what_is_asked_over_http(unchanged: Cluster, path: str, status: int, text: str) -> None:
+    context = keys_of(PeerRole.OPERATOR).client_context()
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", unchanged.servers[0].port, context=context, timeout=PATIENCE_SECONDS
+    )
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    assert (answer.status, text in answer.read().decode()) == (status, True)
+    connection.request("DELETE", path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (405, b"state can be read here, no more\n")
+    connection.close()
+
+
+def test_the_client_tells_a_wrong_question_from_a_server_in_trouble(cluster: Cluster) -> None:
+    client = StateClient(keys_of(PeerRole.OPERATOR))
+    address = PeerAddress("container_0", "127.0.0.1", cluster.servers[0].port)
+    cluster.produce(0, b"a")
+    with pytest.raises(BadConfiguration, match="no store nope"):
+        client.look_up(address, JOB, "nope", {"key": "a"})
+    with pytest.raises(Transient, match="container_0 at"):
+        client.look_up(PeerAddress("container_0", "127.0.0.1", 1), JOB, "counts", {"key": "a"})
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "key"),
+    [
+        ("a b", "text", b"a b"),
+        ("", "text", b""),
+        ("00ff", "hex", b"\x00\xff"),
+        ("5", "json", INT.dump(5)),
+        ('"5"', "json", b"5"),
+        ('["a", -5]', "json", tuple_of(TEXT, INT).dump(("a", -5))),
+        ('[["a", 1], 2]', "json", tuple_of(tuple_of(TEXT, INT), INT).dump((("a", 1), 2))),
+    ],
+)
+def test_keys_can_be_given_in_every_form(text: str, form: str, key: bytes) -> None:
+    assert get.key_of(text, form) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [("0", "hex"), ("x", "json"), ("1.5", "json"), ("true", "json"), ("[]", "json"), (str(1 << 64), "json")],
+)
+def test_what_is_no_key_is_refused(text: str, form: str) -> None:
+    with pytest.raises(BadConfiguration, match="is no key"):
+        get.key_of(text, form)
+
+
+def shown_as(value_format: str, **more: Any) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{
+            "value_format": value_format,
+            "expiring": False,
+            "json": False,
+            "job": JOB,
+            "store": "counts",
+            **more,
+        }
+    )
+
+
+def answer(value: bytes | None, partition: int = 0) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "copy": 0,
+        "container": "container_0",
+        "role": "active",
+        "epoch": 3,
+        "applied": 7,
+        "lag_ms": 0,
+        "found": value is not None,
+        "value": None if value is None else base64.b64encode(value).decode(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "printed"),
+    [
+        (b"text", "text", "text"),
+        (b"\x00\xff", "hex", "00ff"),
+        (b"\x00\xff", "base64", "AP8="),
+        (b'{"a":1}', "json", '{"a": 1}'),
+        (INT.dump(12), "int", "12"),
+    ],
+)
+def test_the_value_alone_is_on_standard_output(
+    value: bytes, form: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert get._show([answer(value)], shown_as(form)) == 0
+    said = capsys.readouterr()
+    assert said.out == printed + "\n"
+    assert (
+        "task 0: found in the active copy 0 in container_0, epoch 3, changelog offset 7, lag 0 ms" in said.err
+    )
+
+
+def test_the_value_of_an_expiring_store_comes_with_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert get._show([answer(INT.dump(1_050) + b"seen")], shown_as("text", expiring=True)) == 0
+    said = capsys.readouterr()
+    assert said.out == "seen\n"
+    assert "expires at 1050" in said.err
+
+
+def test_a_missing_key_and_an_ambiguous_one_have_a_status_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert get._show([answer(None), answer(None, 1)], shown_as("text")) == 1
+    assert capsys.readouterr().out == ""
+    with pytest.raises(StandfastError, match="tasks 0, 1 have this key"):
+        get._show([answer(b"a"), answer(b"b", 1)], shown_as("text"))
+    with pytest.raises(BadConfiguration, match="--value-format hex"):
+        get._show([answer(b"\xff")], shown_as("text"))
+    capsys.readouterr()
+    assert get._show([answer(b"a"), answer(b"b", 1)], shown_as("text", json=True)) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [each["value"] for each in document["answers"]] == ["a", "b"]
+    assert document["found"] is True
+
+
+def test_a_lag_needs_a_standby() -> None:
+    arguments = build_parser().parse_args(["get", JOB, "counts", "k", "--max-lag-ms", "5"])
+    with pytest.raises(BadConfiguration, match="--standby"):
+        arguments.run(arguments)

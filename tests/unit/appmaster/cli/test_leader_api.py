@@ -1,0 +1,148 @@
+"""What the leader answers to the command line: reasons, commands, and what is wrong with a question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from appmaster.api.leader_api import LeaderApi
+from appmaster.effects import Replies
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import Command, OnExhausted, Operation, Policy
+from standby.errors import BadConfiguration, Unavailable
+from tests.fakes.yarn import FakeCluster
+
+
+class Leader:
+    """A leader of a cluster without I/O, asked as over the wire."""
+
+    def __init__(self, **more: Any) -> None:
+        self.cluster = FakeCluster(hosts=("h1", "h2", "h3"), **more)
+        self.cluster.run(8_000)
+        self._replies = Replies(self._decide)
+        self._answers = LeaderApi(lambda: self.cluster.view, dict, self._replies)
+
+    def ask(self, operation: str, **arguments: Any) -> Mapping[str, Any]:
+        return self._answers({"operation": operation, **arguments})
+
+    def _decide(self, event: Event) -> None:
+        answered = len(self.cluster.said)
+        self.cluster.tell(event)
+        self.cluster.run(500)
+        for each in self.cluster.said[answered:]:
+            self._replies.reply(each)
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+def test_every_copy_is_explained_its_own_host_first(leader: Leader) -> None:
+    answer = leader.ask("explain", job="job", partition=1)
+    assert answer["processor"] == "job/main:1"
+    hosts = [each["host"] for each in answer["copies"]]
+    assert [(each["copy"], each["role"]) for each in answer["copies"]] == [(0, "active"), (1, "standby")]
+    for each, sibling in zip(answer["copies"], reversed(hosts), strict=True):
+        assert each["why"][0].startswith(str(each["host"]))
+        assert any(line.startswith(f"{sibling}: refused") for line in each["why"][1:])
+
+
+def test_copies_are_explained_with_their_cells_and_with_what_the_hosts_carry() -> None:
+    leader = Leader(cells=(1, 2))
+    for copy in leader.ask("explain", job="job", partition=1)["copies"]:
+        heads = [line.partition(": ")[0] for line in copy["why"]]
+        assert len(set(heads)) == len(heads), copy["why"]
+        (cell,) = {
+            each.cell for each in leader.cluster.processes.values() if each.container == copy["container"]
+        }
+        assert heads[0] in (copy["host"], f"{copy['host']} in cell {cell}")
+        assert sum("refused" in line for line in copy["why"]) == 1, copy["why"]
+        carrying = [
+            each.host for each in leader.cluster.processes.values() if each.container != copy["container"]
+        ]
+        for line in copy["why"][1:]:
+            host = line.partition(":")[0].partition(" ")[0]
+            assert ("carries no copies" in line) <= (host not in carrying), (line, carrying)
+
+
+def test_drained_host_is_a_reason(leader: Leader) -> None:
+    leader.cluster.drain("h3")
+    told = [line for copy in leader.ask("explain", job="job", partition=0)["copies"] for line in copy["why"]]
+    assert any(line.startswith("h3") and "drained by a test" in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    "asked", [{"partition": 0}, {"partition": 2}, {"processor": 0}, {"processor": 0, "copy": 1}]
+)
+def test_failover_of_a_task_or_a_processor_begins_and_says_where_to(
+    leader: Leader, asked: Mapping[str, int]
+) -> None:
+    said = leader.ask("handover", job="job", **asked)["said"]
+    assert said.startswith("handing over job/main:0 to copy 1 in ")
+    leader.cluster.run(10_000)
+    assert (
+        leader.cluster.view.records[leader.cluster.view.job_tasks(_processor(leader))[0]].record.active == 1
+    )
+
+
+def _processor(leader: Leader) -> Any:
+    return next(iter(leader.cluster.view.jobs["job"].model.processors))
+
+
+def test_command_that_was_not_decided_in_time_is_not_carried_out_later(leader: Leader) -> None:
+    told: list[Event] = []
+    with pytest.raises(Unavailable, match="has not decided"):
+        Replies(told.append).ask(
+            lambda number: Command(number, Operation.HAND_OVER, _processor(leader)), timeout_seconds=0.0
+        )
+    for each in told:
+        leader.cluster.tell(each)
+    leader.cluster.run(5_000)
+    assert leader.cluster.said == []
+    assert "handover_started" not in leader.cluster.kinds()
+
+
+def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leader) -> None:
+    assert leader.ask("handover", job="job", processor=0, copy=0) == {
+        "error": "job/main:0: copy 0 is active already",
+        "status": 1,
+    }
+    assert "no container nobody" in leader.ask("failover", job="job", container="nobody")["error"]
+    assert "is not parked" in leader.ask("unpark", job="job", processor=1)["error"]
+
+
+def test_parked_processor_is_let_run_again() -> None:
+    leader = Leader(policy=Policy(retry_count=0, on_exhausted=OnExhausted.PARK))
+    leader.cluster.crash(leader.cluster.active_process(0).skein_id)
+    leader.cluster.run(10_000)
+    assert [bool(each.parked) for each in leader.cluster.view.jobs["job"].model.processors.values()] == [
+        True,
+        False,
+    ]
+    assert leader.ask("unpark", job="job", processor=0)["said"] == "job/main:0 runs again"
+    leader.cluster.run(20_000)
+    assert leader.cluster.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked", "named"),
+    [
+        ("explain", {"job": "other", "partition": 0}, "no job other"),
+        ("explain", {"job": "job", "partition": 9}, "has no task 9; it has 0 to 3"),
+        ("explain", {"job": "job"}, "partition: None is not a number"),
+        ("failover", {"job": "job", "processor": 7}, "has no processor 7; it has 0, 1"),
+        ("unpark", {"partition": 0}, "job: missing"),
+    ],
+)
+def test_wrong_question_is_refused_by_name(
+    leader: Leader, operation: str, asked: Mapping[str, Any], named: str
+) -> None:
+    with pytest.raises(BadConfiguration, match=named):
+        leader.ask(operation, **asked)
+
+
+def test_unknown_operation_is_an_error(leader: Leader) -> None:
+    assert leader.ask("dance") == {"error": "no such operation: dance", "status": 2}

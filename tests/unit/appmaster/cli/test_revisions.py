@@ -1,0 +1,184 @@
+"""What a change of a running job takes, what is refused, and where a rollback leads."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from appmaster.changes.revisions import (
+    KEPT,
+    Update,
+    asked_of,
+    codes,
+    compare,
+    grown,
+    refuse_another_run,
+    rollback,
+    update,
+)
+from appmaster.records import JobRecord
+from standby.config import parse
+from standby.errors import BadConfiguration, StandfastError
+from standby.wire import JobDefinition
+
+FLAT = {
+    "job.name": "flights",
+    "task.inputs": "flights",
+    "task.step": "flights:totals",
+    "job.python": "/usr/bin/python3",
+    "kafka.bootstrap.servers": "k:9092",
+    "zookeeper.connect": "z:2181",
+    "job.hotstandby.enabled": "true",
+}
+
+
+def record(code: str = "aa", **more: str) -> JobRecord:
+    flat = {**FLAT, **{key.replace("__", "."): value for key, value in more.items()}}
+    return JobRecord(JobDefinition("flights", "run1", flat, "changelog", "group", 4, code=code))
+
+
+def changed(base: JobRecord, settings: dict[str, str], code: str = "aa") -> Update:
+    return update(base, {**asked_of(base), **settings}, code)
+
+
+def test_same_file_changes_nothing() -> None:
+    found = update(record(), FLAT, "aa")
+    assert found.is_nothing
+    assert found.record == record()
+
+
+def test_default_that_is_written_out_is_no_change() -> None:
+    assert compare(FLAT, {**FLAT, "job.container.count": "1", "cluster.name": "flights"}) == ()
+
+
+def test_live_key_changes_what_is_asked_and_no_revision() -> None:
+    found = changed(record(), {"job.hotstandby.replicationcount": "2"})
+    assert not found.is_new_revision
+    assert found.record.definition == record().definition
+    assert found.record.former == ()
+    assert parse(asked_of(found.record)).replication_count == 2
+    assert found.described() == ("job.hotstandby.replicationcount: 1 → 2 (live)",)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"task.batch.max.records": "500"},
+        {"kafka.linger.ms": "1"},
+        {"spark.sql.shuffle.partitions": "2"},
+        {"task.batch.max.records": "500", "job.hotstandby.replicationcount": "2"},
+    ],
+)
+def test_key_that_containers_load_is_a_new_revision(settings: dict[str, str]) -> None:
+    found = changed(record(), settings)
+    assert found.is_new_revision
+    assert found.record.definition.revision == 2
+    assert found.record.definition.code == "aa"
+    assert found.record.former == (record().definition,)
+    assert asked_of(found.record) == found.record.definition.config == {**FLAT, **settings}
+    assert {each.key for each in found.differences} == set(settings)
+
+
+def test_other_code_alone_is_a_new_revision() -> None:
+    found = changed(record(), {}, code="bb")
+    assert found.is_new_code
+    assert found.record.definition.code == "bb"
+    assert found.described() == ("the job's modules have changed (restart)",)
+
+
+def test_new_revision_takes_up_what_was_asked_live_before() -> None:
+    live = changed(record(), {"job.hotstandby.replicationcount": "2"}).record
+    found = changed(live, {"task.batch.max.records": "500"})
+    assert [each.key for each in found.differences] == ["task.batch.max.records"]
+    assert found.record.settings == {}
+    assert parse(found.record.definition.config).replication_count == 2
+
+
+def test_former_revisions_are_bounded_and_numbers_only_rise() -> None:
+    present = record()
+    for number in range(2, 9):
+        present = changed(present, {}, code=f"c{number}").record
+        assert present.definition.revision == number
+    assert [each.revision for each in present.former] == [7, 6, 5, 4]
+    assert len(present.former) == KEPT
+    assert codes(present) == {"c4", "c5", "c6", "c7", "c8"}
+
+
+def test_what_is_fixed_is_refused_all_at_once_with_the_way_out() -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        changed(record(), {"task.stores": "a", "yarn.queue": "q", "task.batch.max.records": "5"})
+    said = str(refused.value)
+    assert "task.stores: default → a: " in said
+    assert "standfast delete" in said
+    assert "yarn.queue: default → q: `standfast submit --update`" in said
+    assert "task.batch.max.records" not in said
+
+
+def test_another_input_is_never_read_under_the_offsets_of_the_first() -> None:
+    refuse_another_run(FLAT, {**FLAT, "yarn.queue": "q"})
+    with pytest.raises(BadConfiguration, match=r"task.inputs: flights → other"):
+        refuse_another_run(FLAT, {**FLAT, "task.inputs": "other"})
+
+
+# ---- rollback ----
+
+
+def test_first_revision_has_nothing_to_return_to() -> None:
+    with pytest.raises(BadConfiguration, match="no earlier revision"):
+        rollback(record(), [1, 1])
+
+
+def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> None:
+    new = changed(record(), {"task.batch.max.records": "500"}, code="bb").record
+    back = rollback(new, [1, 1, 0])
+    assert back.definition == replace(record().definition, revision=3)
+    assert [each.revision for each in back.former] == [2, 1]
+    assert asked_of(back) == FLAT
+
+
+def test_revision_with_stores_of_its_own_that_was_active_once_is_not_rolled_back() -> None:
+    new = changed(record(), {"task.stores.version": "2"}, code="bb").record
+    with pytest.raises(StandfastError, match="revision 2 of flights has been active") as refused:
+        rollback(new, [1, 2, 1])
+    assert refused.value.exit_status == 1
+    for step in ("`standfast update`", "task.stores.version: 2"):
+        assert step in str(refused.value), "it says what to do, key and value"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_allowed"),
+    [("", "", True), ("v1", "v1", True), ("v1", "v2", False), ("", "v1", False), ("v1", "", False)],
+)
+def test_stores_of_one_version_may_be_given_back_to_older_code(
+    before: str, after: str, is_allowed: bool
+) -> None:
+    base = record(**({"task__stores__version": before} if before else {}))
+    new = changed(base, {"task.stores.version": after, "task.batch.max.records": "9"}).record
+    if is_allowed:
+        assert rollback(new, [2, 2]).definition.revision == 3
+    else:
+        with pytest.raises(StandfastError, match=r"task\.stores\.version is"):
+            rollback(new, [2, 2])
+
+
+def test_rollback_keeps_live_keys_and_added_tasks() -> None:
+    live = {"task.batch.max.records": "500", "job.hotstandby.replicationcount": "2"}
+    new = grown(changed(record(), live, code="bb").record, 6)
+    back = rollback(new, [1])
+    assert back.definition.tasks == 6
+    assert back.definition.config == FLAT
+    assert parse(asked_of(back)).replication_count == 2
+    assert parse(asked_of(back)).batch_max_records == parse(FLAT).batch_max_records
+
+
+def test_tasks_are_only_ever_added() -> None:
+    new = changed(record(), {}, code="bb").record
+    assert {each.tasks for each in (grown(new, 6).definition, *grown(new, 6).former)} == {6}
+    assert grown(new, 3) == new
+
+
+def test_a_password_is_told_of_but_not_shown() -> None:
+    found = changed(record(kafka__sasl__password="old one"), {"kafka.sasl.password": "new one"})
+    assert found.described() == ("kafka.sasl.password: *** → *** (restart)",)
+    assert found.differences[0].after == "new one"
+    assert "one" not in repr((found.record.definition, parse(found.record.definition.config)))

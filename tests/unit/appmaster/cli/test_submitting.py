@@ -1,0 +1,211 @@
+"""What a submit makes of the job's file, its topics and YARN's hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from appmaster.adapters.kafka import Topics
+from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.jobs.submit import (
+    check_changelog,
+    check_topics,
+    check_tree,
+    check_yarn,
+    define,
+    short_of_hosts,
+)
+from appmaster.cli.launch.code import bundle_of
+from appmaster.config import cluster
+from appmaster.records import JobRecord
+from appmaster.topics.changelog import make
+from standby.code.bundles import LEFT_BYTES
+from standby.errors import BadConfiguration
+from tests.fakes.topics import MemoryTopics
+
+ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
+
+
+class FakeTopics:
+    """Topics by name, with their partitions."""
+
+    def __init__(self, **partitions: int) -> None:
+        self._partitions = partitions
+
+    def partitions(self) -> Mapping[str, int]:
+        return self._partitions
+
+    def count(self, name: str) -> int:
+        return self._partitions.get(name, 0)
+
+
+class FakeYarn:
+    """Two hosts in two racks, one queue."""
+
+    def get_nodes(self, states: list[str]) -> list[Any]:
+        resources = SimpleNamespace(memory=4_096)
+        assert states == ["RUNNING"]
+        return [
+            SimpleNamespace(host=host, rack_name=rack, total_resources=resources)
+            for host, rack in (("h2", "/b"), ("h1", "/a"))
+        ]
+
+    def get_all_queues(self) -> list[Any]:
+        return [SimpleNamespace(name="default")]
+
+
+def job(directory: Path, *settings: str, more: str = "") -> JobFile:
+    path = directory / "job.yaml"
+    path.write_text(f"job: {{name: j}}\ntask: {{inputs: input, step: 'code:step'}}\n{more}", encoding="utf-8")
+    return load(path, settings, ENVIRONMENT)
+
+
+def topics(**partitions: int) -> Topics:
+    return cast("Topics", FakeTopics(**partitions))
+
+
+def test_dead_letter_topic_must_be_there_when_records_go_to_it(tmp_path: Path) -> None:
+    settings = ("task.dead.letter=dead", "task.on.error=dead-letter")
+    assert check_topics(job(tmp_path, *settings), topics(input=3, dead=1)) == 3
+    with pytest.raises(BadConfiguration, match=r"topic dead does not exist .* task\.dead\.letter"):
+        check_topics(job(tmp_path, *settings), topics(input=3))
+    assert check_topics(job(tmp_path, settings[0]), topics(input=3)) == 3, "named, but not written to"
+
+
+def test_several_inputs_must_have_equally_many_partitions_and_each_number_is_told(tmp_path: Path) -> None:
+    asked = job(tmp_path, "task.inputs=input,other")
+    assert check_topics(asked, topics(input=3, other=3)) == 3
+    with pytest.raises(BadConfiguration, match=r"task\.inputs: .*input has 3, other has 4"):
+        check_topics(asked, topics(input=3, other=4))
+    with pytest.raises(BadConfiguration, match="topic other does not exist"):
+        check_topics(asked, topics(input=3))
+
+
+def test_racks_of_yarn_reach_the_cluster_s_settings(tmp_path: Path) -> None:
+    hosts, racks = check_yarn(job(tmp_path), FakeYarn())
+    assert hosts == ("h1", "h2")
+    assert cluster(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
+
+
+@pytest.mark.parametrize(
+    ("count", "hosts", "said"),
+    [
+        (0, 1, ()),
+        (2, 3, ()),
+        (1, 1, ("1 standby and its active need 2 hosts", "there is 1 host")),
+        (5, 3, ("5 standbys and their active need 6 hosts", "there are 3 hosts")),
+    ],
+)
+def test_more_copies_than_hosts_are_warned_of_with_the_counts(
+    tmp_path: Path, count: int, hosts: int, said: tuple[str, ...]
+) -> None:
+    settings = ("job.hotstandby.enabled=true", f"job.hotstandby.replicationcount={count}")
+    warned = short_of_hosts(job(tmp_path, *settings).config, hosts)
+    assert bool(warned) == bool(said)
+    assert all(each in warned for each in said), warned
+    assert not short_of_hosts(job(tmp_path).config, hosts), "without standbys one host will do"
+
+
+def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:
+    first = define(job(tmp_path), 3, None, "aa")
+    assert (first.revision, first.code, first.tasks) == (1, "aa", 3)
+    again = define(job(tmp_path), 3, JobRecord(first), "bb")
+    assert (again.revision, again.code, again.run) == (2, "bb", first.run)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "may_grow", "refused"),
+    [
+        (4, "false", r"set task\.inputs\.may\.grow"),
+        (4, "true", ""),
+        (2, "true", "restore the topic"),
+    ],
+)
+def test_input_that_grew_is_adopted_only_if_it_may_and_one_that_shrank_never(
+    tmp_path: Path, tasks: int, may_grow: str, refused: str
+) -> None:
+    present = JobRecord(define(job(tmp_path), 3, None, ""))
+    asked = job(tmp_path, f"task.inputs.may.grow={may_grow}")
+    if refused:
+        with pytest.raises(BadConfiguration, match=refused):
+            define(asked, tasks, present, "")
+    else:
+        assert define(asked, tasks, present, "").tasks == tasks
+
+
+def test_offsets_of_one_input_are_never_used_for_another(tmp_path: Path) -> None:
+    present = JobRecord(define(job(tmp_path), 3, None, ""))
+    with pytest.raises(BadConfiguration, match=r"task\.inputs: input → other"):
+        define(job(tmp_path, "task.inputs=other"), 3, present, "")
+
+
+def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
+    brokers, asked = MemoryTopics(), job(tmp_path, "task.inputs.may.grow=true")
+    there = cast("Topics", brokers)
+    first = define(asked, 4, None, "")
+    check_changelog(asked, there, first, None)
+    make(brokers, first.changelog, 4, asked.config)
+    check_changelog(asked, there, first, JobRecord(first))
+    grown = define(asked, 8, JobRecord(first), "")
+    check_changelog(asked, there, grown, JobRecord(first))
+    brokers.alter(first.changelog, {"cleanup.policy": "delete"})
+    with pytest.raises(BadConfiguration, match=r"cleanup\.policy=delete"):
+        check_changelog(asked, there, grown, JobRecord(first))
+
+
+def test_modules_too_large_for_zookeeper_are_shipped_by_yarn_alone(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("x = 1\n", encoding="utf-8")
+    bundle = bundle_of(tmp_path)
+    assert bundle is not None
+    assert bundle == bundle_of(tmp_path)
+    with (tmp_path / "big.bin").open("wb") as file:
+        file.truncate(LEFT_BYTES)
+    assert bundle_of(tmp_path) is None
+
+
+def test_interpreter_that_nobody_named_stays_what_the_running_job_has(tmp_path: Path) -> None:
+    assumed = job(tmp_path)
+    running = {**assumed.flat, "job.python": "/opt/python"}
+    assert assumed.keeping(running).config.python == "/opt/python"
+    named = job(tmp_path, "job.python=/usr/bin/python3")
+    assert named.keeping(running).config.python == "/usr/bin/python3"
+    shipped = {**assumed.flat, "job.python.archive": "env.tar.gz"}
+    del shipped["job.python"]
+    assert assumed.keeping(shipped).config.python == ""
+
+
+def test_an_open_tree_is_taken_only_by_who_wants_it(tmp_path: Path) -> None:
+    silent, open_one = job(tmp_path), job(tmp_path, "zookeeper.acl=open")
+    assert check_tree(silent, is_open=False, is_new=True) == ""
+    with pytest.raises(BadConfiguration, match="Close it with `standfast protect j`"):
+        check_tree(silent, is_open=True, is_new=True)
+    assert "can run code as you" in check_tree(silent, is_open=True, is_new=False), (
+        "the others run there already"
+    )
+    for is_open in (False, True):
+        assert "can run code as you" in check_tree(open_one, is_open=is_open, is_new=True)
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.password", "spark.hadoop.fs.s3a.secret.key"])
+@pytest.mark.parametrize(
+    ("settings", "is_open", "is_new"), [(["zookeeper.acl=open"], False, True), ([], True, False)]
+)
+def test_a_secret_is_refused_where_everybody_could_read_it(
+    tmp_path: Path, name: str, settings: list[str], is_open: bool, is_new: bool
+) -> None:
+    with_secret = job(tmp_path, *settings, more=f"{name}: tell nobody\n")
+    with pytest.raises(
+        BadConfiguration, match=f"^{name}: everybody who reaches ZooKeeper could read it"
+    ) as told:
+        check_tree(with_secret, is_open=is_open, is_new=is_new)
+    assert f"{name}.file" in str(told.value)
+    assert "tell nobody" not in str(told.value)
+    assert check_tree(job(tmp_path, more=f"{name}: tell nobody\n"), is_open=False, is_new=True) == ""
+    (tmp_path / "secret").write_text("tell nobody", encoding="utf-8")
+    (tmp_path / "secret").chmod(0o600)
+    by_file = job(tmp_path, *settings, more=f"{name}.file: {tmp_path}/secret\n")
+    assert "can run code as you" in check_tree(by_file, is_open=is_open, is_new=is_new)

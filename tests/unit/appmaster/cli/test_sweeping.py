@@ -1,0 +1,54 @@
+"""State of a deleted job where none of its containers is left: on which hosts, and that it goes there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from appmaster.api.snapshot import snapshot
+from appmaster.cli.jobs.sweeping import hosts_of_containers, hosts_with_state
+from standby import sweep
+from standby.model import Held, TaskId, TaskRecord
+from standby.naming import state_path
+from tests.fakes.yarn import FakeCluster
+
+TASK = TaskId("job", "main", 0)
+
+
+def test_state_is_looked_for_where_copies_were_and_are_and_no_container_removes_it() -> None:
+    records = [
+        TaskRecord(
+            TASK, 0, 1, hosts={0: "h1", 1: "h2"}, history=(Held("h3", 1), Held("h4", 2), Held("gone", 3))
+        ),
+        TaskRecord(TaskId("job", "main", 1), 0, 1, hosts={0: "h5"}),
+    ]
+    assert hosts_with_state(records, {"h1", "h2"}, {"h1", "h2", "h3", "h4", "h5"}) == ("h3", "h4", "h5")
+    assert hosts_with_state(records, {"h1", "h2", "h3", "h4", "h5"}, {"h1"}) == ()
+
+
+def test_host_that_a_copy_has_left_is_known_when_the_job_is_deleted() -> None:
+    cluster = FakeCluster(containers=1, hosts=("h1", "h2", "h3"))
+    cluster.run(8_000)
+    leaves = min(next(iter(cluster.versions.values())).record.hosts.values())
+    cluster.drain(leaves)
+    cluster.run(30_000)
+    records = [each.record for each in cluster.versions.values()]
+    purged = hosts_of_containers(snapshot(cluster.view, "c", {}), "job")
+    assert leaves not in purged
+    assert hosts_with_state(records, purged, cluster.hosts) == (leaves,)
+
+
+def test_command_removes_the_run_s_state_on_its_own_host_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host, run in (("h1", "run"), ("h1", "other"), ("h2", "run")):
+        (tmp_path / state_path("c", host, TASK, run)).mkdir(parents=True)
+    wanted = sweep.Sweep((str(tmp_path), str(tmp_path / "absent")), "c", "job", "run")
+    (tmp_path / sweep.FILE).write_bytes(msgspec.json.encode(wanted))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NM_HOST", "h1")
+    sweep.main()
+    left = {each.relative_to(tmp_path).parts[1:4] for each in tmp_path.glob("c/*/*/*")}
+    assert left == {("h1", "job", "other"), ("h2", "job", "run")}

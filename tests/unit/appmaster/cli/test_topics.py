@@ -1,0 +1,81 @@
+"""``standfast topics``, and what a submit records of topics: by what the brokers say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+
+from appmaster.adapters.kafka import Topics
+from appmaster.cli.jobs.topics import identified, table, with_changelog
+from standby.errors import BadConfiguration
+from standby.model import TopicIdentity
+from standby.wire import JobDefinition
+from tests.unit.appmaster.topics.test_ids import BARE, CONFIG, DEFINITION, FOUND, RECORDED
+
+
+class Brokers:
+    """Topics with ids; one that was just made is known at the second question only."""
+
+    def __init__(self, **changes: str) -> None:
+        self.found = {topic: topic_id for topic, topic_id in {**FOUND, **changes}.items() if topic_id}
+        self.is_slow = False
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        if self.is_slow:
+            self.is_slow = False
+            return {}
+        return {each: self.found[each] for each in names if each in self.found}
+
+
+def submitted(
+    definition: JobDefinition, brokers: Brokers, said: list[str], *, has_run: bool
+) -> JobDefinition:
+    topics = cast("Topics", brokers)
+    return identified(CONFIG, topics, definition, said.append, has_run=has_run)
+
+
+def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_made() -> None:
+    said: list[str] = []
+    brokers = Brokers(changelog="")
+    found = submitted(BARE, brokers, said, has_run=False)
+    assert found.topics == {topic: each for topic, each in RECORDED.items() if topic != "changelog"}
+    assert said == []
+    brokers.found["changelog"] = FOUND["changelog"]
+    brokers.is_slow = True
+    assert with_changelog(cast("Topics", brokers), found).topics == RECORDED
+
+
+def test_a_later_submit_says_what_it_records_first_of_a_run_of_an_earlier_release() -> None:
+    said: list[str] = []
+    assert submitted(BARE, Brokers(), said, has_run=True).topics == RECORDED
+    assert len(said) == len(FOUND)
+    assert all("its id is recorded, which was not known before" in each for each in said)
+
+
+@pytest.mark.parametrize("topic", ["in", "changelog"])
+def test_a_submit_of_a_run_whose_topic_is_another_one_is_refused(topic: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"{topic} was deleted and created again"):
+        submitted(DEFINITION, Brokers(**{topic: "another"}), [], has_run=True)
+
+
+def test_a_submit_never_makes_the_changelog_of_a_run_that_exists() -> None:
+    with pytest.raises(BadConfiguration, match=r"changelog, .* does not exist any more.*--accept changelog"):
+        submitted(DEFINITION, Brokers(changelog=""), [], has_run=True)
+
+
+def test_the_table_tells_how_each_topic_compares() -> None:
+    topics = {**RECORDED, "also": TopicIdentity()}
+    rows = table(replace(DEFINITION, topics=topics), CONFIG, {**FOUND, "out": "another"})
+    assert [(each["topic"], each["state"]) for each in rows] == [
+        ("in", "same"),
+        ("also", "not recorded"),
+        ("changelog", "same"),
+        ("out", "made again"),
+        ("dead", "same"),
+    ]
+    missing = table(DEFINITION, CONFIG, {})
+    assert {each["state"] for each in missing} == {"missing"}
+    assert missing[0]["recorded_id"] == "id of in"

@@ -1,0 +1,136 @@
+"""What commands conclude from the leader's status: rolled out, handed over, still on a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from appmaster.api.snapshot import asked, snapshot
+from appmaster.cli.clusters.drain import staying
+from appmaster.cli.jobs.change import usable_hosts
+from appmaster.cli.jobs.command import describe, gap_ms
+from appmaster.cli.jobs.rollout import Goal, standing
+from appmaster.config import policy, spec
+from appmaster.eventlog.latest_failovers import LatestFailovers
+from appmaster.eventlog.publish import as_written
+from appmaster.planning.state.view import Operation, Policy
+from standby.config import parse
+from tests.fakes.yarn import FakeCluster
+
+
+def deployed(**more: Any) -> FakeCluster:
+    cluster = FakeCluster(hosts=("h1", "h2", "h3", "h4"), **more)
+    cluster.run(8_000)
+    return cluster
+
+
+def status(cluster: FakeCluster) -> dict[str, Any]:
+    return snapshot(cluster.view, "c", {"host": "h1"})
+
+
+def goal(cluster: FakeCluster, revision: int = 1) -> Goal:
+    job = cluster.view.jobs["job"]
+    return Goal("job", revision, asked(job.spec, job.policy))
+
+
+def test_what_is_asked_says_the_same_of_the_same_configuration() -> None:
+    flat = {"job.name": "j", "task.inputs": "i", "task.step": "m:f"}
+    flat |= {"kafka.bootstrap.servers": "k", "zookeeper.connect": "z"}
+    more = {**flat, "job.hotstandby.samehost.timeout.ms": "1"}
+    one, other = parse(flat), parse(more)
+    assert asked(spec(one, 4), policy(one)) == asked(spec(one, 4), policy(one))
+    assert asked(spec(one, 4), policy(one)) != asked(spec(other, 4), policy(other))
+    assert asked(spec(one, 4), policy(one)) != asked(spec(one, 5), policy(one))
+
+
+def test_deployed_job_is_where_it_should_be() -> None:
+    cluster = deployed()
+    assert standing(status(cluster), goal(cluster)).is_done
+
+
+def test_hosts_that_may_hold_copies_are_all_but_the_drained_ones() -> None:
+    cluster = deployed()
+    assert usable_hosts(status(cluster)) == {"h1", "h2", "h3", "h4"}
+    cluster.drain("h3")
+    assert usable_hosts(status(cluster)) == {"h1", "h2", "h4"}
+
+
+def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
+    cluster = deployed()
+    before = status(cluster)
+    cluster.load(standbys=2)
+    wanted = goal(cluster)
+    assert standing(before, wanted).said == "the leader has not taken it up yet"
+    # From the event to the last standby there is no moment at which it looks done.
+    seen = [standing(status(cluster), wanted).is_done]
+    for _ in range(400):
+        cluster.turn()
+        seen.append(standing(status(cluster), wanted).is_done)
+        cluster.run(20)
+        if seen[-1]:
+            break
+    assert seen[-1]
+    assert all(len(each.record.in_sync) == 3 for each in cluster.versions.values())
+
+
+def test_roll_out_counts_containers_and_ends_with_the_last() -> None:
+    cluster = deployed()
+    cluster.load(revision=2)
+    said = set()
+    wanted = goal(cluster, 2)
+    found = standing(status(cluster), wanted)
+    for _ in range(600):
+        said.add(found.said.partition(" containers")[0])
+        if found.is_done:
+            break
+        cluster.run(100)
+        found = standing(status(cluster), wanted)
+    assert found.is_done
+    assert {"0 of 4", "4 of 4"} <= said
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+def test_roll_out_that_another_change_overtook_is_told_of() -> None:
+    cluster = deployed()
+    cluster.load(revision=3)
+    assert "revision 3 was asked for meanwhile" in standing(status(cluster), goal(cluster, 2)).failure
+
+
+def test_failed_job_ends_the_waiting_with_its_reason() -> None:
+    cluster = deployed(policy=Policy(retry_count=0))
+    cluster.crash(cluster.active_process(0).skein_id)
+    cluster.run(5_000)
+    found = standing(status(cluster), goal(cluster))
+    assert "are allowed" in found.failure
+
+
+def test_end_of_a_hand_over_is_kept_and_told_with_its_gap() -> None:
+    cluster, failovers = deployed(), LatestFailovers()
+    cluster.entries.clear()
+    cluster.command(Operation.HAND_OVER, 0)
+    cluster.run(10_000)
+    for entry in cluster.entries:
+        failovers.note(as_written(entry, cluster.view))
+    (story,) = failovers.latest()
+    assert (story["kind"], story["processor"], story["copy"]) == ("handover_finished", 0, 1)
+    assert set(story["tasks"]) == {"0", "2"}
+    assert describe(story).startswith(f"processor 0 is handed over to copy 1 on {story['host']}: task 0: ")
+
+
+def test_gap_ends_with_the_first_commit_or_where_nothing_waits_with_being_active() -> None:
+    assert gap_ms({"detected_ms": 100, "active_ms": 130, "first_commit_ms": 190}) == 90
+    assert gap_ms({"detected_ms": 100, "active_ms": 130, "first_commit_ms": None}) == 30
+    assert gap_ms({"detected_ms": 100, "active_ms": None, "first_commit_ms": None}) is None
+
+
+def test_containers_on_a_host_are_told_with_what_they_hold() -> None:
+    cluster = deployed()
+    process = cluster.active_process(0)
+    found = staying(status(cluster), {process.host})
+    mine = next(each for each in found if each.container == process.container)
+    assert mine.actives == (("job", 0), ("job", 2))
+    assert mine.standbys == ()
+    assert str(mine) == f"job/main:0#0 on {process.host} (2 actives)"
+    assert {each.host for each in found} == {process.host}
+    cluster.drain(process.host)
+    cluster.run(60_000)
+    assert staying(status(cluster), {process.host}) == ()

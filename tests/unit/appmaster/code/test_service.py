@@ -1,0 +1,146 @@
+"""A candidate's code service on a directory in memory: what it does when a step fails, or something comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from appmaster.code.rules import Directory
+from appmaster.code.service import CodeService
+from appmaster.code.store import BundleStore
+from standby.code import bundles
+from standby.errors import BadConfiguration, Transient
+from standby.peers import BundleSource
+from tests.fakes.candidates import until
+
+DATA = b"abc" * 1000
+DIGEST = bundles.digest_of(DATA)
+ME = BundleSource("a", "h", 1)
+
+
+class MemoryDirectory:
+    """A `CodeDirectory` that says what it is told to."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.reads = 0
+        self.announced: list[str] = []
+        self.condemned: list[str] = []
+        #: Called when a source's registration is to end.
+        self.withdrawing: Callable[[], None] = lambda: None
+        self._changed: Callable[[], None] = lambda: None
+
+    def say(self, directory: Directory | None = None) -> None:
+        """Have the service look, and return once it has done what follows from it."""
+        self.directory = directory or self.directory
+        # The second look is of a later turn than the first one.
+        for _ in range(2):
+            seen = self.reads
+            self._changed()
+            until(lambda seen=seen: self.reads > seen, "the service has looked")  # type: ignore[misc]
+
+    def start(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+
+    def close(self) -> None:
+        pass
+
+    def read(self) -> Directory:
+        self.reads += 1
+        return self.directory
+
+    def fresh(self, timeout_seconds: float) -> Directory:
+        return self.directory
+
+    def announce(self, bundle: str, source: BundleSource) -> None:
+        self.announced.append(bundle)
+
+    def withdraw(self, bundle: str, source: BundleSource) -> None:
+        self.withdrawing()
+
+    def revive(self, bundle: str) -> None:
+        pass
+
+    def condemn(self, bundle: str, epoch: int) -> None:
+        self.condemned.append(bundle)
+        raise BadConfiguration("/jobs/j: not a record of this version")
+
+    def bury(self, bundle: str, version: int) -> bool:
+        return True
+
+    def activate(self, job: str, revision: int, epoch: int) -> None:
+        raise AssertionError("no job waits")
+
+
+class NoWay:
+    """A distributor that gives nothing and takes everything."""
+
+    def publish(self, bundle: str, path: Path) -> None:
+        pass
+
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        raise Transient("nobody gives it")
+
+    def forget(self, bundle: str) -> None:
+        pass
+
+    def interrupt(self) -> None:
+        pass
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@contextmanager
+def running(directory: MemoryDirectory, store: BundleStore, clock: Clock) -> Iterator[CodeService]:
+    service = CodeService(
+        ME, store, directory, NoWay(), clock, sync_seconds=30, delete_delay_ms=1_000, fenced=lambda _: None
+    )
+    service.start()
+    yield service
+    service.close()
+
+
+def holding(directory: Path) -> BundleStore:
+    (directory / DIGEST).write_bytes(DATA)
+    return BundleStore(directory)
+
+
+def test_what_cannot_be_deleted_is_not_tried_again_at_every_turn(tmp_path: Path) -> None:
+    directory, clock = MemoryDirectory(Directory(frozenset({"a"}), {DIGEST: (ME,)})), Clock()
+    with running(directory, holding(tmp_path), clock) as service:
+        service.lead(1)
+        directory.say()
+        assert directory.condemned == []
+        clock.now_ms = 1_000
+        until(lambda: directory.condemned, "no job has named it for long")
+        for _ in range(5):
+            directory.say()
+        assert directory.condemned == [DIGEST]
+        clock.now_ms = 1_250
+        until(lambda: len(directory.condemned) == 2, "tried once more after a while")
+        clock.now_ms = 1_700
+        directory.say()
+        assert len(directory.condemned) == 2, "and later each time"
+
+
+def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tmp_path: Path) -> None:
+    """The upload found the bundle here, complete, while it was on its way out: a job would be activated by it."""
+    store, clock = holding(tmp_path), Clock()
+    deleted = Directory(frozenset({"a"}), {DIGEST: (ME,)}, deleted={DIGEST: 1})
+    directory = MemoryDirectory(deleted)
+    with running(directory, store, clock) as service:
+        directory.say()
+        directory.withdrawing = lambda: service.received(DIGEST)
+        clock.now_ms = 1_000
+        until(lambda: not store.has(DIGEST), "after the delay it goes")
+        directory.say(Directory(frozenset({"a"}), {DIGEST: ()}, deleted={DIGEST: 1}))
+        assert service.view.held == frozenset()
+        assert directory.announced == []

@@ -1,0 +1,96 @@
+"""The catalogue of the event log; `tests.fakes.yarn` holds every entry of every scenario against it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from appmaster.eventlog.entries import CATALOGUE, DECIDED, Decision, EntryKind, LogEntry, Request, written
+from appmaster.planning.rules.table import STAGES
+from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
+from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
+from appmaster.planning.state.view import RequestKind
+from docs.generate.waits import WAITS
+from tests.scenarios.words import STEPS
+
+
+def test_every_kind_of_entry_is_described_with_every_field_of_it() -> None:
+    assert set(CATALOGUE) == set(EntryKind)
+    for each in CATALOGUE.values():
+        assert each.meaning.endswith(".")
+        assert set(each.about) <= {known.name for known in fields(LogEntry)}
+        told = [field for field in fields(each.details) if field.name != "facts"]
+        assert all(field.metadata["doc"] for field in (*told, *fields(Facts)))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        *(event for stage in STAGES for rule in stage.rules for event in rule.events),
+        *(event for each in WAITS for event in each.events),
+        *STEPS.values(),
+    ],
+)
+def test_entries_that_rules_waits_and_scenarios_name_are_in_the_catalogue(named: str) -> None:
+    assert EntryKind(named) in CATALOGUE
+
+
+def test_data_leaves_out_what_there_is_nothing_to_say_of() -> None:
+    assert Request("j/main:0#1", RequestKind.ANY, outcome=Outcome.SURPLUS).as_data() == {
+        "slot": "j/main:0#1",
+        "kind": "any",
+        "outcome": "surplus",
+    }
+    assert Request("j/main:0#1", RequestKind.ANY, waited_ms=0).as_data()["waited_ms"] == 0
+
+
+def test_facts_of_a_decision_are_among_its_data_in_words() -> None:
+    facts = Facts(
+        rule="promote",
+        in_sync=False,
+        without=Reason(Without.RESTORING, "no standby was in sync"),
+        policy=FailoverPolicy.PROMOTE,
+    )
+    entry = LogEntry(
+        DECIDED[Kind.FAILOVER],
+        Decision(3, [3, 7], facts),
+        job="j",
+        reason=Reason(Basis.OTHER, "copy 0 is lost"),
+        decision="2-1",
+    )
+    assert written(entry, 1_700_000_000_000, 2) == {
+        "at_ms": 1_700_000_000_000,
+        "epoch": 2,
+        "kind": "decided_failover",
+        "job": "j",
+        **dict.fromkeys(("task", "copy", "container", "host", "task_epoch")),
+        "reason": "copy 0 is lost",
+        "decision": "2-1",
+        "data": {
+            "processor": 3,
+            "tasks": [3, 7],
+            "rule": "promote",
+            "in_sync": False,
+            "without": "restoring: no standby was in sync",
+            "policy": "promote",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (Reason(Loss.PORT_REFUSED), "port-refused"),
+        (Reason(Loss.SILENT, "no heartbeat"), "silent: no heartbeat"),
+        (Reason(Basis.EMPTY_SLOT), "an empty slot"),
+        (Reason(Basis.OTHER, "a move"), "a move"),
+        (Reason(Basis.STUCK, "copy 0 gets no further"), "stuck: copy 0 gets no further"),
+        (
+            Reason(Without.NO_OTHER_COPY, "it becomes the active"),
+            "no other copy lives: it becomes the active",
+        ),
+    ],
+)
+def test_sentence_of_a_reason_is_its_kind_and_its_detail(reason: Reason[Loss], said: str) -> None:
+    assert str(reason) == said

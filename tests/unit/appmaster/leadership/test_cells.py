@@ -1,0 +1,338 @@
+"""A leader's cells: it connects to each, hears of those that are gone, and finds them again."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from appmaster.leadership import cells
+from appmaster.leadership.cells import Cells
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.records import CellRecord
+from standby.errors import Transient, Unavailable
+from tests.patience import PATIENCE_SECONDS
+
+
+@dataclass
+class Connection:
+    """A connection to one attempt of a cell, of which a test says whether it answers."""
+
+    number: int
+    record: CellRecord
+    lost: Callable[[str], None]
+    answers: bool
+    hosts: tuple[str, ...] = ("h1", "h2")
+    told: list[object] = field(default_factory=list)
+    owed: set[str] = field(default_factory=set)
+    waits: threading.Event | None = None
+    runs: bool = True
+
+    def connect(self) -> None:
+        if self.waits is not None:
+            assert self.waits.wait(PATIENCE_SECONDS)
+        if not self.answers:
+            raise Unavailable(f"{self.record.address} does not answer")
+
+    def expected(self) -> tuple[happened.ContainerExpected, ...]:
+        attempt = self.record.attempt
+        if not self.runs:
+            return ()
+        return (happened.ContainerExpected(f"{attempt}_2", f"{attempt}/s_0", 7, self.number, attempt),)
+
+    def start(self) -> None:
+        self.told.append("start")
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def request(self, number: int, host: str | None) -> None:
+        self.told.append(("request", number, host))
+
+    def release(self, granted: str) -> bool:
+        self.told.append(("release", granted))
+        return granted.startswith(self.record.attempt)
+
+    def finish(self, *, succeeded: bool, diagnostics: str) -> None:
+        self.told.append(("finish", succeeded))
+
+
+class Lab:
+    """Two cells, their records and their AMs."""
+
+    def __init__(self) -> None:
+        self.present = {
+            number: CellRecord(f"application_{number}", attempt=f"a{number}_01", address=f"h{number}:1")
+            for number in (1, 2)
+        }
+        self.is_away = False
+        self.silent: set[int] = set()
+        self.made: list[Connection] = []
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.finished: list[int] = []
+        self._watch: Callable[[], None] = lambda: None
+        #: Cells whose AM does not answer, and whose port refuses.
+        self.dead: set[int] = set()
+        #: Whether anything runs in the cells.
+        self.runs = True
+        #: Connecting to these cells takes until the event is set.
+        self.slow: dict[int, threading.Event] = {}
+        self.under_test = Cells(
+            self, self._connect, self.events.put, lambda: 7, own=1, is_dead=self._is_dead, answer_seconds=5.0
+        )
+
+    def take_over(self) -> list[Event]:
+        self.under_test.begin()
+        return self.under_test.take_over()
+
+    def _is_dead(self, host: str, port: int) -> bool:
+        return int(host[1:]) in self.dead
+
+    def read_all(self, watch: Callable[[], None] | None = None) -> Mapping[int, CellRecord]:
+        if self.is_away:
+            raise Transient("ZooKeeper does not answer")
+        if watch is not None:
+            self._watch = watch
+        return dict(self.present)
+
+    def change(self, number: int, **fields: str) -> None:
+        record = self.present[number]
+        self.present[number] = CellRecord(
+            record.application,
+            attempt=fields.get("attempt", record.attempt),
+            address=fields.get("address", record.address),
+        )
+        self._watch()
+
+    def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
+        answers = number not in self.silent | self.dead
+        self.made.append(
+            Connection(number, record, lost, answers, waits=self.slow.get(number), runs=self.runs)
+        )
+        return self.made[-1]
+
+    def of(self, number: int) -> Connection:
+        """Return the latest connection to a cell."""
+        return [each for each in self.made if each.number == number][-1]
+
+    def next(self) -> Event:
+        return self.events.get(timeout=PATIENCE_SECONDS)
+
+    def await_tries(self) -> None:
+        """Return once nobody tries to connect any more."""
+        for each in threading.enumerate():
+            if each.name in ("cell-1", "cell-2"):
+                each.join(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
+    lab.dead.add(2)
+    events = lab.take_over()
+    assert events == [
+        happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1"),
+        happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01"),
+        happened.CellLost(2, "a2_01", "h2:1 does not answer", 7),
+    ]
+    assert lab.of(1).told == ["start"]
+
+
+def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.dead.add(2)
+    refuses = lab.slow[2] = threading.Event()
+    wake = lab.under_test._wake
+    wait = wake.wait
+
+    def wait_for_it(seconds: float) -> bool:
+        # Its port refuses only now that the take-over waits for it.
+        refuses.set()
+        return wait(seconds)
+
+    monkeypatch.setattr(wake, "wait", wait_for_it)
+    lab.take_over()
+    assert sorted(each.number for each in lab.made) == [1, 2]
+
+
+def test_try_in_vain_is_no_reason_to_try_again_at_once(lab: Lab) -> None:
+    lab.dead.add(2)
+    lab.take_over()
+    lab.under_test._wake.clear()
+    lab.under_test._look()
+    lab.await_tries()
+    assert [each.number for each in lab.made].count(2) == 2
+    assert not lab.under_test._wake.is_set(), "the next one comes with the next look"
+
+
+def test_take_over_that_begins_again_keeps_what_it_has_found(lab: Lab) -> None:
+    lab.under_test.begin()
+    lab.await_tries()
+    found = lab.take_over()
+    assert [each.cell for each in found if isinstance(each, happened.CellFound)] == [1, 2]
+    assert [each.cell for each in found if isinstance(each, happened.ContainerExpected)] == [1, 2]
+    assert len(found) == 4, "and nothing is awaited"
+    assert len(lab.made) == 2
+
+
+def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab) -> None:
+    lab.under_test.answer_seconds = 0.2
+    lab.slow[2] = threading.Event()
+    events = lab.take_over()
+    assert events[-1] == happened.CellAwaited(2, "a2_01", 7, "h2")
+    assert [each for each in events if isinstance(each, happened.CellFound)] == [
+        happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1")
+    ]
+    lab.under_test.start()
+    lab.slow[2].set()
+    assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
+    assert isinstance(lab.next(), happened.ContainerExpected)
+    lab.under_test.stop()
+
+
+def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.silent = {1, 2}
+    assert lab.take_over() == [
+        happened.CellAwaited(1, "a1_01", 7, "h1"),
+        happened.CellAwaited(2, "a2_01", 7, "h2"),
+    ]
+    lab.dead.add(1)
+    lab.under_test.start()
+    assert lab.next() == happened.CellLost(1, "a1_01", "h1:1 does not answer", 7)
+    monkeypatch.setattr(cells, "SILENT_SECONDS", 0.0)
+    assert lab.next() == happened.CellLost(2, "a2_01", "h2:1 does not answer", 7)
+    lab.under_test.stop()
+
+
+def test_cell_whose_candidate_has_not_started_is_not_there_yet(lab: Lab) -> None:
+    lab.under_test.patience_seconds = 0
+    lab.present[2] = CellRecord("application_2")
+    told = [each for each in lab.take_over() if isinstance(each, (happened.CellFound, happened.CellLost))]
+    assert [each.cell for each in told] == [1]
+
+
+def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) -> None:
+    lab.runs = False
+    started = lab.present.pop(2)
+    lab.present[2] = CellRecord("application_2")
+
+    def start(number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
+        # The first cell's connection is made, and meanwhile the second one's candidate comes up.
+        lab.present[2] = started
+        lab._watch()
+        return lab._connect(number, record, lost)
+
+    lab.under_test.connect = start
+    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
+    assert found == [1, 2]
+
+
+def test_leader_of_what_runs_already_waits_for_no_cell_that_is_starting(lab: Lab) -> None:
+    lab.present[2] = CellRecord("application_2")
+    lab.under_test.patience_seconds = 1_000_000.0
+    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
+    assert found == [1]
+
+
+def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_them(lab: Lab) -> None:
+    lab.take_over()
+    lab.under_test.request(5, "h2", 2)
+    lab.under_test.release("a1_01/s_0")
+    assert ("request", 5, "h2") in lab.of(2).told
+    assert not [each for each in lab.of(1).told if each == ("request", 5, "h2")]
+    assert ("release", "a1_01/s_0") in lab.of(1).told
+
+
+def test_request_to_a_cell_that_does_not_answer_is_refused(lab: Lab) -> None:
+    lab.silent.add(2)
+    lab.take_over()
+    lab.under_test.request(5, None, 2)
+    assert lab.next() == happened.RequestRefused(5, "cell 2 does not answer", 7)
+
+
+def test_lost_cell_is_told_of_once_and_found_again(lab: Lab) -> None:
+    lab.take_over()
+    lab.under_test.start()
+    lab.silent.add(2)
+    lab.of(2).lost("its AM is dead")
+    assert lab.next() == happened.CellLost(2, "a2_01", "its AM is dead", 7)
+    lab.silent.clear()
+    found = lab.next()
+    assert found == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
+    assert isinstance(lab.next(), happened.ContainerExpected)
+    lab.under_test.stop()
+    assert "stop" in lab.of(2).told
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_container_given_back_while_its_cell_did_not_answer_is_given_back_later(
+    lab: Lab, is_told: bool
+) -> None:
+    lab.take_over()
+    lab.silent.add(2)
+    if is_told:
+        # The connection took it, and its AM did not hear of it any more.
+        lab.of(2).owed.add("a2_01/s_0")
+    lab.of(2).lost("it stands still")
+    if not is_told:
+        lab.under_test.release("a2_01/s_0")
+    lab.silent.clear()
+    lab.under_test.start()
+    assert isinstance(lab.next(), happened.CellLost)
+    assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
+    lab.under_test.stop()
+    assert ("release", "a2_01/s_0") in lab.of(2).told
+    assert lab.events.empty(), "and it is not expected any more"
+
+
+def test_next_attempt_of_a_cell_takes_the_place_of_the_one_before(lab: Lab) -> None:
+    lab.take_over()
+    lab.under_test.start()
+    former = lab.of(2)
+    lab.change(2, attempt="a2_02", address="h3:1")
+    assert lab.next() == happened.CellLost(2, "a2_01", "its application has another attempt", 7)
+    assert lab.next() == happened.CellFound(2, "a2_02", ("h1", "h2"), 7, "h3")
+    assert former.told[-2:] == ["stop", "close"]
+    former.lost("late news of the attempt before")
+    lab.under_test.request(6, None, 2)
+    assert ("request", 6, None) in lab.of(2).told, "it changed nothing"
+    lab.under_test.stop()
+
+
+def test_records_that_could_not_be_read_are_read_again(lab: Lab) -> None:
+    lab.is_away = True
+    with pytest.raises(Transient):
+        lab.under_test.begin()
+    lab.is_away = False
+    found = {each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)}
+    assert found == {1, 2}
+    lab.is_away = True
+    lab.under_test.start()
+    lab.change(2, attempt="a2_02", address="h3:1")
+    lab.is_away = False
+    assert isinstance(lab.next(), happened.CellLost)
+    assert isinstance(lab.next(), happened.CellFound)
+    lab.under_test.stop()
+
+
+def test_every_application_is_ended_the_own_one_last(lab: Lab) -> None:
+    lab.under_test = replace(lab.under_test, own=1)
+    order: list[int] = []
+    lab.take_over()
+    for each in lab.made:
+        each.finish = lambda number=each.number, **_: order.append(number)  # type: ignore[method-assign]
+    lab.under_test.finish(succeeded=True, diagnostics="over")
+    assert order == [2, 1]

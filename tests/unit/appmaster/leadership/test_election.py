@@ -1,0 +1,509 @@
+"""The election: one leads, a dead one is seized from, a lease that ran out forbids acting, and who left is out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from appmaster.driver import Driver
+from appmaster.leadership.election import Election
+from appmaster.leadership.lease import Lease
+from appmaster.leadership.suspicion import HOST_LOST_MS, PROCESS_LOST_MS, Beat, PortAnswer
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.model import JobSpec
+from appmaster.planning.state.view import ClusterView, Policy
+from standby.errors import Fenced, Transient
+from standby.records import ControllerRecord
+from standby.threads.inbox import Inbox
+from tests.patience import PATIENCE_SECONDS
+
+SESSION_MS = 6_000
+
+
+class Ensemble:
+    """ZooKeeper as an election sees it: one record, one epoch, watches that fire once."""
+
+    def __init__(self) -> None:
+        self.record: ControllerRecord | None = None
+        self.epoch = 0
+        self.is_away = False
+        self.watches: list[Callable[[], None]] = []
+        self.confirmed = threading.Event()
+        self.reads = 0
+        self.beat: Beat | None = None
+        #: What a server that lags behind answers instead, to who does not ask for the present.
+        self.stale_beat: Beat | None = None
+        self.beats_read = threading.Event()
+        #: Somebody has asked in vain.
+        self.refused = threading.Event()
+        #: Answers to the next transactions that get lost, after they were carried out.
+        self.lost_answers = 0
+        #: Called before each confirmation.
+        self.confirming: Callable[[], None] = lambda: None
+
+    def change(self, record: ControllerRecord | None) -> None:
+        self.record, watches = record, self.watches
+        self.watches = []
+        for each in watches:
+            each()
+
+
+class Client:
+    """One session's view of the ensemble."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        self.epoch = 0
+
+    def _answer(self) -> None:
+        if self.ensemble.is_away:
+            self.ensemble.refused.set()
+            raise Transient("no answer")
+
+    def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
+        self._answer()
+        self.ensemble.reads += 1
+        if watch is not None:
+            self.ensemble.watches.append(watch)
+        return self.ensemble.record
+
+    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
+        self._answer()
+        if self.ensemble.record != depose:
+            return None
+        self.ensemble.epoch += 1
+        self.epoch = self.ensemble.epoch
+        self.ensemble.change(ControllerRecord(record.candidate, record.host, record.port, self.epoch))
+        self._beats()
+        if self.ensemble.lost_answers:
+            self.ensemble.lost_answers -= 1
+            self.epoch = 0
+            raise Transient("the connection was lost before the answer came")
+        return self.epoch
+
+    def confirm_lead(self) -> None:
+        self._answer()
+        self.ensemble.confirming()
+        if self.epoch != self.ensemble.epoch:
+            raise Fenced("another leads")
+        self._beats()
+        self.ensemble.confirmed.set()
+
+    def _beats(self) -> None:
+        before = self.ensemble.beat
+        self.ensemble.beat = Beat(self.epoch, 0 if before is None else before.number + 1)
+
+    def beat(self, *, is_synced: bool = False) -> Beat | None:
+        self._answer()
+        self.ensemble.beats_read.set()
+        stale = None if is_synced else self.ensemble.stale_beat
+        return stale or self.ensemble.beat
+
+    def resign_lead(self) -> None:
+        self._answer()
+        if self.epoch == self.ensemble.epoch:
+            self.ensemble.change(None)
+
+
+class Clock:
+    """Milliseconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    return Ensemble()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def election(
+    ensemble: Ensemble,
+    clock: Clock,
+    name: str,
+    may_lead: Callable[[], Sequence[str]] = tuple,
+    session_ms: int = SESSION_MS,
+    ask: Callable[[str, int], PortAnswer] = lambda host, port: PortAnswer.ACCEPTED,
+) -> Election:
+    me = ControllerRecord(name, "h1", 7000, 0)
+    return Election(Client(ensemble), me, may_lead, clock, session_ms, ask)
+
+
+def entered(candidate: Election) -> tuple[threading.Thread, list[int]]:
+    """Have a candidate enter the queue on a thread of its own; return that, and where its epoch appears."""
+    won: list[int] = []
+
+    def enter() -> None:
+        try:
+            won.append(candidate.enter())
+        except Fenced:
+            won.append(0)
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    return thread, won
+
+
+def leads(candidate: Election) -> bool:
+    """Return whether it leads now; asked by a function, for it changes between two looks."""
+    return candidate.is_leader
+
+
+def test_first_one_leads_and_says_so(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a")
+    assert not leads(candidate)
+    assert candidate.enter() == 1
+    assert leads(candidate)
+    leader = candidate.leader()
+    assert leader is not None
+    assert (leader.candidate, leader.host, leader.port, leader.epoch) == ("a", "h1", 7000, 1)
+    candidate.leave("the test is over")
+
+
+def test_second_one_waits_until_the_first_gives_up(ensemble: Ensemble, clock: Clock) -> None:
+    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
+    first.enter()
+    thread, won = entered(second)
+    first.leave("told to end")
+    assert not first.is_leader
+    first.give_up()
+    thread.join(PATIENCE_SECONDS)
+    assert won == [2]
+    assert second.is_leader
+    assert second.deposed is None
+    second.leave("the test is over")
+
+
+def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemble, clock: Clock) -> None:
+    dead: set[int] = set()
+    looked = threading.Event()
+
+    def ask(host: str, port: int) -> PortAnswer:
+        looked.set()
+        return PortAnswer.REFUSED if port in dead else PortAnswer.ACCEPTED
+
+    first = election(ensemble, clock, "a")
+    second = election(ensemble, clock, "b", ask=ask)
+    first.enter()
+    thread, won = entered(second)
+    assert looked.wait(PATIENCE_SECONDS)
+    assert won == []
+    dead.add(7000)
+    thread.join(PATIENCE_SECONDS)
+    assert won == [2]
+    assert (first.deposed, second.deposed) == (None, "a")
+    assert ensemble.epoch == 2
+    first.leave("over")
+    second.leave("over")
+
+
+class Looks:
+    """A leader's port as another candidate asks it; a look takes so much of the clock's time."""
+
+    def __init__(self, clock: Clock, answer: PortAnswer, step_ms: int) -> None:
+        self.clock = clock
+        self.answer = answer
+        self.step_ms = step_ms
+        self.looks = 0
+        self.looked = threading.Event()
+
+    def __call__(self, host: str, port: int) -> PortAnswer:
+        self.looks += 1
+        self.looked.set()
+        self.clock.now_ms += self.step_ms
+        return self.answer
+
+
+def test_leader_on_a_silent_host_is_deposed_before_its_session_ends(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    first.leave("its host is gone; its session stands")
+    begun = clock.now_ms
+    second = election(ensemble, clock, "b", ask=Looks(clock, PortAnswer.NONE, 100))
+    assert second.enter() == 2
+    assert second.deposed == "a"
+    assert HOST_LOST_MS <= clock.now_ms - begun < PROCESS_LOST_MS < SESSION_MS
+    second.leave("over")
+
+
+def test_leader_whose_process_stands_still_is_deposed_later(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    first.leave("it stands still; its session stands")
+    begun = clock.now_ms
+    second = election(ensemble, clock, "b", ask=Looks(clock, PortAnswer.ACCEPTED, 500))
+    assert second.enter() == 2
+    assert PROCESS_LOST_MS <= clock.now_ms - begun < SESSION_MS
+    second.leave("over")
+
+
+def test_leader_that_only_this_candidate_cannot_reach_leads_on(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    second = election(ensemble, clock, "b", ask=(looks := Looks(clock, PortAnswer.NONE, 0)))
+    thread, won = entered(second)
+    for _ in range(5):
+        for event in (ensemble.confirmed, looks.looked):
+            event.clear()
+            assert event.wait(PATIENCE_SECONDS), "the leader leaves beats, the other looks"
+        clock.now_ms += HOST_LOST_MS * 2 // 3
+    assert won == []
+    assert leads(first)
+    first.leave("over")
+    second.leave("over")
+    thread.join(PATIENCE_SECONDS)
+
+
+def test_server_that_lags_behind_deposes_nobody(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    ensemble.stale_beat = ensemble.beat
+    ensemble.confirmed.clear()
+    assert ensemble.confirmed.wait(PATIENCE_SECONDS), "a beat that the lagging server does not have yet"
+    first.leave("the rest is about what is read")
+    looks = Looks(clock, PortAnswer.ACCEPTED, 500)
+    second = election(ensemble, clock, "b", ask=looks)
+    begun = clock.now_ms
+    thread, won = entered(second)
+    while clock.now_ms - begun < PROCESS_LOST_MS + 600:
+        looks.looked.clear()
+        assert looks.looked.wait(PATIENCE_SECONDS)
+    assert won == [], "asked as of now there was another beat"
+    second.leave("over")
+    thread.join(PATIENCE_SECONDS)
+
+
+def test_leader_of_a_release_without_beats_is_left_to_its_session(ensemble: Ensemble, clock: Clock) -> None:
+    ensemble.change(ControllerRecord("a", "h1", 7000, 3))
+    ensemble.epoch, ensemble.beat = 3, Beat(2, 7)
+    looks = Looks(clock, PortAnswer.NONE, 500)
+    second = election(ensemble, clock, "b", ask=looks)
+    thread, won = entered(second)
+    while looks.looks < 2 * PROCESS_LOST_MS // 500:
+        looks.looked.clear()
+        assert looks.looked.wait(PATIENCE_SECONDS)
+    assert won == []
+    second.leave("over")
+    thread.join(PATIENCE_SECONDS)
+
+
+def test_candidate_that_stood_still_itself_begins_to_look_anew(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    first.leave("it stood still as well, with the whole machine")
+    begun = clock.now_ms
+    looks = Looks(clock, PortAnswer.NONE, 100)
+    second = election(ensemble, clock, "b", ask=looks)
+    thread, won = entered(second)
+    assert looks.looked.wait(PATIENCE_SECONDS)
+    clock.now_ms += PROCESS_LOST_MS
+    thread.join(PATIENCE_SECONDS)
+    assert won == [2]
+    assert clock.now_ms - begun >= PROCESS_LOST_MS + HOST_LOST_MS
+    second.leave("over")
+
+
+def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(
+    ensemble: Ensemble, clock: Clock
+) -> None:
+    ensemble.lost_answers = 1
+    candidate = election(ensemble, clock, "a")
+    assert candidate.enter() == 2, "its own record stands in nobody's way"
+    assert ensemble.record is not None
+    assert ensemble.record.epoch == 2
+    assert leads(candidate)
+    candidate.leave("over")
+
+
+def test_who_was_deposed_is_known_though_no_answer_came(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    ensemble.lost_answers = 1
+    second = election(ensemble, clock, "b", ask=lambda host, port: PortAnswer.REFUSED)
+    assert second.enter() == 3
+    assert second.deposed == "a"
+    first.leave("over")
+    second.leave("over")
+
+
+def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Clock) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    both = threading.Barrier(2)
+
+    def ask(host: str, port: int) -> PortAnswer:
+        if ensemble.epoch > 1:
+            return PortAnswer.ACCEPTED
+        both.wait(PATIENCE_SECONDS)
+        return PortAnswer.REFUSED
+
+    rivals = [election(ensemble, clock, each, ask=ask) for each in ("b", "c")]
+    waiting = [entered(each) for each in rivals]
+    found = threading.Event()
+    while not any(won for _, won in waiting):
+        found.wait(0.01)
+    assert ensemble.epoch == 2
+    assert sum(each.is_leader for each in rivals) == 1
+    for each in (first, *rivals):
+        each.leave("over")
+    for thread, _ in waiting:
+        thread.join(PATIENCE_SECONDS)
+    assert sorted(won for _, [won] in waiting) == [0, 2]
+
+
+def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ensemble, clock: Clock) -> None:
+    asked = 0
+    many = threading.Event()
+
+    def ask(host: str, port: int) -> PortAnswer:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
+            many.set()
+        return PortAnswer.ACCEPTED
+
+    first = election(ensemble, clock, "a")
+    first.enter()
+    second = election(ensemble, clock, "b", ask=ask)
+    ensemble.reads = 0
+    thread, won = entered(second)
+    assert many.wait(PATIENCE_SECONDS)
+    assert ensemble.reads == 1, "its port is asked again and again, ZooKeeper is not"
+    first.leave("over")
+    first.give_up()
+    thread.join(PATIENCE_SECONDS)
+    assert won == [2]
+    second.leave("over")
+
+
+def test_confirmation_that_came_too_late_is_asked_for_again_at_once(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a", session_ms=400)
+    asked: list[int] = []
+    answered = threading.Event()
+
+    def confirming() -> None:
+        asked.append(clock.now_ms)
+        if len(asked) == 1:
+            clock.now_ms += 10_000  # the servers were away
+        else:
+            answered.set()
+
+    ensemble.confirming = confirming
+    candidate.enter()
+    assert answered.wait(PATIENCE_SECONDS)
+    assert asked[1] - asked[0] == 10_000
+    candidate.leave("over")
+
+
+def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a")
+    candidate.enter()
+    candidate.leave("its session has expired")
+    assert candidate.lease.is_valid
+    assert not candidate.is_leader
+
+
+def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Clock) -> None:
+    lacks: list[str] = ["code of job"]
+    asked = threading.Event()
+
+    def may_lead() -> Sequence[str]:
+        asked.set()
+        return tuple(lacks)
+
+    candidate = election(ensemble, clock, "a", may_lead)
+    thread, won = entered(candidate)
+    assert asked.wait(PATIENCE_SECONDS)
+    assert ensemble.record is None
+    lacks.clear()
+    thread.join(PATIENCE_SECONDS)
+    assert won == [1]
+    candidate.leave("over")
+
+
+def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble, clock: Clock) -> None:
+    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
+    first.enter()
+    thread, won = entered(second)
+    second.leave("its session has expired")
+    thread.join(PATIENCE_SECONDS)
+    assert won == [0]
+    first.leave("over")
+    first.give_up()
+    assert ensemble.record is None, "nobody is left in the queue"
+
+
+def test_servers_that_are_away_are_waited_for(ensemble: Ensemble, clock: Clock) -> None:
+    ensemble.is_away = True
+    thread, won = entered(candidate := election(ensemble, clock, "a"))
+    assert ensemble.refused.wait(PATIENCE_SECONDS)
+    ensemble.is_away = False
+    thread.join(PATIENCE_SECONDS)
+    assert won == [1]
+    candidate.leave("over")
+
+
+def test_lease_runs_out_unless_it_is_renewed_from_when_it_was_asked(clock: Clock) -> None:
+    lease = Lease(clock, 1_000)
+    found = [lease.is_valid]
+    lease.renew(clock.now_ms)
+    for passes in (999, 1):
+        clock.now_ms += passes
+        found.append(lease.is_valid)
+    assert found == [False, True, False]
+    lease.renew(clock.now_ms - 600)
+    # An answer that comes late shortens nothing.
+    lease.renew(clock.now_ms - 900)
+    found = []
+    for passes in (399, 1):
+        clock.now_ms += passes
+        found.append(lease.is_valid)
+    assert found == [True, False]
+
+
+def test_leader_that_was_deposed_learns_it_when_it_asks(ensemble: Ensemble, clock: Clock) -> None:
+    candidate = election(ensemble, clock, "a", session_ms=40)
+    candidate.enter()
+    assert ensemble.confirmed.wait(PATIENCE_SECONDS)
+    ensemble.epoch += 1
+    assert candidate._left.wait(PATIENCE_SECONDS)
+    assert not candidate.is_leader
+    assert candidate.why == "another leads"
+
+
+def test_leader_without_a_valid_lease_folds_in_what_happens_and_does_nothing(clock: Clock) -> None:
+    lease = Lease(clock, 1_000)
+    done: list[todo.Action] = []
+
+    def carry_out(action: todo.Action, view: ClusterView) -> None:
+        done.append(action)
+
+    inbox: Inbox[Event] = Inbox()
+    driver = Driver(inbox, carry_out, lambda entry, view: None, clock, may_act=lambda: lease.is_valid)
+    spec = JobSpec("main", 1, 1, 0)
+    driver.turn(
+        [happened.Elected(1, clock.now_ms, 0), happened.JobLoaded("job", "run", spec, None, Policy())]
+    )
+    assert not done
+    assert "job" in driver.view.jobs
+    lease.renew(clock.now_ms)
+    driver.turn([])
+    assert [type(each) for each in done][:1] == [todo.WriteModel]
+    done.clear()
+    model = next(iter(driver.view.jobs.values())).model
+    clock.now_ms += 2_000
+    driver.turn([happened.ModelRefused("job", "by a test")])
+    assert not done
+    assert driver.view.jobs["job"].model == model

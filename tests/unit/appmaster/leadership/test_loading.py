@@ -1,0 +1,169 @@
+"""From records to events: each job for itself, whatever is wrong with another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from msgspec.structs import replace as with_fields
+
+from appmaster.leadership.loading import JobLoading, asks_more
+from appmaster.planning.fold.apply import apply
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import ClusterView
+from appmaster.records import JobRecord, Loaded, StatusRecord
+from appmaster.topics.ids import Obstacle
+from standby.errors import BadConfiguration
+from standby.model import TopicIdentity
+from standby.wire import JobDefinition
+from tests.unit.appmaster.changes.test_operations import CONFIG
+
+
+def record(name: str, revision: int = 1, *, run: str = "run1", code: str = "", **more: object) -> JobRecord:
+    config = {**CONFIG, "job.name": name}
+    definition = JobDefinition(name, run, config, "changelog", "group", 4, revision=revision, code=code)
+    return with_fields(JobRecord(definition), **more)
+
+
+def loaded(job: JobRecord, status: StatusRecord | None = None) -> Loaded:
+    return Loaded(job, status, None, ())
+
+
+class Leader:
+    """A view that is told what is loaded."""
+
+    def __init__(self, racks: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.view = ClusterView(epoch=1)
+        self.waiting: dict[str, str] = {}
+        self.quarantined: dict[str, str] = {}
+        self.obstacles: dict[str, Obstacle] = {}
+        self.loading = JobLoading(
+            {},
+            lambda: self.view,
+            racks,
+            notes=lambda: {"j1": "a note"},
+            quarantined=lambda: self.quarantined,
+            waiting=lambda: self.waiting,
+            obstacles=lambda: self.obstacles,
+        )
+
+    def load(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Iterable[str] = ()) -> list[Event]:
+        events = list(self.loading.events(jobs, frozenset(new)))
+        for each in events:
+            self.view = apply(self.view, each)
+        return events
+
+
+def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> None:
+    leader = Leader({"h1": "/r1", "h2": "/default-rack"})
+    job = record("j1")
+    table = {"yarn.racks": "h3=/r3", "yarn.host.attributes": "h4=zone:b"}
+    job = with_fields(job, definition=with_fields(job.definition, config={**job.definition.config, **table}))
+    leader.load({"j1": loaded(job)}, ["j1"])
+    leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3", "h4", "h5"), 7))
+    found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
+    assert found == {
+        "h1": ("/r1", {}),
+        "h2": ("", {}),
+        "h3": ("/r3", {}),
+        "h4": ("", {"zone": "b"}),
+        "h5": ("", {}),
+    }
+
+
+def test_a_job_that_cannot_be_led_is_told_of_and_the_others_are_led() -> None:
+    leader = Leader()
+    odd = record("j2")
+    strange = with_fields(
+        odd, definition=with_fields(odd.definition, config={**odd.definition.config, "of.tomorrow": "1"})
+    )
+    lost = record("j3")
+    grouped = with_fields(
+        lost,
+        definition=with_fields(lost.definition, config={**lost.definition.config, "job.grouper": "no:such"}),
+    )
+    jobs: dict[str, Loaded | BadConfiguration] = {
+        "j1": loaded(record("j1")),
+        "j2": loaded(strange),
+        "j3": loaded(grouped),
+        "j4": BadConfiguration("not a record"),
+    }
+    leader.load(jobs, jobs)
+    assert set(leader.view.jobs) == {"j1"}
+    assert leader.view.jobs["j1"].notes == ("a note",)
+    assert set(leader.loading.records) == {"j1"}
+    assert set(leader.loading.unreadable) == {"j2", "j3", "j4"}
+    assert "of.tomorrow" in leader.loading.unreadable["j2"]
+    # One that was led before goes on as it was.
+    leader.load({"j1": BadConfiguration("not a record any more")})
+    assert set(leader.view.jobs) == {"j1"}
+
+
+def test_a_job_that_waits_for_code_is_known_and_an_update_that_waits_is_a_note() -> None:
+    leader = Leader()
+    leader.waiting = {"j1": "waiting for a second source", "j2": "waiting for a source"}
+    old = record("j2", code="c1")
+    updated = with_fields(
+        old,
+        definition=with_fields(old.definition, revision=2, code="c2"),
+        former=(old.definition,),
+        activated=1,
+    )
+    leader.load({"j1": loaded(record("j1", code="c1")), "j2": loaded(updated)})
+    assert leader.view.jobs["j1"].quarantined == "waiting for a second source"
+    assert (leader.view.jobs["j2"].revision, leader.view.jobs["j2"].quarantined) == (1, "")
+    assert leader.view.jobs["j2"].notes == ("revision 2: waiting for a source",)
+    leader.load({"j1": loaded(record("j1", code="c1", activated=1)), "j2": loaded(updated)})
+    assert leader.view.jobs["j1"].quarantined == ""
+    leader.quarantined = {"j2": "nobody holds it"}
+    leader.load({"j1": loaded(record("j1", code="c1", activated=1)), "j2": loaded(updated)})
+    assert leader.view.jobs["j2"].quarantined == "nobody holds it"
+
+
+def test_a_job_that_is_gone_is_forgotten_and_so_is_the_old_run_of_one_of_its_name() -> None:
+    leader = Leader()
+    leader.load({"j1": loaded(record("j1", 7)), "j2": loaded(record("j2"))}, ("j1", "j2"))
+    assert happened.JobForgotten("j2") in leader.load({"j1": loaded(record("j1", 7))})
+    assert set(leader.view.jobs) == {"j1"}
+    events = leader.load({"j1": loaded(record("j1", 1, run="run2"))})
+    assert happened.JobForgotten("j1") in events
+    assert leader.view.jobs["j1"].run == "run2"
+    assert {each.run for each in leader.loading.definitions["j1"].values()} == {"run2"}
+    assert not any(
+        isinstance(each, happened.JobForgotten)
+        for each in leader.load({"j1": loaded(record("j1", 1, run="run2"))})
+    )
+
+
+def test_what_a_leader_before_gave_up_stays_given_up_until_it_is_submitted_again() -> None:
+    leader = Leader()
+    leader.load({"j1": loaded(record("j1"), StatusRecord("failed", ("too often",)))})
+    assert str(leader.view.jobs["j1"].failure) == "too often"
+    leader.view = replace(leader.view)
+    leader.load({"j1": loaded(record("j1", 2))})
+    assert leader.view.jobs["j1"].failure is None
+
+
+def test_a_job_that_was_submitted_when_the_last_one_had_just_ended_keeps_the_cluster_alive() -> None:
+    leader = Leader()
+    ended, failed = record("j1", is_wanted=False), record("j2", 3)
+    leader.load({"j1": loaded(ended), "j2": loaded(failed, StatusRecord("failed", ("too often",)))})
+    assert not asks_more({"j1": ended, "j2": failed}, leader.view)
+    assert asks_more({"j1": record("j1")}, leader.view), "deployed again"
+    assert asks_more({"j2": record("j2", 4)}, leader.view), "submitted again after it had failed"
+    assert asks_more({"j1": ended, "j3": record("j3")}, leader.view), "a new one"
+    assert asks_more({"j2": record("j2", 3, run="run2")}, leader.view), "another run"
+
+
+def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> None:
+    leader = Leader()
+    job = record("j1")
+    leader.obstacles["j1"] = Obstacle("run1", {}, "input in was deleted and created again")
+    leader.load({"j1": loaded(job)}, ["j1"])
+    assert leader.view.jobs["j1"].obstacle == "input in was deleted and created again"
+    accepted = with_fields(job.definition, topics={"in": TopicIdentity("new", 1, "latest")}, revision=2)
+    leader.load({"j1": loaded(with_fields(job, definition=accepted))})
+    assert leader.view.jobs["j1"].obstacle == "", "what was found before holds for the former topics"
+    assert leader.loading.definitions["j1"][2].topics["in"].start == "latest"

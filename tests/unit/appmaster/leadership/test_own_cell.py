@@ -1,0 +1,80 @@
+"""When a new attempt of a cell ends for one on another host, and how many attempts there are."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from appmaster.cli.launch.application import granted_attempts
+from appmaster.leadership.own_cell import Attempt, in_the_way
+from appmaster.leadership.yarn_ids import number_of
+from appmaster.records import CellRecord
+
+
+def attempt(number: int, most: int = 4) -> Attempt:
+    return Attempt(2, "application_17_0002", f"container_17_0002_{number:02}", "h1:70", most)
+
+
+def cell(number: int, address: str) -> CellRecord:
+    return CellRecord(f"application_17_{number:04}", attempt=f"container_17_{number:04}_01", address=address)
+
+
+def test_attempts_are_counted_by_yarn() -> None:
+    assert number_of("container_e01_1700000000000_0002_11") == 11
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "alive", "found"),
+    [
+        pytest.param(attempt(2), "h1:71", {"h1", "h2"}, 1, id="the same host"),
+        pytest.param(attempt(2), "h2:70", {"h1", "h2"}, None, id="another host"),
+        pytest.param(attempt(2), "", {"h1", "h2"}, None, id="a cell that has not begun"),
+        pytest.param(attempt(1), "h1:71", {"h1", "h2"}, None, id="the submit judges the first attempt"),
+        pytest.param(attempt(3), "h1:71", {"h1", "h2"}, None, id="the last ones are kept"),
+        pytest.param(attempt(2, 2), "h1:71", {"h1", "h2"}, None, id="YARN makes two"),
+        pytest.param(attempt(7, 9), "h1:71", {"h1", "h2"}, 1, id="YARN makes more"),
+        pytest.param(attempt(2), "h1:71", {"h1"}, None, id="no other host is known to live"),
+        pytest.param(attempt(2), "h1:71", set(), None, id="no host is known to live"),
+    ],
+)
+def test_a_new_attempt_makes_way_when_that_may_help(
+    mine: Attempt, other: str, alive: set[str], found: int | None
+) -> None:
+    cells = {1: cell(1, other), 2: cell(2, "h1:60")}
+    assert in_the_way(mine, cells, lambda: alive, lambda _: True) == found
+
+
+def test_a_dead_master_is_in_nobody_s_way() -> None:
+    asked: list[str] = []
+
+    def is_up(address: str) -> bool:
+        asked.append(address)
+        return False
+
+    assert in_the_way(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_up) is None
+    assert asked == ["h1:71"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "granted"),
+    [
+        pytest.param({}, 2, id="YARN's default"),
+        pytest.param({"yarn.resourcemanager.am.max-attempts": "3"}, 3, id="fewer than asked for"),
+        pytest.param({"yarn.resourcemanager.am.max-attempts": "10"}, 4, id="more than asked for"),
+        pytest.param(
+            {
+                "yarn.resourcemanager.am.max-attempts": " 3 ",
+                "yarn.resourcemanager.am.global.max-attempts": "10",
+            },
+            3,
+            id="Skein knows nothing of the global bound",
+        ),
+        pytest.param({"yarn.resourcemanager.am.max-attempts": "${attempts}"}, 2, id="not a number"),
+    ],
+)
+def test_yarn_makes_no_more_attempts_than_it_grants(settings: dict[str, str], granted: int) -> None:
+    properties = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
+    )
+    assert granted_attempts(ET.fromstring(f"<configuration>{properties}</configuration>"), 4) == granted

@@ -1,0 +1,194 @@
+"""A take-over is begun again while ZooKeeper does not answer and the lease lasts, and nothing is decided before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from appmaster.driver import Driver
+from appmaster.effects import Effects, Replies
+from appmaster.leadership.candidate import Candidate
+from appmaster.leadership.election import Election
+from appmaster.leadership.ports import Registration
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import CellState
+from appmaster.records import JobRecord
+from standby.errors import BadConfiguration, Fenced, Transient
+from standby.records import ControllerRecord
+from standby.threads.inbox import Inbox
+from standby.wire import JobDefinition
+
+
+class Servers:
+    """ZooKeeper with a record of who leads, and no job; it does not answer some of the time. It has every role."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.election = self.registry = self.changes = self.jobs = self
+        self.refusals = 0
+        self.raised: list[int] = []
+        self.is_deposed = False
+        self.records: dict[str, JobRecord | BadConfiguration] = {}
+        self.hosts: dict[str, str] | BadConfiguration = {}
+
+    def _answer(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise Transient("no answer")
+
+    def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
+        return None
+
+    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
+        return 5
+
+    def confirm_lead(self) -> None:
+        pass
+
+    def raise_epoch(self, seen: int) -> None:
+        if self.is_deposed:
+            raise Fenced("another leads")
+        self.raised.append(seen)
+
+    def registrations(self) -> tuple[Registration, ...]:
+        self._answer()
+        return ()
+
+    def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
+        return frozenset()
+
+    def drained(self, watch: Callable[[], None] | None = None) -> Mapping[str, str]:
+        self._answer()
+        if isinstance(self.hosts, BadConfiguration):
+            raise self.hosts
+        return self.hosts
+
+    def names(self, watch: Callable[[], None] | None = None) -> tuple[str, ...]:
+        self._answer()
+        return tuple(self.records)
+
+    def read(self, name: str) -> JobRecord:
+        record = self.records[name]
+        if isinstance(record, BadConfiguration):
+            raise record
+        return record
+
+
+class OneCell:
+    """The cells of the leader: one that answers."""
+
+    hosts = ("h1",)
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def take_over(self) -> list[Event]:
+        return [happened.CellFound(1, "a1", self.hosts, 7)]
+
+    def start(self) -> None:
+        pass
+
+
+def as_any(each: object) -> Any:
+    """Return a stand-in for something that is real elsewhere."""
+    return each
+
+
+class Lab:
+    """A candidate that leads one turn."""
+
+    def __init__(self) -> None:
+        self.servers = as_any(Servers())
+        self.cells = as_any(OneCell())
+        self.now_ms = 1_000
+        inbox: Inbox[Event] = Inbox()
+        me = ControllerRecord("me", "h1", 1, 0)
+        self.election = Election(self.servers, me, tuple, lambda: self.now_ms, 10_000)
+        self.driver = Driver(
+            inbox,
+            lambda action, view: None,
+            lambda entry, view: None,
+            turned=lambda _: self.election.leave("its turn is over"),
+        )
+        self.effects = Effects(
+            inbox.post,
+            lambda: 0,
+            lambda: 0,
+            self.servers,
+            self.cells,
+            as_any(None),  # nobody is told anything
+            as_any(None),  # nothing is fenced
+            resign=self.election.leave,
+            reload=lambda: None,
+            replies=Replies(inbox.post),
+        )
+        self.candidate = Candidate(
+            self.servers, self.cells, self.effects, self.driver, inbox, self.election, lambda: 0, as_any(None)
+        )
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+def test_take_over_begins_again_until_everything_is_read(lab: Lab) -> None:
+    lab.servers.refusals = 3
+    with pytest.raises(Fenced, match="its turn is over"):
+        lab.candidate.lead(lab.election.enter())
+    assert lab.cells.begun == 4
+    assert lab.driver.view.epoch == 5
+    assert lab.driver.view.cells[1].state is CellState.UP
+
+
+def test_queued_changes_come_after_the_first_turn(lab: Lab) -> None:
+    known: list[int] = []
+    lab.servers.refusals = 1
+    with pytest.raises(Fenced, match="its turn is over"):
+        lab.candidate.lead(lab.election.enter(), lambda: known.extend(lab.driver.view.cells))
+    assert known == [1], "once, and with everything read"
+
+
+def test_drained_hosts_that_cannot_be_read_keep_nobody_from_leading(lab: Lab) -> None:
+    lab.servers.hosts = BadConfiguration("of a later version")
+    with pytest.raises(Fenced, match="its turn is over"):
+        lab.candidate.lead(lab.election.enter())
+    assert lab.driver.view.cells[1].state is CellState.UP
+    assert lab.driver.view.drained == {}
+
+
+def test_take_over_is_given_up_with_the_lease(lab: Lab) -> None:
+    epoch = lab.election.enter()
+    lab.servers.refusals = 1_000_000
+    lab.now_ms += 10_000
+    with pytest.raises(Transient):
+        lab.candidate.lead(epoch)
+    assert lab.driver.view.epoch == 0, "nothing was decided"
+    lab.election.leave("over")
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_leader_whose_containers_have_obeyed_a_higher_epoch_makes_way(lab: Lab, is_deposed: bool) -> None:
+    lab.election.enter()
+    lab.servers.is_deposed = is_deposed
+    for _ in range(2):
+        lab.candidate.outdated(8)
+    lab.effects.writer.close()
+    lab.effects.writer.join(5)
+    assert lab.servers.raised == ([] if is_deposed else [8]), "once, however many containers say so"
+    assert lab.election.has_left
+    assert "epoch 8" in lab.election.why
+
+
+def test_a_job_that_cannot_be_read_does_not_keep_a_cluster_from_its_end(lab: Lab) -> None:
+    lab.servers.records = {"odd": BadConfiguration("of a later version")}
+    assert not lab.candidate.has_more(lab.driver.view)
+    lab.servers.records["new"] = JobRecord(JobDefinition("new", "run1", {}, "changelog", "group", 1))
+    assert lab.candidate.has_more(lab.driver.view)

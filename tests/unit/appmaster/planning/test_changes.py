@@ -1,0 +1,959 @@
+"""The planner where a running job changes: its model, its hosts, its code, its policy, its failures."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning.plan import plan
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Kind
+from appmaster.planning.state.model import JobSpec, propose
+from appmaster.planning.state.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
+from locality.hosts import HostInfo
+from standby.model import Fault, InputFailures, Phase, TaskId, TaskRecord
+from standby.process.ended import ProcessEnd, Ran
+from tests.fakes.yarn import FakeCluster, Process
+
+
+def deployed(**more: object) -> FakeCluster:
+    """Return a cluster whose job is deployed, its story so far forgotten."""
+    cluster = FakeCluster(**more)  # type: ignore[arg-type]
+    cluster.run(8_000)
+    assert cluster.is_whole(), cluster.view.jobs["job"]
+    assert plan(cluster.view) == ()
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster
+
+
+def actives(cluster: FakeCluster) -> dict[int, str]:
+    """Return task → the container in which it is active."""
+    return {task.partition: cluster.active_process(task.partition).container for task in cluster.versions}
+
+
+def decided(cluster: FakeCluster) -> list[Kind]:
+    """Return the kinds of all decisions, in order."""
+    return [each.kind for each in cluster.actions if isinstance(each, todo.WriteRecords)]
+
+
+def settles(cluster: FakeCluster, milliseconds: int = 30_000) -> None:
+    """Let time pass until the job is whole and the planner quiet."""
+    cluster.run(milliseconds)
+    assert cluster.is_whole(), (cluster.view.jobs["job"], cluster.versions)
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    assert plan(cluster.view) == ()
+
+
+def host_of(cluster: FakeCluster, container: str) -> str:
+    process = cluster.by_container(container)
+    assert process is not None
+    return process.host
+
+
+# ---- the job model changes (SEP-23, part 2) ----
+
+
+def test_hot_standby_switched_on_moves_no_active() -> None:
+    cluster = deployed(standbys=0)
+    before = actives(cluster)
+    cluster.load(standbys=1)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert Kind.FAILOVER not in decided(cluster)
+    assert Kind.HANDOVER not in decided(cluster)
+    assert len(cluster.processes) == 4
+
+
+def test_more_and_fewer_standbys_leave_actives_where_they_are() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    # The active is copy 1 somewhere: it is not the one to go.
+    cluster.kill(cluster.active_process(0).skein_id)
+    settles(cluster)
+    before = actives(cluster)
+    cluster.load(standbys=2)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert len(cluster.processes) == 6
+    cluster.load(standbys=0)
+    settles(cluster)
+    assert actives(cluster) == before
+    assert len(cluster.processes) == 2
+    assert "container_lost" not in [
+        each.kind for each in cluster.entries if each.data.get("role") == "standby"
+    ]
+
+
+def test_more_containers_take_tasks_over_without_a_restart_of_any() -> None:
+    cluster = deployed(tasks=6, containers=2, hosts=("h1", "h2", "h3", "h4"))
+    before = {each.container for each in cluster.processes.values()}
+    owners = actives(cluster)
+    cluster.load(containers=3)
+    settles(cluster, 60_000)
+    assert before <= {each.container for each in cluster.processes.values()}
+    assert len(cluster.processes) == 6
+    # Two of six tasks move, and they move by a planned hand-over from a copy that was filled before.
+    moved = [task for task, container in actives(cluster).items() if owners[task] != container]
+    assert len(moved) == 2
+    assert Kind.FAILOVER not in decided(cluster)
+    assert Counter(actives(cluster).values()) == Counter(dict.fromkeys(set(actives(cluster).values()), 2))
+    assert "container_lost" not in cluster.kinds()
+
+
+@pytest.mark.parametrize(("standbys", "hosts"), [(1, ("h1", "h2")), (2, ("h1", "h2", "h3"))])
+def test_more_containers_on_no_more_hosts_than_a_task_has_copies(
+    standbys: int, hosts: tuple[str, ...]
+) -> None:
+    cluster = deployed(tasks=2, containers=1, standbys=standbys, hosts=hosts)
+    cluster.load(containers=2)
+    settles(cluster, 60_000)
+    assert len(cluster.processes) == 2 * (1 + standbys)
+    assert len(set(actives(cluster).values())) == 2
+    assert not cluster.view.unsettled
+    assert Kind.FAILOVER not in decided(cluster)
+
+
+def test_fewer_containers_give_their_tasks_to_the_others() -> None:
+    cluster = deployed(tasks=6, containers=3, hosts=("h1", "h2", "h3", "h4"))
+    owners = actives(cluster)
+    cluster.load(containers=2)
+    settles(cluster, 60_000)
+    assert len(cluster.processes) == 4
+    assert sum(owners[task] != container for task, container in actives(cluster).items()) == 2
+    assert Kind.FAILOVER not in decided(cluster)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "containers", "standbys", "killed", "handed_over"),
+    [(2, 2, 2, [], [1]), (2, 2, 2, [0], [1]), (4, 3, 2, [1], []), (4, 4, 1, [1], []), (4, 4, 1, [1], [2])],
+)
+def test_tasks_that_come_together_with_different_actives_get_one(
+    tasks: int, containers: int, standbys: int, killed: list[int], handed_over: list[int]
+) -> None:
+    cluster = deployed(tasks=tasks, containers=containers, standbys=standbys)
+    for each in killed:
+        cluster.kill(cluster.active_process(each).skein_id)
+        settles(cluster)
+    for each in handed_over:
+        cluster.command(Operation.HAND_OVER, each)
+        settles(cluster)
+    cluster.actions.clear()
+    cluster.load(containers=containers // 2)
+    settles(cluster, 60_000)
+    assert not cluster.view.unsettled
+    owners = actives(cluster)
+    for processor in cluster.view.jobs["job"].model.processors.values():
+        assert len({owners[each.partition] for each in processor.tasks}) == 1
+    assert Kind.FAILOVER not in decided(cluster)
+
+
+def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_stream_is_no_proof() -> None:
+    cluster = deployed(hosts=("h1",), standbys=0, containers=1)
+    old = cluster.active_process(0)
+    cluster.never_stops.add(old.container)
+    cluster.load(containers=2)
+    cluster.run(5_000)
+    moved = [task for task, each in cluster.versions.items() if not each.record.placed]
+    assert len(moved) == 2, "stopped where they were, and waiting for that to be confirmed"
+    # It stands still while it closes their state, on the host and in the directory of their successor.
+    old.is_frozen = True
+    cluster.tell(happened.StreamBroken(old.container, old.incarnation, cluster.now_ms))
+    cluster.run(2_000)
+    assert old.skein_id in cluster.processes
+    assert not any(cluster.versions[each].record.placed for each in moved)
+    settles(cluster)
+    assert old.skein_id not in cluster.processes
+
+
+def as_found(
+    cluster: FakeCluster, placed: Mapping[int, Mapping[int, str]], actives: Mapping[int, int]
+) -> None:
+    """Let a new leader find each task's copies on these hosts, each in a container of its own.
+
+    ``placed`` is task → copy → host, ``actives`` task → copy.
+    """
+    spec = JobSpec("main", cluster.tasks, cluster.containers, cluster.standbys)
+    cluster.model = propose("job", spec, None)
+    for partition, hosts in placed.items():
+        task, held = TaskId("job", "main", partition), {}
+        for copy, host in hosts.items():
+            cluster.serial += 1
+            number = cluster.serial
+            held[copy] = f"c{number}"
+            cluster.processes[f"s_{number}"] = Process(
+                f"s_{number}", held[copy], host, number, 1_000 + number
+            )
+        record = TaskRecord(task, actives[partition], 1, held, hosts, in_sync=tuple(hosts), claimed=True)
+        cluster.versions[task] = Recorded(record, 0)
+    cluster.elect(2)
+    cluster.run(500)
+
+
+def test_active_in_the_way_of_its_standby_moves_first() -> None:
+    cluster = FakeCluster(tasks=2, standbys=2, hosts=("h1", "h2", "h3", "h4"))
+    # Once they are one processor, copy 1 of task 1 belongs on h1, where its active is, and that belongs on h3.
+    cluster.grants_nothing = True
+    as_found(cluster, {0: {0: "h4", 1: "h1", 2: "h3"}, 1: {1: "h4", 2: "h1"}}, {0: 0, 1: 2})
+    cluster.load(containers=1)
+    cluster.run(1_000)
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+    assert len({tuple(sorted(each.record.hosts.items())) for each in cluster.versions.values()}) == 1
+
+
+def test_last_standby_goes_before_an_active_that_starts_again_next_door() -> None:
+    cluster = FakeCluster(tasks=2, standbys=2)
+    cluster.grants_nothing = True
+    as_found(cluster, {0: {0: "h1"}, 1: {1: "h1", 2: "h3"}}, {0: 0, 1: 1})
+    cluster.load(containers=1, standbys=0)
+    cluster.run(1_000)
+    cluster.grants_nothing = False
+    settles(cluster)
+    assert {each.record.active for each in cluster.versions.values()} == {0}
+    assert len(cluster.processes) == 1
+
+
+def test_nothing_is_placed_beside_a_container_that_the_new_leader_has_not_heard() -> None:
+    cluster = deployed(hosts=("h1",), standbys=0)
+    unheard = cluster.active_process(1)
+    unheard.is_frozen = True
+    cluster.processes.pop(cluster.active_process(0).skein_id)
+    cluster.elect(2)
+    cluster.actions.clear()
+    while Kind.BIND not in decided(cluster):
+        assert cluster.now_ms < 60_000
+        cluster.run(100)
+    assert unheard.container not in cluster.view.containers, "given back: what it had open is closed"
+    settles(cluster)
+
+
+def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> None:
+    cluster = FakeCluster(tasks=2, hosts=("h1", "h2", "h3"))
+    as_found(cluster, {0: {0: "h2", 1: "h1"}, 1: {0: "h3", 1: "h2"}}, {0: 0, 1: 0})
+    settles(cluster)
+    # What an earlier order left open next door, in the directory that the moved copy would have.
+    neighbour = cluster.active_process(1)
+    stale = cluster.by_container(cluster.versions[TaskId("job", "main", 0)].record.placed[1])
+    assert stale is not None
+    neighbour.replicas.update(stale.replicas)
+    cluster.never_stops.add(neighbour.container)
+    cluster.actions.clear()
+    cluster.drain("h1")
+    cluster.run(10_000)
+    assert Kind.MOVE not in decided(cluster)
+    cluster.never_stops.clear()
+    settles(cluster)
+    assert cluster.versions[TaskId("job", "main", 0)].record.hosts[1] == "h3"
+
+
+def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
+    cluster = deployed(tasks=4)
+    owners = actives(cluster)
+    cluster.load(tasks=6)
+    settles(cluster)
+    now = actives(cluster)
+    assert {task: now[task] for task in owners} == owners
+    assert set(now) == set(range(6))
+    assert len(cluster.processes) == 4
+
+
+def test_model_is_the_same_after_a_leader_change() -> None:
+    cluster = deployed(tasks=6, containers=2)
+    cluster.load(containers=3)
+    cluster.run(3_000)
+    model = cluster.view.jobs["job"].model
+    cluster.elect(2)
+    assert cluster.view.jobs["job"].model == model
+    settles(cluster, 60_000)
+
+
+# ---- planned hand-over, drain ----
+
+
+def test_planned_failover_prepares_the_standby_and_is_no_failure() -> None:
+    cluster = deployed()
+    before = actives(cluster)
+    cluster.command(Operation.HAND_OVER, 0)
+    settles(cluster)
+    after = actives(cluster)
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    assert not cluster.said[0].is_refused
+    kinds = cluster.kinds()
+    assert (
+        kinds.index("handover_started") < kinds.index("decided_handover") < kinds.index("handover_finished")
+    )
+    assert not {"container_lost", "failover_started"} & set(kinds)
+    assert len({each.container for each in cluster.processes.values()}) == 4
+
+
+def test_command_that_cannot_be_obeyed_says_why() -> None:
+    cluster = deployed(standbys=0)
+    cluster.command(Operation.HAND_OVER, 0)
+    cluster.command(Operation.UNPARK, 0)
+    cluster.command(Operation.HAND_OVER, container="nobody")
+    cluster.run(500)
+    assert all(each.is_refused for each in cluster.said)
+    assert "no standby is in sync" in cluster.said[0].said
+    assert "is not parked" in cluster.said[1].said
+    assert "nobody" in cluster.said[2].said
+
+
+def test_command_about_a_container_begins_with_all_of_it_at_once() -> None:
+    cluster = deployed(is_mixed=True)
+    container = cluster.active_process(0).container
+    held = sorted(task for task, each in actives(cluster).items() if each == container)
+    assert len(held) > 1
+    cluster.command(Operation.HAND_OVER, container=container)
+    view = cluster.view
+
+    def begun() -> list[todo.Action]:
+        return [each for each in plan(cluster.view) if isinstance(each, (todo.PrepareHandover, todo.Answer))]
+
+    cluster.view = replace(view, writing={TaskId("job", "main", held[-1]): "1-99"})
+    assert begun() == [], "or it would be refused later what it had begun itself"
+    cluster.view = view
+    *prepared, answer = begun()
+    assert len(prepared) == len(held)
+    assert isinstance(answer, todo.Answer)
+    assert not answer.is_refused
+
+
+def test_drained_host_is_emptied_actives_first_and_nobody_fails() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    host = cluster.active_process(0).host
+    cluster.drain(host)
+    settles(cluster)
+    assert host not in {each.host for each in cluster.processes.values()}
+    kinds = decided(cluster)
+    assert Kind.HANDOVER in kinds
+    assert Kind.FAILOVER not in kinds
+    assert "container_lost" not in cluster.kinds()
+    # Admitted again, nothing has to move back.
+    cluster.drain()
+    cluster.actions.clear()
+    cluster.run(3_000)
+    assert not decided(cluster)
+
+
+def test_drain_of_the_only_other_host_leaves_the_job_incomplete_with_the_reason() -> None:
+    cluster = deployed(hosts=("h1", "h2"))
+    cluster.drain("h2")
+    cluster.run(30_000)
+    assert {each.host for each in cluster.processes.values()} == {"h1"}
+    assert cluster.view.jobs["job"].state is JobState.INCOMPLETE
+    cluster.drain()
+    settles(cluster)
+
+
+def test_job_without_standbys_is_drained_by_filling_its_copies_elsewhere() -> None:
+    cluster = deployed(standbys=0)
+    host = cluster.active_process(0).host
+    cluster.drain(host)
+    settles(cluster)
+    assert host not in {each.host for each in cluster.processes.values()}
+    assert "container_lost" not in cluster.kinds()
+
+
+# ---- rolling upgrade ----
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_rolling_upgrade_replaces_every_container_and_loses_none(standbys: int) -> None:
+    cluster = deployed(standbys=standbys, hosts=("h1", "h2", "h3", "h4"))
+    before = {each.container for each in cluster.processes.values()}
+    cluster.load(revision=2)
+    fewest = []
+    for _ in range(600):
+        cluster.run(100)
+        fewest.append(min(len(each.record.in_sync) for each in cluster.versions.values()))
+    settles(cluster)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+    assert not before & {each.container for each in cluster.processes.values()}
+    assert min(fewest) >= max(1, standbys), "one copy at a time"
+    assert not {"container_lost", "failover_started"} & set(cluster.kinds())
+
+
+def test_upgrade_waits_while_something_else_is_missing() -> None:
+    cluster = deployed()
+    cluster.up.discard("h1")
+    cluster.lose_host("h1", silent=False)
+    cluster.run(1_000)
+    cluster.up = {"h2"}
+    cluster.load(revision=2)
+    cluster.run(5_000)
+    assert "job is missing" if cluster.is_whole() else True
+    cluster.up = {"h1", "h2", "h3"}
+    settles(cluster, 60_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+def test_revision_is_recorded_with_the_decision_that_first_makes_it_active() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    assert {each.record.revision for each in cluster.versions.values()} == {1}
+    cluster.load(revision=2)
+    is_recorded_before = True
+    for _ in range(600):
+        cluster.run(100)
+        for task, each in cluster.versions.items():
+            runs = cluster.active_process(task.partition).revisions.get("job", 0)
+            is_recorded_before &= each.record.revision >= runs
+        if {each.record.revision for each in cluster.versions.values()} == {1, 2}:
+            # A task that new code may have committed to is known as such while others are not.
+            cluster.load(revision=3)
+    settles(cluster)
+    assert is_recorded_before
+    assert {each.record.revision for each in cluster.versions.values()} == {3}
+
+
+# ---- policy restart (SEP-23, part 3) ----
+
+
+def test_standby_with_withdrawn_code_is_not_promoted_when_the_active_dies() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    cluster.load(revision=2)
+    while not (
+        upgraded := [each.id for each in cluster.view.containers.values() if each.revisions == {"job": 2}]
+    ):
+        cluster.run(100)
+    mine = next(task for task, each in cluster.versions.items() if upgraded[0] in each.record.placed.values())
+    other = next(
+        task for task, each in cluster.versions.items() if upgraded[0] not in each.record.placed.values()
+    )
+    assert {each.record.revision for each in cluster.versions.values()} == {1}
+    # While a standby of another processor is missing nothing more is started anew.
+    record = cluster.versions[other].record
+    lost = cluster.by_container(record.placed[1 - (record.active or 0)])
+    assert lost is not None
+    cluster.grants_nothing = True
+    cluster.kill(lost.skein_id)
+    cluster.run(1_000)
+    # Rolled back: the former code under a third number; the second was never active.
+    cluster.load(revision=3)
+    cluster.run(1_000)
+    assert upgraded[0] in cluster.versions[mine].record.placed.values()
+    cluster.actions.clear()
+    cluster.kill(cluster.active_process(mine.partition).skein_id)
+    cluster.run(5_000)
+    assert Kind.FAILOVER not in decided(cluster)
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {3}
+    assert cluster.versions[mine].record.revision == 3
+
+
+def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> None:
+    """Seen on a real cluster: Skein lost one for any host, and an active was missing for ever."""
+    cluster = deployed(hosts=("h1", "h2"))
+    standby = next(
+        each for each in cluster.processes.values() if each.container not in actives(cluster).values()
+    )
+    cluster.grants_nothing = True
+    cluster.kill(standby.skein_id)
+    while not any(each.kind == "container_requested" and each.host is None for each in cluster.entries):
+        cluster.run(100)
+    cluster.waiting.clear()
+    cluster.grants_nothing = False
+    settles(cluster, 60_000)
+
+
+RESTART = Policy(restarts=True)
+
+
+def test_restart_on_its_own_host_is_no_failover() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    standbys = {each.container for each in cluster.processes.values()} - set(actives(cluster).values())
+    cluster.kill(active.skein_id)
+    settles(cluster)
+    assert cluster.active_process(0).host == active.host
+    assert Kind.DISPLACE not in decided(cluster)
+    assert standbys <= {each.container for each in cluster.processes.values()}
+    asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    assert [(each.host, each.kind) for each in asked] == [(active.host, RequestKind.PREFERRED)]
+
+
+def test_restart_elsewhere_takes_the_proposals_steps_in_order() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2", "h3"))
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = cluster.by_container(record.placed[1 - (record.active or 0)])
+    assert standby is not None
+    cluster.lose_host(active.host, silent=False)
+    settles(cluster, 40_000)
+    new = cluster.active_process(0)
+    assert new.host == standby.host
+    assert new.container != standby.container
+    kinds = decided(cluster)
+    assert kinds.index(Kind.DISPLACE) < kinds.index(Kind.FAILOVER)
+    story = [each.kind.value for each in cluster.entries]
+    displaced = story.index("decided_displace")
+    reserved = next(
+        at
+        for at, each in enumerate(cluster.entries)
+        if each.kind == "container_requested" and each.data["kind"] == "reservation"
+    )
+    stopped = story.index("standby_stopped")
+    started = story.index("decided_failover")
+    assert displaced < reserved < started
+    assert displaced < stopped < started
+    assert story.count("standby_stopped") == 1
+    assert cluster.versions[TaskId("job", "main", 0)].record.displaced is None
+
+
+def test_active_never_starts_before_the_displaced_standby_has_confirmed_its_stop() -> None:
+    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=60_000))
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = record.placed[1 - (record.active or 0)]
+    cluster.never_stops.add(standby)
+    cluster.lose_host(active.host, silent=False)
+    cluster.run(15_000)
+    assert Kind.DISPLACE in decided(cluster)
+    assert Kind.FAILOVER not in decided(cluster)[decided(cluster).index(Kind.DISPLACE) :]
+    cluster.never_stops.clear()
+    settles(cluster, 40_000)
+
+
+def test_stop_that_never_confirms_has_a_deadline() -> None:
+    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=2_000))
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = cluster.by_container(record.placed[1 - (record.active or 0)])
+    assert standby is not None
+    standby.is_scripted = True
+    cluster.lose_host(active.host, silent=False)
+    settles(cluster, 60_000)
+
+
+def test_container_whose_standbys_make_way_for_two_processors_is_given_back_once() -> None:
+    cluster = FakeCluster(tasks=2, policy=RESTART)
+    as_found(cluster, {0: {0: "h1", 1: "h3"}, 1: {0: "h2", 1: "h3"}}, {0: 0, 1: 0})
+    # As while tasks change processors: one container has the standbys of both, and the other is gone.
+    shared, other = (found.record.placed[1] for found in cluster.versions.values())
+    cluster.processes = {name: each for name, each in cluster.processes.items() if each.container != other}
+    for task, found in cluster.versions.items():
+        record = replace(found.record, placed={**found.record.placed, 1: shared}, epoch=2)
+        cluster.versions[task] = Recorded(record, found.version + 1)
+    cluster.grants_nothing = True
+    cluster.elect(3)
+    cluster.run(500)
+    cluster.never_stops.add(shared)
+    cluster.lose_host("h1", silent=False)
+    cluster.lose_host("h2", silent=False)
+    cluster.grants_nothing = False
+    cluster.run(30_000)
+    given_back = [each.container for each in cluster.actions if isinstance(each, todo.ReleaseContainer)]
+    assert given_back.count(shared) == 1
+
+
+def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
+    active = cluster.active_process(0)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    standby = record.placed[1 - (record.active or 0)]
+    cluster.lose_host(active.host, silent=False)
+    cluster.run(16_000)
+    assert Kind.RESTORE in decided(cluster)
+    process = cluster.by_container(standby)
+    assert process is not None
+    assert all(
+        each.phase is Phase.TAILING for each in process.replicas.values() if each.role.value == "standby"
+    )
+    cluster.return_host(active.host)
+    settles(cluster, 60_000)
+
+
+def test_standby_counts_as_in_sync_although_what_the_lost_active_left_open_hides_the_end() -> None:
+    """Seen on a real cluster: a transaction stays open until the dead active's successor fences it."""
+    cluster = deployed(policy=RESTART)
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.run(200)
+    cluster.lag_ms = 10 * RESTART.lag_time_ms
+    while Kind.FAILOVER not in decided(cluster):
+        cluster.run(100)
+    cluster.lag_ms = 0
+    assert "failover_without_standby" not in [each.kind for each in cluster.entries]
+    settles(cluster, 60_000)
+
+
+def displaces(cluster: FakeCluster) -> None:
+    """Let time pass until the next decision that a standby is displaced."""
+    before = decided(cluster).count(Kind.DISPLACE)
+    while decided(cluster).count(Kind.DISPLACE) == before:
+        cluster.run(100)
+
+
+def test_host_of_a_standby_that_makes_way_is_asked_for_as_long_as_the_actives_own() -> None:
+    """No other host would do instead: the time after which any other is asked for says nothing here."""
+    cluster = deployed(policy=replace(RESTART, request_timeout_ms=200), hosts=("h1", "h2"))
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.capacity = 2
+    displaces(cluster)
+    cluster.run(RESTART.samehost_timeout_ms - 1_000)
+    assert Kind.RESTORE not in decided(cluster)
+    cluster.capacity = 8
+    cluster.run(500)
+    assert Kind.FAILOVER in decided(cluster)
+
+
+def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_vain_before() -> None:
+    """Nobody is active from then on: the waits after earlier requests have had their time."""
+    patient = replace(RESTART, retry_backoff_ms=20_000, retry_backoff_max_ms=60_000)
+    cluster = deployed(policy=patient, hosts=("h1", "h2"))
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    cluster.capacity = 2
+    displaces(cluster)
+    cluster.run(RESTART.samehost_timeout_ms + 1_000)
+    assert Kind.RESTORE in decided(cluster)
+    displaces(cluster)
+    cluster.capacity = 8
+    cluster.run(500)
+    assert Kind.FAILOVER in decided(cluster)
+
+
+def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_succeeded() -> None:
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2", "h3"))
+    cluster.command(Operation.HAND_OVER, processor=1)
+    settles(cluster)
+    task = next(each for each, found in cluster.versions.items() if found.record.active == 1)
+    cluster.load(containers=1, standbys=0)
+
+    while 0 not in cluster.versions[task].record.placed or cluster.versions[task].record.moving:
+        cluster.run(100)
+    assert cluster.versions[task].record.active == 1
+    cluster.lose_host(cluster.active_process(task.partition).host, silent=False)
+    cluster.actions.clear()
+    settles(cluster)
+    assert cluster.versions[task].record.active == 0
+    assert Kind.DISPLACE not in decided(cluster)
+    assert Kind.FAILOVER in decided(cluster)
+
+
+def test_new_leader_goes_on_with_a_displacement() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    cluster.lose_host(active.host, silent=False)
+    while Kind.DISPLACE not in decided(cluster):
+        cluster.run(100)
+    cluster.elect(2)
+    settles(cluster, 60_000)
+
+
+# ---- retry budgets, parking, poison ----
+
+
+def fail_at(process: Process, detail: str, count: int) -> None:
+    """Have every replica of a process fail of its input."""
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(
+            status,
+            phase=Phase.FAILED,
+            detail=detail,
+            fault=Fault.POISON,
+            failures=InputFailures(10, count, "ValueError: no number"),
+        )
+        for name, status in process.replicas.items()
+    }
+
+
+def test_poison_fails_the_job_and_kills_no_other_replica() -> None:
+    cluster = deployed()
+    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    cluster.run(5_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.FAILED
+    assert "poison" in job.reasons[0]
+    assert "failover_started" not in cluster.kinds()
+
+
+def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
+    cluster = deployed(policy=Policy(on_exhausted=OnExhausted.PARK))
+    owners = actives(cluster)
+    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    cluster.run(20_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.INCOMPLETE
+    assert any("parked" in each for each in job.reasons)
+    assert cluster.active_process(1).container == owners[1]
+    assert len(cluster.processes) == 2
+    assert cluster.versions[TaskId("job", "main", 0)].record.active is None
+    cluster.command(Operation.UNPARK, 0)
+    settles(cluster, 30_000)
+
+
+def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_up() -> None:
+    policy = Policy(on_exhausted=OnExhausted.PARK, retry_count=2, retry_window_ms=60_000)
+    cluster = deployed(policy=policy)
+    for _ in range(6):
+        cluster.crash(cluster.active_process(0).skein_id)
+        cluster.run(40_000)
+    settles(cluster)
+    for _ in range(8):
+        processor = cluster.view.processor_of(TaskId("job", "main", 0))
+        assert processor is not None
+        if cluster.view.jobs["job"].model.processors[processor].parked:
+            break
+        cluster.crash(cluster.active_process(0).skein_id)
+        cluster.run(3_000)
+    assert "processor_parked" in cluster.kinds()
+
+
+def backlog(process: Process) -> None:
+    """Have every task of a process wait at input offset 10, as it reports."""
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(status, input_committed=10, input_end=20) for name, status in process.replicas.items()
+    }
+
+
+def test_process_that_is_killed_from_outside_again_and_again_costs_its_job_nothing() -> None:
+    cluster = deployed(policy=Policy(retry_count=1))
+    for _ in range(8):
+        process = cluster.active_process(0)
+        backlog(process)
+        cluster.run(200)
+        cluster.kill(process.skein_id)
+        cluster.run(20_000)
+    assert cluster.view.records[TaskId("job", "main", 0)].record.failures is None
+    settles(cluster, 30_000)
+
+
+def ran(*partitions: int, position: int | None = 10, status: int = -signal.SIGSEGV) -> ProcessEnd:
+    """Return the end of a process that ran tasks of these partitions."""
+    return ProcessEnd(status, tuple(Ran(TaskId("job", "main", each), position) for each in partitions))
+
+
+def failures_of(cluster: FakeCluster, partition: int = 0) -> InputFailures | None:
+    return cluster.view.records[TaskId("job", "main", partition)].record.failures
+
+
+def crash_at_ten(cluster: FakeCluster, end: ProcessEnd, partition: int = 0) -> None:
+    """End the process of a task's active while input waits at offset 10."""
+    process = cluster.active_process(partition)
+    backlog(process)
+    cluster.run(200)
+    cluster.crash(process.skein_id, end)
+    cluster.run(12_000)
+
+
+def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    for count in (1, 2):
+        crash_at_ten(cluster, ran(0))
+        known = failures_of(cluster)
+        assert known is not None
+        assert (known.offset, known.count, known.is_apart) == (10, count, True)
+    crash_at_ten(cluster, ran(0))
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.FAILED
+    assert "poison" in job.reasons[0]
+    assert "input offset 10" in job.reasons[0]
+    assert "SIGSEGV" in job.reasons[0]
+
+
+def test_end_of_a_process_that_ran_several_tasks_is_nobodys_failure_and_parts_them() -> None:
+    cluster = mixed(policy=Policy(retry_count=-1))
+    together = [
+        task.partition
+        for task, copy in cluster.view.assigned[cluster.active_process(0).container].items()
+        if cluster.view.records[task].record.active == copy
+    ]
+    assert len(together) > 1
+    for _ in range(4):
+        crash_at_ten(cluster, ran(*together, position=None))
+        for each in together:
+            known = failures_of(cluster, each)
+            assert known is not None
+            assert (known.offset, known.count, known.is_apart) == (10, 0, True)
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    crash_at_ten(cluster, ran(0))
+    counts = {each: known.count for each in together if (known := failures_of(cluster, each)) is not None}
+    assert counts == {each: int(each == 0) for each in together}, "its neighbours did not run"
+
+
+def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_alone() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    by_the_kernel = replace(ran(0, status=-signal.SIGKILL), oom_kills=1)
+    for count in (0, 1, 2):
+        crash_at_ten(cluster, by_the_kernel)
+        known = failures_of(cluster)
+        assert known is not None
+        assert (known.count, known.is_apart) == (count, True)
+    crash_at_ten(cluster, replace(by_the_kernel, oom_kills=0))
+    known = failures_of(cluster)
+    assert known is not None
+    assert known.count == 2, "the kernel did not do it: somebody from outside did"
+
+
+def test_end_of_a_process_that_ran_no_code_of_the_job_is_no_tasks_failure() -> None:
+    cluster = deployed(policy=Policy(retry_count=-1))
+    for _ in range(4):
+        crash_at_ten(cluster, ran())
+    assert failures_of(cluster) is None
+    settles(cluster, 30_000)
+
+
+def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
+    """Of several inputs; the next replica must not take a record of another one for what ended processes."""
+    cluster = deployed(policy=Policy(retry_count=-1))
+    task = TaskId("job", "main", 0)
+
+    def report(failures: InputFailures) -> Process:
+        process = cluster.active_process(0)
+        process.is_scripted = True
+        process.replicas = {
+            name: replace(status, input_committed=10, input_end=20, failures=failures)
+            if status.replica.task == task
+            else status
+            for name, status in process.replicas.items()
+        }
+        cluster.run(200)
+        return process
+
+    report(InputFailures(10, 1, "the process died"))
+    process = report(InputFailures(10, 1, "the process died", "also"))
+    known = failures_of(cluster)
+    assert known is not None
+    assert (known.count, known.topic) == (1, "also"), "told, though nothing has failed once more"
+    cluster.crash(process.skein_id, ran(0))
+    cluster.run(500)
+    known = failures_of(cluster)
+    assert known is not None
+    assert (known.offset, known.count, known.topic) == (10, 2, "also")
+
+
+# ---- mixed containers ----
+
+
+def mixed(**more: object) -> FakeCluster:
+    return deployed(**{"is_mixed": True, "tasks": 9, "containers": 3, "standbys": 1, **more})
+
+
+def load(cluster: FakeCluster) -> dict[str, tuple[int, int]]:
+    """Return container → its actives and all its replicas."""
+    found = {}
+    for each in cluster.processes.values():
+        roles = [status.role.value for status in each.replicas.values()]
+        found[each.container] = (roles.count("active"), len(roles))
+    return found
+
+
+def test_end_of_an_orphan_spends_no_budget() -> None:
+    cluster = deployed()
+    process = cluster.active_process(0)
+    # Its host was given up by YARN before this leader came; the process has not noticed.
+    del cluster.processes[process.skein_id]
+    cluster.elect(2)
+    statuses = tuple(process.replicas.values())
+    cluster.tell(
+        happened.ContainerRegistered(
+            process.container, process.skein_id, 99, process.host, 1, 0, statuses, (), cluster.now_ms
+        )
+    )
+    cluster.tell(happened.ContainerCompleted(process.skein_id, "exit 137", cluster.now_ms))
+    assert cluster.view.attempts == {}
+
+
+def test_mixed_containers_share_actives_and_standbys_evenly() -> None:
+    cluster = mixed()
+    assert sorted(load(cluster).values()) == [(3, 6), (3, 6), (3, 6)]
+
+
+def test_lost_mixed_container_gives_its_actives_to_the_holders_of_their_standbys() -> None:
+    cluster = mixed(tasks=12, containers=4, hosts=("h1", "h2", "h3", "h4"))
+    lost = cluster.active_process(0)
+    others = {each.container for each in cluster.processes.values()} - {lost.container}
+    cluster.kill(lost.skein_id)
+    cluster.run(1_000)
+    assert "failover_without_standby" not in cluster.kinds()
+    assert set(actives(cluster).values()) == others
+    settles(cluster, 40_000)
+    assert (
+        max(each[0] for each in load(cluster).values()) - min(each[0] for each in load(cluster).values()) <= 1
+    )
+    assert (
+        max(each[1] for each in load(cluster).values()) - min(each[1] for each in load(cluster).values()) <= 1
+    )
+
+
+def test_mixed_job_goes_on_with_fewer_containers_when_a_host_stays_away() -> None:
+    cluster = mixed(tasks=6, containers=3)
+    cluster.lose_host("h3", silent=False)
+    cluster.run(60_000)
+    assert all(len(each.record.in_sync) == 2 for each in cluster.versions.values())
+    cluster.return_host("h3")
+    settles(cluster, 60_000)
+
+
+def test_mixed_job_is_upgraded_one_container_at_a_time() -> None:
+    cluster = mixed()
+    cluster.load(revision=2)
+    settles(cluster, 90_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+    assert not {"container_lost", "failover_started"} & set(cluster.kinds())
+
+
+def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
+    cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
+    cluster.hosts = ("h1", "h2", "h3")
+    cluster.up.add("h3")
+    cluster.tell(happened.HostsKnown(tuple(HostInfo(each) for each in cluster.hosts)))
+    cluster.load(containers=3, standbys=2)
+    settles(cluster, 60_000)
+    assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
+
+
+def test_mixed_host_is_drained() -> None:
+    cluster = mixed(hosts=("h1", "h2", "h3", "h4"))
+    host = cluster.active_process(0).host
+    cluster.drain(host)
+    settles(cluster, 60_000)
+    assert host not in {each.host for each in cluster.processes.values()}
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_late_event_of_an_older_model_changes_nothing() -> None:
+    cluster = deployed()
+    job = cluster.view.jobs["job"]
+    cluster.load(standbys=2)
+    cluster.run(500)
+    model = cluster.view.jobs["job"].model
+    cluster.tell(happened.JobLoaded("job", "run1", cluster.view.jobs["job"].spec, job.model, job.policy))
+    assert cluster.view.jobs["job"].model == model
+
+
+def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_story() -> None:
+    cluster = deployed(policy=RESTART)
+    active = cluster.active_process(0)
+    cluster.kill(active.skein_id)
+    bind: todo.WriteRecords | None = None
+    for _ in range(100):
+        cluster.now_ms += 50
+        due = [each for each in cluster.later if each[0] <= cluster.now_ms]
+        cluster.later = [each for each in cluster.later if each[0] > cluster.now_ms]
+        for _, event in due:
+            cluster.tell(event)
+        cluster.grant()
+        cluster.live()
+        actions = plan(cluster.view)
+        bind = next(
+            (each for each in actions if isinstance(each, todo.WriteRecords) and each.container), None
+        )
+        if bind is not None:
+            break
+        cluster.turn()
+    assert bind is not None
+    cluster.tell(happened.Started(bind, cluster.now_ms))
+    # The new container speaks while its record is on its way.
+    cluster.live()
+    assert cluster.view.failovers
+    cluster.obey(bind)
+    settles(cluster)
+    assert "failover_finished" in cluster.kinds()

@@ -1,0 +1,148 @@
+"""Grouping of tasks into processors: the built-in groupers, a job's own, and what each may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from appmaster.groupers import resolve
+from appmaster.planning.state.grouping import balanced, contiguous, group, moved, regroup, singletons
+from standby.errors import BadConfiguration, BrokenInvariant
+
+
+@pytest.mark.parametrize(
+    ("tasks", "count", "expected"),
+    [
+        (5, 3, [(0, 3), (1, 4), (2,)]),
+        (1, 1, [(0,)]),
+        (1, 10, [(0,)]),
+        (2, 10, [(0,), (1,)]),
+        (4, 1, [(0, 1, 2, 3)]),
+    ],
+)
+def test_balanced_deals_tasks_out_in_turn(tasks: int, count: int, expected: list[tuple[int, ...]]) -> None:
+    assert group(tasks, count, balanced) == dict(enumerate(expected))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "count", "expected"),
+    [
+        (5, 3, [(0, 1), (2, 3), (4,)]),
+        (7, 3, [(0, 1, 2), (3, 4), (5, 6)]),
+        (1, 10, [(0,)]),
+        (6, 2, [(0, 1, 2), (3, 4, 5)]),
+    ],
+)
+def test_range_cuts_blocks(tasks: int, count: int, expected: list[tuple[int, ...]]) -> None:
+    assert group(tasks, count, resolve("range")) == dict(enumerate(expected))
+
+
+def test_singletons_are_numbered_like_their_task() -> None:
+    assert singletons(3) == {0: (0,), 1: (1,), 2: (2,)}
+
+
+@pytest.mark.parametrize(
+    ("why", "present", "tasks", "count", "expected"),
+    [
+        ("nothing changes", {0: (0, 2), 1: (1, 3)}, 4, 2, {0: (0, 2), 1: (1, 3)}),
+        ("new partitions fill the smallest", {0: (0, 2), 1: (1,)}, 5, 2, {0: (0, 2, 4), 1: (1, 3)}),
+        ("one more processor takes the newest", {0: (0, 2), 1: (1, 3)}, 4, 3, {0: (0, 2), 1: (1,), 2: (3,)}),
+        ("the highest number goes", {0: (0, 3), 1: (1,), 2: (2,)}, 4, 2, {0: (0, 3), 1: (1, 2)}),
+        ("a gap in the numbers is filled", {0: (0,), 2: (1, 2)}, 3, 3, {0: (0,), 1: (2,), 2: (1,)}),
+        ("never more processors than tasks", {0: (0,), 1: (1,)}, 2, 5, {0: (0,), 1: (1,)}),
+        ("a lost task comes back", {0: (0,), 1: ()}, 2, 2, {0: (0,), 1: (1,)}),
+        ("order inside a group is no difference", {0: (2, 0), 1: (3, 1)}, 4, 2, {0: (0, 2), 1: (1, 3)}),
+    ],
+)
+def test_regroup(
+    why: str, present: Mapping[int, tuple[int, ...]], tasks: int, count: int, expected: object
+) -> None:
+    assert regroup(present, tasks, count, balanced) == expected, why
+
+
+def test_range_on_a_running_job_moves_as_little_as_balanced_does() -> None:
+    assert regroup({0: (0, 1), 1: (2, 3)}, 5, 2, contiguous) == {0: (0, 1, 4), 1: (2, 3)}
+
+
+def test_sizes_of_a_jobs_own_grouper_hold_on_a_running_job() -> None:
+    def first_is_large(tasks: Sequence[int], processors: int) -> Sequence[Sequence[int]]:
+        return [tasks[: 1 - processors], *([each] for each in tasks[1 - processors :])]
+
+    assert regroup({0: (0, 2), 1: (1, 3, 4), 2: (5,)}, 6, 3, first_is_large) == {
+        0: (0,),
+        1: (1, 2, 3, 4),
+        2: (5,),
+    }
+
+
+def test_moved_names_each_task_that_changes_its_processor() -> None:
+    assert moved({0: (0, 2), 1: (1, 3)}, {0: (0,), 1: (1, 3), 2: (2, 4)}) == {2: 2}
+
+
+def test_a_task_twice_in_the_running_job_is_a_broken_invariant() -> None:
+    with pytest.raises(BrokenInvariant, match="task 1 is in 0 and in 1"):
+        regroup({0: (0, 1), 1: (1,)}, 2, 2, balanced)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([[0, 1], [1, 2]], "task 1 is in two places"),
+        ([[0, 1], []], "group 1 is empty"),
+        ([[0], [1]], "1 tasks are in no group, 2 the first"),
+        ([[0, 1], [2, 3]], "group 1 has 3, which is no task"),
+        ([[0, 1], ["2"]], "group 1 has '2', which is no task"),
+        ([[0, True], [2]], "group 0 has True, which is no task"),
+        ([[0], [1], [2]], "3 groups; 2 were asked for"),
+        (None, "no list of groups"),
+        ([0, 1, 2], "no list of groups"),
+    ],
+)
+def test_a_grouper_that_is_wrong_is_refused(groups: list[list[int]], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        group(3, 2, lambda tasks, processors: groups)
+
+
+def test_a_grouper_may_leave_processors_out() -> None:
+    assert group(3, 2, lambda tasks, processors: [[2, 0, 1]]) == {0: (0, 1, 2)}
+
+
+@pytest.fixture
+def job_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_grouper.py").write_text(
+        "def by_parity(tasks, processors):\n"
+        "    return [[each for each in tasks if each % 2 == rest] for rest in range(processors)]\n"
+        "def breaks(tasks, processors):\n"
+        "    raise KeyError('zone')\n"
+        "def of_one(tasks):\n"
+        "    return [tasks]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("job_modules")
+def test_a_jobs_own_grouper_is_found_by_name() -> None:
+    assert group(5, 2, resolve("own_grouper:by_parity")) == {0: (0, 2, 4), 1: (1, 3)}
+
+
+@pytest.mark.usefixtures("job_modules")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alphabetical", "not one of balanced, range, nor module:function"),
+        ("own_grouper:missing", "has no function 'missing'"),
+        ("own_grouper:of_one", "cannot be called with 2 positional arguments"),
+        ("no_such_module:function", "there is no module 'no_such_module'"),
+    ],
+)
+def test_a_grouper_that_cannot_be_used_is_bad_configuration(name: str, message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        resolve(name)
+
+
+@pytest.mark.usefixtures("job_modules")
+def test_what_a_jobs_own_grouper_raises_is_its_own_fault() -> None:
+    with pytest.raises(BadConfiguration, match="own_grouper:breaks raised KeyError: 'zone'"):
+        group(3, 2, resolve("own_grouper:breaks"))

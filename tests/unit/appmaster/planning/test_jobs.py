@@ -1,0 +1,296 @@
+"""Several jobs in one cluster: they come, go and come again, and one's trouble is no other's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.model import JobModel, JobSpec, job_of
+from appmaster.planning.state.view import Job, JobState, Policy
+from standby.model import Fault, Phase, TaskRecord
+from tests.fakes.yarn import FakeCluster, Process
+
+SPEC = JobSpec("main", 2, 2, 1)
+
+
+class Jobs(FakeCluster):
+    """Beside the job of `FakeCluster` others, which tests load, change and end."""
+
+    def __post_init__(self) -> None:
+        self.models: dict[str, JobModel] = {}
+        super().__post_init__()
+
+    def ask(self, name: str, run: str = "run1", revision: int = 1, **more: object) -> None:
+        """Tell the leader what is asked of another job."""
+        policy = more.pop("policy", self.policy)
+        assert isinstance(policy, Policy)
+        model = self.models.get(f"{name} {run}")
+        self.tell(happened.JobLoaded(name, run, SPEC, model, policy, revision, **more))  # type: ignore[arg-type]
+
+    def obey(self, action: todo.Action) -> None:
+        if not isinstance(action, todo.WriteModel) or action.job == "job":
+            super().obey(action)
+            return
+        of = f"{action.job} {self.view.jobs[action.job].run}"
+        znode = self.models[of].znode if of in self.models else -1
+        self.models[of] = replace(action.model, znode=znode + 1)
+        self.tell(happened.ModelWritten(action.job, self.models[of]))
+
+    def job(self, name: str) -> Job:
+        return self.view.jobs[name]
+
+    def records_of(self, name: str) -> list[TaskRecord]:
+        return [each.record for task, each in sorted(self.versions.items()) if task.job == name]
+
+    def containers_of(self, name: str) -> set[str]:
+        return {each for record in self.records_of(name) for each in record.placed.values()}
+
+    def fenced(self, name: str) -> int:
+        return sum(isinstance(each, todo.FenceTasks) and each.job == name for each in self.actions)
+
+    def requested(self, name: str) -> int:
+        return sum(
+            isinstance(each, todo.RequestContainer) and job_of(each.slot) == name for each in self.actions
+        )
+
+    def crash_all(self, name: str) -> None:
+        """Have every process end of itself that has a copy of a job's tasks."""
+        for container in self.containers_of(name):
+            process = self.by_container(container)
+            if process is not None:
+                self.crash(process.skein_id)
+
+
+def two(**more: object) -> Jobs:
+    cluster = Jobs(**more)  # type: ignore[arg-type]
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert {each.state for each in cluster.view.jobs.values()} == {JobState.DEPLOYED}
+    assert not cluster.containers_of("job") & cluster.containers_of("other")
+    return cluster
+
+
+def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() -> None:
+    cluster = two(policy=Policy(retry_count=2))
+    before, asked = cluster.records_of("job"), cluster.requested("job")
+    for _ in range(12):
+        cluster.crash_all("other")
+        cluster.run(4_000)
+    assert cluster.job("other").state is JobState.FAILED
+    assert cluster.containers_of("other") == set()
+    assert (cluster.records_of("job"), cluster.requested("job")) == (before, asked)
+    assert cluster.job("job").state is JobState.DEPLOYED
+    assert len(cluster.view.containers) == len(cluster.containers_of("job"))
+    # What is lost while a failed job is there is made up for.
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(12_000)
+    assert cluster.job("job").state is JobState.DEPLOYED
+
+
+def test_a_failed_job_that_is_submitted_again_is_not_judged_by_what_was() -> None:
+    cluster = two(policy=Policy(retry_count=1))
+    for _ in range(8):
+        cluster.crash_all("other")
+        cluster.run(4_000)
+    assert cluster.job("other").state is JobState.FAILED
+    cluster.ask("other")
+    cluster.run(1_000)
+    assert cluster.job("other").state is JobState.FAILED, "it was only read again"
+    cluster.ask("other", revision=2)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.ask("other", revision=2, is_wanted=False)
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
+
+
+def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
+    cluster = two()
+    before = cluster.records_of("job")
+    for times in (1, 2):
+        cluster.ask("other", is_wanted=False)
+        cluster.run(4_000)
+        assert cluster.job("other").state is JobState.UNDEPLOYED
+        assert cluster.fenced("other") == times
+        assert cluster.containers_of("other") == set()
+        assert len(cluster.view.containers) == len(cluster.containers_of("job"))
+        cluster.ask("other")
+        cluster.run(8_000)
+        assert cluster.job("other").state is JobState.DEPLOYED
+    assert {each.epoch for each in cluster.records_of("other")} == {5}, "one for each active and each end"
+    assert cluster.records_of("job") == before
+    # The fence of an end that is long over tells nothing of the present deployment.
+    cluster.tell(happened.TasksFenced("other"))
+    assert not cluster.job("other").is_fenced
+
+
+def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
+    cluster = two(policy=Policy(retry_count=0))
+    for _ in range(4):
+        cluster.crash_all("other")
+        cluster.run(4_000)
+    assert cluster.job("other").state is JobState.FAILED
+    cluster.ask("other", is_wanted=False)
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
+
+
+def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() -> None:
+    cluster = two()
+    cluster.ask("other", is_wanted=False, purge=True)
+    cluster.run(4_000)
+    cluster.versions = {task: each for task, each in cluster.versions.items() if task.job != "other"}
+    cluster.tell(happened.JobForgotten("other"))
+    assert "other" not in cluster.view.jobs
+    assert not any(task.job == "other" for task in cluster.view.records)
+    cluster.tell(happened.TasksFenced("other"))
+    cluster.tell(happened.JobForgotten("other"))
+    cluster.run(2_000)
+    cluster.ask("other", run="run2")
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    assert {each.epoch for each in cluster.records_of("other")} == {1}
+    assert cluster.job("job").state is JobState.DEPLOYED
+
+
+def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes_on() -> None:
+    cluster = two()
+    asked, why = cluster.requested("other"), "no live candidate holds its code b1, since a moment ago"
+    cluster.ask("other", quarantined=why)
+    cluster.run(1_000)
+    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.DEPLOYED, (why,))
+    record = cluster.records_of("other")[0]
+    assert record.active is not None
+    process = cluster.by_container(record.placed[record.active])
+    assert process is not None
+    cluster.kill(process.skein_id)
+    cluster.run(20_000)
+    after = cluster.records_of("other")[0]
+    assert after.epoch == record.epoch + 1, "its standby has taken over"
+    assert cluster.requested("other") == asked
+    state, reasons = cluster.job("other").state, cluster.job("other").reasons
+    assert state is JobState.INCOMPLETE
+    assert reasons[-1] == why
+    assert "not asked for while its code cannot be had" in reasons[0]
+    assert cluster.job("job").reasons == ()
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert cluster.requested("other") > asked
+    assert cluster.job("other").state is JobState.DEPLOYED
+
+
+def test_a_job_that_waits_for_code_is_known_and_tells_and_begins_when_it_is_there() -> None:
+    cluster = Jobs()
+    why = "waiting until 2 candidates hold its code; 1 do"
+    cluster.ask("other", quarantined=why)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYING
+    assert cluster.job("other").reasons[-1] == why
+    assert cluster.requested("other") == 0
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+
+
+def test_requests_of_a_job_whose_code_is_gone_are_taken_back() -> None:
+    cluster = two()
+    cluster.grants_nothing = True
+    cluster.crash_all("other")
+    cluster.run(2_000)
+    assert [job_of(each.slot) for each in cluster.view.requests.values()].count("other")
+    cluster.ask("other", quarantined="it is gone")
+    cluster.run(2_000)
+    assert not cluster.view.requests
+
+
+def add_stray(cluster: Jobs) -> None:
+    """Start a process for a leader that died before it gave it anything: the next one cannot tell what it was for."""
+    like = cluster.active_process(0)
+    cluster.processes["s_stray"] = Process(
+        "s_stray", "c_stray", like.host, 999, 999, cell=like.cell, attempt=like.attempt
+    )
+
+
+def test_a_container_that_nobody_remembers_is_given_back_although_a_job_has_ended() -> None:
+    cluster = two()
+    cluster.ask("other", is_wanted=False)
+    cluster.run(4_000)
+    add_stray(cluster)
+    cluster.elect(epoch=2)
+    cluster.ask("other", is_wanted=False)
+    cluster.run(12_000)
+    assert cluster.by_container("c_stray") is None
+    assert cluster.job("job").state is JobState.DEPLOYED
+
+
+def test_a_job_that_yarn_gives_nothing_asks_with_a_back_off_and_holds_nobody_up() -> None:
+    class Refused(Jobs):
+        def obey(self, action: todo.Action) -> None:
+            if isinstance(action, todo.RequestContainer) and job_of(action.slot) == "other":
+                self.tell(happened.RequestRefused(action.number, "the AM refuses it", self.now_ms))
+            else:
+                super().obey(action)
+
+    cluster = Refused()
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert cluster.job("job").state is JobState.DEPLOYED
+    assert cluster.job("other").state is JobState.DEPLOYING
+    asked = cluster.requested("other")
+    cluster.run(60_000)
+    assert cluster.requested("other") - asked < 8 * 4, "every 15 s for each of its slots, by and by"
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(12_000)
+    assert cluster.job("job").state is JobState.DEPLOYED
+
+
+def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_whose_a_container_is() -> None:
+    cluster = two()
+    add_stray(cluster)
+    cluster.is_wanted = False
+    cluster.elect(epoch=2)
+    cluster.ask("other", is_wanted=False)
+    cluster.run(15_000)
+    assert {each.state for each in cluster.view.jobs.values()} == {JobState.UNDEPLOYED}
+    assert not cluster.view.containers
+    assert not cluster.processes
+
+
+def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() -> None:
+    cluster = two(policy=Policy(retry_count=-1))
+    cluster.ask("other", obstacle="input in was deleted and created again")
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.FAILED
+    assert cluster.job("other").reasons == ("input in was deleted and created again",)
+    assert cluster.containers_of("other") == set()
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.ask("other", revision=2)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+
+
+def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_once() -> None:
+    cluster = two(policy=Policy(retry_count=-1))
+    process = next(each for each in map(cluster.by_container, cluster.containers_of("other")) if each)
+    detail = "changelog c was deleted and created again"
+    process.is_scripted = True
+    process.replicas = {
+        name: replace(status, phase=Phase.FAILED, detail=detail, fault=Fault.CHANGED_TOPIC)
+        for name, status in process.replicas.items()
+    }
+    cluster.run(4_000)
+    assert cluster.job("other").reasons == (detail,)
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.ask("other", revision=2)
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED, "what was told of the former revision is over"
+
+
+def test_what_is_noted_of_topics_is_told() -> None:
+    cluster = two()
+    cluster.tell(
+        happened.TopicNoted("other", "out", "output", "it is another one", "a", "b", is_changed=True)
+    )
+    assert "topic_changed" in cluster.kinds()

@@ -1,0 +1,521 @@
+"""The planner on a cluster without I/O, one situation at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning.plan import plan
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.model import JobSpec, propose
+from appmaster.planning.state.view import JobState, Policy, Presence
+from standby.model import Phase, ProcessorId, ReplicaId, Role, SlotId, TaskId
+from tests.fakes.yarn import FakeCluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """Return four tasks on two processors with a standby each, deployed on three hosts."""
+    cluster = FakeCluster()
+    cluster.run(5_000)
+    assert cluster.is_whole()
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_model_of_five_tasks_on_three_containers(standbys: int) -> None:
+    model = propose("job", JobSpec("main", 5, 3, standbys))
+    assert [len(each.tasks) for each in model.processors.values()] == [2, 2, 1]
+    assert len(model.slots) == 3 * (1 + standbys)
+    alone = propose("job", JobSpec("main", 5, 3, 0))
+    assert [each.tasks for each in model.processors.values()] == [
+        each.tasks for each in alone.processors.values()
+    ]
+    assert sorted(model.tasks) == [TaskId("job", "main", each) for each in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("containers", "tasks", "standbys"),
+    [(2, 1, 1), (10, 1, 1), (2, 10, 1), (2, 10, 3), (10, 1, 3), (10, 10, 3)],
+)
+def test_never_more_processors_than_tasks_and_never_an_empty_one(
+    containers: int, tasks: int, standbys: int
+) -> None:
+    model = propose("job", JobSpec("main", tasks, containers, standbys))
+    assert len(model.processors) == min(containers, tasks)
+    assert all(each.tasks for each in model.processors.values())
+    siblings = {slot.copy for slot in model.slots if slot.processor == ProcessorId("job", "main", 0)}
+    assert siblings == set(range(1 + standbys))
+
+
+def test_first_deploy_asks_for_every_active_before_any_standby() -> None:
+    cluster = FakeCluster()
+    cluster.run(100)
+    asked = [
+        each.slot.copy
+        for each in cluster.actions
+        if isinstance(each, todo.RequestContainer) and isinstance(each.slot, SlotId)
+    ]
+    assert asked == [0, 0, 1, 1]
+
+
+def test_first_deploy_puts_no_two_copies_on_one_host_and_spreads_the_load(cluster: FakeCluster) -> None:
+    for recorded in cluster.versions.values():
+        hosts = list(recorded.record.hosts.values())
+        assert len(set(hosts)) == len(hosts) == 2
+    per_host = [sum(1 for each in cluster.processes.values() if each.host == host) for host in cluster.hosts]
+    assert sorted(per_host) == [1, 1, 2]
+
+
+def test_nothing_is_ordered_before_it_is_recorded(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.now_ms += 10
+    broken = next(event for _, event in cluster.later if isinstance(event, happened.StreamBroken))
+    cluster.tell(broken)
+    probe = plan(cluster.view)
+    assert [type(each) for each in probe] == [todo.ProbePort]
+    cluster.turn()
+    decided = plan(cluster.view)
+    assert isinstance(decided[0], todo.WriteRecords)
+    assert not any(isinstance(each, todo.SendAssignment) for each in decided)
+
+
+def test_killed_active_is_replaced_by_its_standby_in_place_and_comes_back_as_one(
+    cluster: FakeCluster,
+) -> None:
+    before = cluster.versions[TaskId("job", "main", 0)].record
+    standby = before.placed[1]
+    other = cluster.versions[TaskId("job", "main", 1)].record
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(4_000)
+    after = cluster.versions[TaskId("job", "main", 0)].record
+    assert (after.active, after.epoch, after.placed[1]) == (1, before.epoch + 1, standby)
+    assert after.in_sync == (0, 1)
+    assert after.hosts[0] == before.hosts[0], "its state lies on its old host, which is alive"
+    assert cluster.versions[TaskId("job", "main", 1)].record.epoch == other.epoch, "others are left alone"
+    assert cluster.kinds().count("failover_started") == 1
+    assert cluster.kinds().count("failover_finished") == 1
+    assert "failover_without_standby" not in cluster.kinds()
+
+
+def test_silent_host_is_noticed_by_its_silence_and_its_copies_go_to_a_third_host(
+    cluster: FakeCluster,
+) -> None:
+    victim = cluster.active_process(0).host
+    cluster.lose_host(victim, silent=True)
+    cluster.run(800)
+    assert "container_lost" not in cluster.kinds(), "not before the time-out: the host may only stand still"
+    cluster.run(500)
+    assert "container_lost" in cluster.kinds()
+    cluster.run(12_000)
+    lost = [each for each in cluster.entries if each.kind == "container_lost"]
+    assert lost
+    assert all(str(each.reason).startswith("silent: ") for each in lost)
+    assert cluster.is_whole()
+    for recorded in cluster.versions.values():
+        assert all(cluster.by_container(each).host != victim for each in recorded.record.placed.values())  # type: ignore[union-attr]
+
+
+def test_a_process_that_stands_still_on_a_host_that_answers_has_more_time(cluster: FakeCluster) -> None:
+    frozen = cluster.active_process(0)
+    frozen.is_frozen = True
+    cluster.run(1_700)
+    assert "container_lost" not in cluster.kinds()
+    cluster.run(600)
+    lost = next(each for each in cluster.entries if each.kind == "container_lost")
+    assert "its host answers" in str(lost.reason)
+
+
+def test_a_silent_host_that_answers_again_in_time_has_lost_nothing(cluster: FakeCluster) -> None:
+    """As it is with a machine that stands still for a moment, again and again."""
+    host = cluster.active_process(0).host
+    for _ in range(20):
+        cluster.lose_host(host, silent=True)
+        cluster.run(800)
+        cluster.frozen.discard(host)
+        cluster.run(400)
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_a_live_container_whose_port_refuses_is_dead_before_its_stream_breaks(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    process.is_frozen = True
+    cluster.run(500)
+    cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
+    lost = next(each for each in cluster.entries if each.kind == "container_lost")
+    assert str(lost.reason) == "port-refused"
+
+
+def test_nobody_who_speaks_is_asked_at_the_port(cluster: FakeCluster) -> None:
+    cluster.actions.clear()
+    cluster.run(5_000)
+    assert not any(isinstance(each, todo.ProbePort) for each in cluster.actions)
+
+
+def test_killed_standby_comes_back_on_its_host_and_nobody_else_is_touched(cluster: FakeCluster) -> None:
+    before = cluster.versions[TaskId("job", "main", 0)].record
+    process = cluster.by_container(before.placed[1])
+    assert process is not None
+    cluster.kill(process.skein_id)
+    cluster.run(4_000)
+    after = cluster.versions[TaskId("job", "main", 0)].record
+    assert (after.active, after.epoch, after.in_sync) == (0, before.epoch, (0, 1))
+    assert after.hosts[1] == before.hosts[1]
+    assert "failover_started" not in cluster.kinds()
+
+
+def test_zombie_that_wakes_within_the_grace_is_used_again_as_a_standby(cluster: FakeCluster) -> None:
+    zombie = cluster.active_process(0)
+    zombie.is_frozen = True
+    cluster.run(3_000)
+    assert cluster.versions[TaskId("job", "main", 0)].record.active == 1
+    zombie.is_frozen = False
+    cluster.run(2_000)
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    assert record.placed[0] == zombie.container
+    assert all(each.role is Role.STANDBY for each in zombie.wanted)
+    assert cluster.is_whole()
+
+
+def test_zombie_that_stays_away_is_released_and_replaced(cluster: FakeCluster) -> None:
+    zombie = cluster.active_process(0)
+    zombie.is_frozen = True
+    cluster.run(12_000)
+    assert any(
+        isinstance(each, todo.ReleaseContainer) and each.container == zombie.container
+        for each in cluster.actions
+    )
+    assert cluster.is_whole()
+
+
+def test_both_copies_lost_gives_the_job_back_with_a_new_epoch_and_counts_it(cluster: FakeCluster) -> None:
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    for container in record.placed.values():
+        process = cluster.by_container(container)
+        assert process is not None
+        cluster.kill(process.skein_id)
+    cluster.run(6_000)
+    assert cluster.is_whole()
+    assert cluster.versions[TaskId("job", "main", 0)].record.epoch > record.epoch
+    assert cluster.kinds().count("failover_without_standby") == 1
+
+
+def test_two_hosts_and_one_lost_is_incomplete_with_the_reason_until_it_returns() -> None:
+    cluster = FakeCluster(hosts=("h1", "h2"))
+    cluster.run(5_000)
+    cluster.lose_host("h2", silent=False)
+    cluster.run(20_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.INCOMPLETE
+    assert job.reasons
+    assert all(each.record.active is not None for each in cluster.versions.values())
+    cluster.return_host("h2")
+    cluster.run(30_000)
+    assert cluster.is_whole()
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+
+
+def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster: FakeCluster) -> None:
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    active_host = record.hosts[0]
+    slot = SlotId(ProcessorId("job", "main", 0), 1)
+    standby = cluster.by_container(record.placed[1])
+    assert standby is not None
+    # All other hosts are avoided, so the request is for any host; YARN answers with the active's own.
+    cluster.up = {active_host}
+    cluster.kill(standby.skein_id)
+    cluster.run(12_000)
+    released = [
+        each
+        for each in cluster.actions
+        if isinstance(each, todo.ReleaseContainer) and each.outcome is todo.Outcome.SAME_HOST
+    ]
+    assert released
+    requests = [
+        each for each in cluster.actions if isinstance(each, todo.RequestContainer) and each.slot == slot
+    ]
+    assert len(requests) < 12, "backed off, no busy loop"
+
+
+def test_containers_that_die_at_launch_are_retried_with_a_bound_and_fail_the_job() -> None:
+    cluster = FakeCluster(policy=Policy(retry_count=3))
+    cluster.fails_at_launch = lambda host: True
+    cluster.run(90_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.FAILED
+    assert "ended at launch: exit 1" in job.reasons[0]
+    assert sum(isinstance(each, todo.RequestContainer) for each in cluster.actions) <= 4 * 5
+
+
+def test_new_leader_rebuilds_the_same_plan_and_changes_nothing(cluster: FakeCluster) -> None:
+    before = dict(cluster.versions)
+    cluster.elect(2)
+    cluster.run(6_000)
+    assert cluster.versions == before
+    assert not [
+        each for each in cluster.actions if isinstance(each, (todo.RequestContainer, todo.WriteRecords))
+    ]
+
+
+def test_new_leader_finishes_what_died_meanwhile(cluster: FakeCluster) -> None:
+    cluster.processes.pop(cluster.active_process(0).skein_id)
+    cluster.elect(2)
+    cluster.run(15_000)
+    assert cluster.is_whole()
+    assert cluster.versions[TaskId("job", "main", 0)].record.active == 1
+
+
+def test_stall_of_the_leader_itself_is_nobody_elses_silence(cluster: FakeCluster) -> None:
+    cluster.now_ms += 5_000
+    cluster.tell(happened.Ticked(cluster.now_ms, stalled_ms=5_000))
+    assert plan(cluster.view) == ()
+
+
+def look_in_vain(cluster: FakeCluster) -> None:
+    """Have every look at a port that the leader wants come to its end without an answer of the host."""
+    looks = [each for each in plan(cluster.view) if isinstance(each, todo.ProbePort)]
+    assert looks
+    for each in looks:
+        cluster.tell(happened.Started(each, cluster.now_ms))
+        cluster.tell(
+            happened.PortProbed(
+                each.container,
+                each.incarnation,
+                True,
+                cluster.now_ms,
+                None,
+                is_answered=False,
+                is_running=False,
+            )
+        )
+
+
+def verdicts(cluster: FakeCluster) -> list[todo.Action]:
+    """Return whom the leader would declare lost now, or its doubt in itself."""
+    return [each for each in plan(cluster.view) if isinstance(each, (todo.DeclareLost, todo.DoubtSelf))]
+
+
+def test_leader_that_had_no_time_to_look_judges_nobody(cluster: FakeCluster) -> None:
+    """It turns, but the thread that hears containers and looks at ports gets no processor time."""
+    for _ in range(50):
+        cluster.now_ms += 100
+        cluster.tell(happened.Ticked(cluster.now_ms))
+        assert verdicts(cluster) == []
+
+
+def test_one_look_in_vain_is_no_silent_host(cluster: FakeCluster) -> None:
+    silent = cluster.active_process(0).container
+    cluster.now_ms += 1_100
+    for each in cluster.processes.values():
+        if each.container != silent:
+            cluster.tell(happened.HeartbeatReceived(each.container, each.incarnation, cluster.now_ms))
+    cluster.tell(happened.Ticked(cluster.now_ms))
+    look_in_vain(cluster)
+    assert verdicts(cluster) == []
+    cluster.now_ms += 100
+    cluster.tell(happened.Ticked(cluster.now_ms))
+    look_in_vain(cluster)
+    (lost,) = verdicts(cluster)
+    assert isinstance(lost, todo.DeclareLost)
+    assert lost.container == silent
+
+
+def test_leader_that_stood_still_listens_before_it_judges_an_earlier_silence(cluster: FakeCluster) -> None:
+    silent = cluster.active_process(0)
+    silent.is_frozen = True
+    cluster.run(1_800)
+    # What was sent to it while it stood still lies in its sockets.
+    cluster.now_ms += 5_000
+    cluster.tell(happened.Ticked(cluster.now_ms, stalled_ms=4_500))
+    assert not any(isinstance(each, todo.DeclareLost) for each in plan(cluster.view))
+    silent.is_frozen = False
+    cluster.run(3_000)
+    assert "container_lost" not in cluster.kinds()
+    silent.is_frozen = True
+    cluster.run(3_000)
+    assert "container_lost" in cluster.kinds()
+
+
+def test_leader_suspects_itself_first_when_most_fall_silent_at_once(cluster: FakeCluster) -> None:
+    cluster.now_ms += 2_600
+    cluster.tell(happened.Ticked(cluster.now_ms))
+    look_in_vain(cluster)
+    assert [type(each) for each in plan(cluster.view)] == [todo.DoubtSelf]
+    cluster.run(5_000)
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeCluster) -> None:
+    job = cluster.view.jobs["job"]
+    cluster.tell(happened.JobLoaded("job", "run1", job.spec, job.model, job.policy, is_wanted=False))
+    cluster.run(3_000)
+    order = [type(each).__name__ for each in cluster.actions]
+    assert order.index("WriteRecords") < order.index("FenceTasks") < order.index("SendExit")
+    assert not cluster.processes
+    assert cluster.view.jobs["job"].state is JobState.UNDEPLOYED
+    assert all(each.record.active is None for each in cluster.versions.values())
+
+
+def test_surplus_container_is_given_back(cluster: FakeCluster) -> None:
+    cluster.tell(happened.ContainerExpected("stray", "s_99", cluster.now_ms))
+    cluster.tell(happened.ContainerRegistered("stray", "s_99", 99, "h1", 1, 0, (), (), cluster.now_ms))
+    cluster.run(1_000)
+    assert any(
+        isinstance(each, todo.ReleaseContainer) and each.outcome is todo.Outcome.SURPLUS
+        for each in cluster.actions
+    )
+
+
+def test_container_that_yarn_gave_to_nobody_is_told_to_exit(cluster: FakeCluster) -> None:
+    cluster.tell(happened.ContainerRegistered("orphan", "s_98", 98, "h1", 1, 0, (), (), cluster.now_ms))
+    assert any(isinstance(each, todo.SendExit) and each.container == "orphan" for each in plan(cluster.view))
+
+
+def test_of_standbys_in_sync_the_one_with_the_quickest_start_is_promoted() -> None:
+    """What it is behind by is replayed in a moment; a cold pipeline takes seconds."""
+    for start_ms, expected in (
+        ({1: 4_000, 2: 300}, 2),
+        ({1: None, 2: 9_000}, 2),
+        ({1: 700, 2: None}, 1),
+    ):
+        cluster = FakeCluster(standbys=2)
+        cluster.run(5_000)
+        task = TaskId("job", "main", 0)
+        record = cluster.versions[task].record
+        assert record.active == 0
+        for copy, each in start_ms.items():
+            process = cluster.by_container(record.placed[copy])
+            assert process is not None
+            # The one that is to be taken has a little more to replay.
+            lag = int(copy == expected)
+            process.is_scripted, process.replicas = (
+                True,
+                {
+                    name: replace(status, start_ms=each, end=100, applied=100 - lag)
+                    for name, status in process.replicas.items()
+                },
+            )
+        cluster.run(5_000)
+        cluster.kill(cluster.active_process(0).skein_id)
+        cluster.run(200)
+        assert cluster.versions[task].record.active == expected, start_ms
+
+
+def test_standby_that_lags_leaves_the_in_sync_set_and_returns(cluster: FakeCluster) -> None:
+    record = cluster.versions[TaskId("job", "main", 0)].record
+    container = record.placed[1]
+    process = cluster.by_container(container)
+    assert process is not None
+    lagging = {name: replace(status, lag_ms=30_000, applied=5) for name, status in process.replicas.items()}
+    process.is_scripted, process.replicas = True, lagging
+    cluster.run(1_000)
+    assert cluster.versions[TaskId("job", "main", 0)].record.in_sync == (0,)
+    assert cluster.view.jobs["job"].state is JobState.INCOMPLETE
+    process.replicas = {name: replace(status, lag_ms=None, end=None) for name, status in lagging.items()}
+    cluster.run(1_000)
+    assert cluster.versions[TaskId("job", "main", 0)].record.in_sync == (0,), "frozen while unknown"
+    process.replicas = {name: replace(status, lag_ms=0) for name, status in lagging.items()}
+    cluster.run(1_000)
+    assert cluster.versions[TaskId("job", "main", 0)].record.in_sync == (0, 1)
+
+
+def test_failed_replica_costs_its_container_and_fails_over(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    process.replicas = {
+        name: replace(status, phase=Phase.FAILED, detail="step raised ValueError")
+        for name, status in process.replicas.items()
+    }
+    process.is_scripted = True
+    cluster.run(5_000)
+    assert cluster.versions[TaskId("job", "main", 0)].record.active == 1
+    assert cluster.is_whole()
+    lost = next(each for each in cluster.entries if each.kind == "container_lost")
+    assert "step raised ValueError" in str(lost.reason)
+
+
+def test_refused_write_is_read_back_before_anything_else_touches_those_tasks(cluster: FakeCluster) -> None:
+    cluster.refuses_writes = 1
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(5_000)
+    assert "decision_refused" in cluster.kinds()
+    assert cluster.is_whole()
+
+
+def test_wanted_of_a_container_is_its_whole_state(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    assert [each.replica for each in process.wanted] == [
+        ReplicaId(TaskId("job", "main", each), 0) for each in (0, 2)
+    ]
+
+
+def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    old = process.incarnation
+    process.incarnation = old + 1_000
+    process.is_connected = False
+    cluster.run(500)
+    settled = cluster.view
+    late = cluster.now_ms + 60_000
+    cluster.tell(happened.HeartbeatReceived(process.container, old, late))
+    cluster.tell(happened.ReportReceived(process.container, old, 99, (), False, 0, late))
+    cluster.tell(happened.StreamBroken(process.container, old, late))
+    cluster.tell(happened.PortProbed(process.container, old, False, late))
+    assert cluster.view == settled
+
+
+def test_port_that_still_accepted_is_asked_again_until_it_refuses(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    cluster.tell(happened.StreamBroken(process.container, process.incarnation, cluster.now_ms))
+    cluster.turn()
+    for _ in range(3):
+        assert cluster.view.containers[process.container].presence is Presence.BROKEN
+        assert plan(cluster.view) == (), "not without a pause"
+        cluster.now_ms += 60
+        cluster.turn()
+    probes = [each for each in cluster.actions if isinstance(each, todo.ProbePort)]
+    assert len(probes) == 4
+    cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
+    assert process.container not in cluster.view.containers
+
+
+def test_lost_copies_leave_the_machines_to_the_failover_first(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    # The promoted copy is slow to take over: its report comes only after two seconds.
+    standby = cluster.by_container(cluster.versions[TaskId("job", "main", 0)].record.placed[1])
+    assert standby is not None
+    cluster.restore_ms = 2_000
+    cluster.run(1_500, step_ms=50)
+    assert "failover_started" in cluster.kinds()
+    assert "container_requested" not in cluster.kinds()
+    cluster.run(4_000)
+    order = cluster.kinds()
+    assert order.index("failover_finished") < order.index("container_requested")
+    assert cluster.is_whole()
+
+
+def test_failover_that_does_not_end_holds_lost_copies_up_for_a_bounded_time(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.restore_ms = 60_000
+    cluster.run(5_000)
+    assert "failover_finished" not in cluster.kinds()
+    assert "container_requested" in cluster.kinds()
+
+
+def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster: FakeCluster) -> None:
+    # Its NodeManager was lost: it runs on, its stream stands, and its stores are open.
+    orphan = cluster.active_process(0)
+    spoke = happened.HeartbeatReceived(orphan.container, orphan.incarnation, cluster.now_ms)
+    cluster.tell(
+        happened.ContainerCompleted(orphan.skein_id, "Container released on a *lost* node", cluster.now_ms)
+    )
+    assert orphan.container not in cluster.view.containers
+    cluster.tell(spoke)
+    cluster.turn()
+    told = [each.container for each in cluster.actions if isinstance(each, todo.SendExit)]
+    assert told == [orphan.container]
+    cluster.tell(happened.StreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
+    assert orphan.container not in cluster.view.containers

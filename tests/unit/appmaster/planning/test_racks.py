@@ -1,0 +1,127 @@
+"""The planner where hosts stand in racks: copies that came together in one are parted when another can be had."""
+
+from __future__ import annotations
+
+import pytest
+
+from appmaster.planning.plan import plan
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.view import JobState, Policy
+from standby.model import TaskId
+from tests.fakes.yarn import FakeCluster
+
+RACKS = {"h1": "/a", "h2": "/a", "h3": "/b"}
+
+
+def deployed(**settings: object) -> FakeCluster:
+    cluster = FakeCluster(**{"racks": RACKS, **settings})  # type: ignore[arg-type]
+    cluster.run(10_000)
+    assert cluster.is_whole()
+    assert not in_one_rack(cluster)
+    return cluster
+
+
+def in_one_rack(cluster: FakeCluster) -> set[TaskId]:
+    """Return the tasks whose copies are all in one rack."""
+    found = set()
+    for each in cluster.versions.values():
+        holders = [cluster.by_container(name) for name in each.record.placed.values()]
+        if len({cluster.racks.get(holder.host) for holder in holders if holder}) == 1:
+            found.add(each.record.task)
+    return found
+
+
+@pytest.mark.parametrize("cells", [(), (1, 2)])
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple[int, ...]) -> None:
+    racks = {**RACKS, "h4": "/a"}
+    cluster = deployed(standbys=standbys, cells=cells, racks=racks, hosts=tuple(racks))
+    cluster.lose_host("h3", silent=False)
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert in_one_rack(cluster) == set(cluster.versions)
+    cluster.return_host("h3")
+    cluster.entries.clear()
+    cluster.run(120_000)
+    assert cluster.is_whole()
+    assert not in_one_rack(cluster)
+    assert not {"failover_started", "handover_started"} & set(cluster.kinds()), "standbys go, actives stay"
+    assert not cluster.view.unsettled
+    assert plan(cluster.view) == ()
+
+
+def test_a_rack_that_is_away_is_asked_with_a_back_off_and_nothing_else_suffers() -> None:
+    cluster = deployed()
+    cluster.lose_host("h3", silent=False)
+    cluster.run(120_000)
+    actives = {each: cluster.active_process(each).container for each in range(cluster.tasks)}
+    cluster.actions.clear()
+    cluster.run(300_000)
+    asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    assert asked
+    assert {each.host for each in asked} == {"h3"}
+    assert len(asked) <= 2 * 300_000 / Policy().retry_backoff_max_ms + 2, "two processors"
+    assert {each: cluster.active_process(each).container for each in range(cluster.tasks)} == actives
+    assert not any(isinstance(each, todo.WriteRecords) for each in cluster.actions)
+
+
+def test_a_rack_in_which_no_container_comes_up_costs_no_retries() -> None:
+    cluster = deployed(policy=Policy(retry_count=3))
+    cluster.lose_host("h3", silent=False)
+    cluster.run(30_000)
+    cluster.fails_at_launch = lambda host: host == "h3"
+    cluster.return_host("h3")
+    cluster.run(150_000)
+    assert "launch_failed" in cluster.kinds()
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    assert cluster.is_whole()
+
+
+def test_copies_that_are_parted_in_racks_stay_parted_in_cells() -> None:
+    # In the other rack there is room in the active's cell only: it goes there itself, after a hand-over.
+    cluster = FakeCluster(tasks=1, containers=1, cells=(1, 2))
+    cluster.run(10_000)
+    active = cluster.active_process(0)
+    (standby,) = (each for each in cluster.processes.values() if each is not active)
+    (other,) = set(cluster.hosts) - {active.host, standby.host}
+    cluster.racks = {active.host: "/a", standby.host: "/a", other: "/b"}
+    cluster.tell(
+        happened.CellFound(standby.cell, standby.attempt, (active.host, standby.host), cluster.now_ms)
+    )
+    cluster.tell_hosts()
+    cluster.run(30_000)
+    assert not in_one_rack(cluster)
+    assert {each.cell for each in cluster.processes.values()} == {1, 2}
+    assert cluster.kinds().count("handover_finished") == 1
+    assert not cluster.view.unsettled
+
+
+def test_no_rack_is_worth_a_cell_that_has_not_answered_a_new_leader_yet() -> None:
+    cluster = deployed(cells=(1, 2))
+    cluster.lose_host("h3", silent=False)
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert in_one_rack(cluster) == set(cluster.versions)
+    cluster.return_host("h3")
+    cluster.actions.clear()
+    cluster.elect(2, silent=(2,))
+    cluster.run(1_500)
+    assert not [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    cluster.tell(happened.CellFound(2, cluster.latest[2], cluster.hosts, cluster.now_ms))
+    cluster.run(120_000)
+    assert not in_one_rack(cluster)
+    assert not cluster.view.unsettled
+
+
+def test_where_hosts_stand_may_become_known_late() -> None:
+    cluster = FakeCluster(tasks=1, containers=1)
+    cluster.run(10_000)
+    active = cluster.active_process(0).host
+    (standby,) = (each.host for each in cluster.processes.values() if each.host != active)
+    assert not cluster.view.unsettled
+    cluster.racks = dict.fromkeys(cluster.hosts, "/b") | {active: "/a", standby: "/a"}
+    cluster.tell_hosts()
+    cluster.run(30_000)
+    assert not in_one_rack(cluster)
+    assert not cluster.view.unsettled

@@ -1,0 +1,378 @@
+"""What a successor makes of records and inventories, and of time that passed for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from appmaster.driver import Driver
+from appmaster.planning.fold.apply import apply
+from appmaster.planning.placement.eligibility import is_clear
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import (
+    ClusterView,
+    Container,
+    Ending,
+    Policy,
+    Presence,
+    Request,
+    RequestKind,
+    RequestState,
+)
+from standby.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
+from standby.threads.inbox import Inbox
+from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import FLIGHTS, cast
+from tests.scenarios.plays import cluster_for
+from tests.scenarios.words import Flight, Under
+
+SESSION_MS = 6_000
+
+
+class Mute(FakeCluster):
+    """A cluster whose leader can be struck dumb by its next change of an active: it is written, and nobody is told."""
+
+    def __post_init__(self) -> None:
+        self.is_doomed = self.is_mute = False
+        super().__post_init__()
+
+    def _write(self, action: todo.WriteRecords) -> None:
+        known = [self.versions.get(each.record.task) for each in action.changes]
+        super()._write(action)
+        is_change = any(
+            old is not None and old.record.epoch < each.record.epoch
+            for old, each in zip(known, action.changes, strict=True)
+        )
+        self.is_mute = self.is_mute or (self.is_doomed and is_change)
+
+    def _send(self, action: todo.SendAssignment | todo.SendExit) -> None:
+        if not self.is_mute:
+            super()._send(action)
+
+    def roles(self) -> dict[str, set[tuple[ReplicaId, Role, int]]]:
+        """Return container → the roles that the records give it."""
+        found: dict[str, set[tuple[ReplicaId, Role, int]]] = {}
+        for task, each in self.versions.items():
+            for copy, container in each.record.placed.items():
+                role = Role.ACTIVE if copy == each.record.active else Role.STANDBY
+                found.setdefault(container, set()).add((ReplicaId(task, copy), role, each.record.epoch))
+        return found
+
+    def actives(self) -> dict[TaskId, tuple[int | None, int]]:
+        """Return task → its active and its epoch, as recorded."""
+        return {task: (each.record.active, each.record.epoch) for task, each in self.versions.items()}
+
+    def told(self) -> dict[str, set[tuple[ReplicaId, Role, int]]]:
+        """Return container → the roles that it was told last."""
+        return {
+            process.container: {(each.replica, each.role, each.epoch) for each in process.wanted}
+            for process in self.processes.values()
+        }
+
+
+def kill_process(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+
+
+def kill_host(cluster: FakeCluster) -> None:
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+
+
+def drain_host(cluster: FakeCluster) -> None:
+    cluster.drain(cluster.active_process(0).host)
+
+
+@pytest.mark.parametrize("trouble", [kill_process, kill_host, drain_host])
+def test_what_was_recorded_and_told_to_nobody_is_told_by_the_successor_to_everybody(
+    trouble: Callable[[FakeCluster], None],
+) -> None:
+    """The successor decides nothing anew; each container is given the whole of what the records say."""
+    cluster = Mute()
+    cluster.run(8_000)
+    cluster.is_doomed = True
+    trouble(cluster)
+    while not cluster.is_mute:
+        cluster.run(100)
+        assert cluster.now_ms < 30_000, "it was never recorded"
+    promoted = cluster.active_process(0)
+    assert {each.role for each in promoted.wanted if each.replica.task.partition == 0} == {Role.STANDBY}
+    actives = cluster.actives()
+    cluster.is_doomed = cluster.is_mute = False
+    cluster.elect(2)
+    cluster.run(3_000)
+    assert cluster.actives() == actives
+    recorded, told = cluster.roles(), cluster.told()
+    assert promoted.container in told
+    assert all(recorded[each] == roles for each, roles in told.items() if each in recorded)
+    assert {each.role for each in promoted.wanted if each.replica.task.partition == 0} == {Role.ACTIVE}
+
+
+def test_copy_that_is_filled_in_a_container_that_does_not_come_waits_until_that_is_given_back() -> None:
+    """It has the copy open, on a host that no record tells the new leader."""
+    cluster = cluster_for(Flight.MOVING, Under.PROMOTE)
+    FLIGHTS[Flight.MOVING](cluster)
+    filled = cast(cluster).filled
+    assert filled is not None
+    filled.is_frozen = True
+    cluster.elect(2)
+    cluster.entries.clear()
+    cluster.run(20_000)
+    kinds = cluster.kinds()
+    assert kinds.index("container_lost") < kinds.index("container_released") < kinds.index("decided_stay")
+
+
+def test_host_with_a_container_that_was_not_heard_yet_is_not_clear() -> None:
+    """Where it listens is registered, so it is known by its incarnation; what it has open is not."""
+    cluster = FakeCluster(cells=(1,))
+    cluster.run(8_000)
+    silent = cluster.active_process(0)
+    cluster.frozen = {silent.host}
+    cluster.elect(2)
+    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
+    assert cohort is not None
+    other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=silent.host, incarnation=99, pid=9)
+    assert cluster.view.containers[silent.container].incarnation
+    assert not is_clear(Turn(cluster.view), cohort[0], other)
+
+
+def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> None:
+    """It may be about to open what it was told to, although it reports nothing of it yet."""
+    cluster = FakeCluster()
+    cluster.run(8_000)
+    told = cluster.view.containers[cluster.active_process(0).container]
+    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
+    assert cohort is not None
+    other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=told.host, incarnation=99, pid=9)
+    for sent, is_open in ((told.applied, True), (told.applied + 1, False)):
+        changed = replace(told, statuses={}, sent=sent)
+        view = replace(cluster.view, containers={**cluster.view.containers, told.id: changed})
+        assert is_clear(Turn(view), cohort[0], other) is is_open
+
+
+class Paused:
+    """The real driver over a fake cluster's view, on a clock that a test moves."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.now_ms = cluster.now_ms
+        self.may_act = True
+        self.actions: list[todo.Action] = []
+        self.driver = Driver(
+            Inbox[Event](),
+            lambda action, _: self.actions.append(action),
+            lambda entry, view: None,
+            clock=lambda: self.now_ms,
+            may_act=lambda: self.may_act,
+        )
+        self.driver.view = replace(cluster.view, now_ms=self.now_ms)
+
+    def turn(self, events: Iterable[Event]) -> None:
+        self.driver.turn(list(events))
+
+    def turn_looking(self, events: Iterable[Event]) -> None:
+        """Turn, having looked at the ports that were to be looked at: every host answers, no process does."""
+        looks = [each for each in self.actions if isinstance(each, todo.ProbePort)]
+        self.actions = [each for each in self.actions if each not in looks]
+        seen = [
+            happened.PortProbed(each.container, each.incarnation, True, self.now_ms, is_running=False)
+            for each in looks
+        ]
+        self.turn([*events, *seen])
+
+    def heartbeats(self) -> list[happened.HeartbeatReceived]:
+        return [
+            happened.HeartbeatReceived(each.container, each.incarnation, self.now_ms)
+            for each in self.cluster.processes.values()
+        ]
+
+    def lost(self) -> list[todo.DeclareLost]:
+        return [each for each in self.actions if isinstance(each, todo.DeclareLost)]
+
+
+@pytest.fixture
+def paused() -> Paused:
+    cluster = FakeCluster(policy=Policy(heartbeat_timeout_ms=2_000))
+    cluster.run(8_000)
+    return Paused(cluster)
+
+
+def test_leader_that_was_paused_for_two_seconds_takes_nobody_for_lost(paused: Paused) -> None:
+    """Shorter than its session, as long as the containers' time-out; what they sent is still in its sockets."""
+    paused.turn(paused.heartbeats())
+    for pause in (2_000, 2_500, SESSION_MS - 500):
+        paused.now_ms += pause
+        paused.turn(())
+        paused.now_ms += 50
+        paused.turn(paused.heartbeats())
+    assert paused.lost() == []
+    # Who says nothing although the leader listens is lost all the same.
+    dead = next(iter(paused.cluster.processes.values())).container
+    for _ in range(60):
+        paused.now_ms += 50
+        paused.turn_looking([each for each in paused.heartbeats() if each.container != dead])
+    assert [each.container for each in paused.lost()] == [dead]
+
+
+def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
+    paused.turn(paused.heartbeats())
+    paused.now_ms += SESSION_MS - 500
+    # What had been sent to it is read as it wakes; then a host falls silent.
+    paused.turn(paused.heartbeats())
+    dead = next(iter(paused.cluster.processes.values())).container
+    for _ in range(60):
+        paused.now_ms += 50
+        paused.turn_looking([each for each in paused.heartbeats() if each.container != dead])
+    assert [each.container for each in paused.lost()] == [dead]
+
+
+def test_what_was_given_back_is_not_taken_for_dead_because_the_leader_stood_still() -> None:
+    """An active must not start beside it; the order to end it stood still with the leader."""
+    slot = SlotId(ProcessorId("job", "main", 0), 0)
+    waiting = Request(1, slot, "h1", RequestKind.NAMED, RequestState.WAITING, 900)
+    view = replace(ClusterView(), epoch=1, ending={"c1": Ending(40, 1_000, 11_000)}, requests={1: waiting})
+    view = apply(view, happened.Ticked(12_000, stalled_ms=8_000))
+    assert view.ending["c1"].until_ms == 19_000
+    assert view.requests[1].since_ms == 8_900
+    assert "c1" in apply(view, happened.Ticked(18_999)).ending
+    assert "c1" not in apply(view, happened.Ticked(19_000)).ending
+
+
+def test_new_leader_waits_for_nobody_for_as_long_as_it_was_a_follower() -> None:
+    now_ms = 1_000
+    lost: list[str] = []
+    probed: list[Event] = []
+
+    def carry_out(action: todo.Action, view: ClusterView) -> None:
+        if isinstance(action, todo.DeclareLost):
+            lost.append(action.container)
+        elif isinstance(action, todo.ProbePort):
+            probed.append(happened.PortProbed(action.container, action.incarnation, True, now_ms))
+
+    driver = Driver(Inbox[Event](), carry_out, lambda entry, view: None, clock=lambda: now_ms)
+    now_ms += 3_600_000
+    driver.turn(
+        [
+            happened.Elected(2, now_ms, 0),
+            happened.CellFound(1, "a1", ("h1",), now_ms),
+            # Its process answers at its port, and its session may live: it does not come all the same.
+            happened.ContainerExpected("a1_2", "a1/s_0", now_ms, 1, "a1", "h1", 40),
+            # Listed from its grant on: it is being launched.
+            happened.ContainerExpected("a1_3", "a1/s_1", now_ms, 1, "a1"),
+        ]
+    )
+    policy, begun = Policy(), now_ms
+    for deadline, expected in (
+        (policy.takeover_grace_ms, []),
+        (policy.takeover_grace_ms + 500, ["a1_2"]),
+        (policy.launch_timeout_ms, ["a1_2"]),
+        (policy.launch_timeout_ms + 500, ["a1_2", "a1_3"]),
+    ):
+        while now_ms + 250 <= begun + deadline:
+            now_ms += 250
+            answers, probed[:] = list(probed), []
+            driver.turn(answers)
+        assert lost == expected, deadline
+
+
+def looked_at(
+    answers: Callable[[str], tuple[bool, bool]], *, hosts: Sequence[str], lasts_ms: int
+) -> dict[str, tuple[int, str]]:
+    """Return who of a container on each host is lost to a new leader, after how long and why, if nobody comes to it.
+
+    ``answers`` tells of a host whether it answers at the container's port, and whether the process does.
+    """
+    now_ms = begun = 3_600_000
+    lost: dict[str, tuple[int, str]] = {}
+    probed: list[todo.ProbePort] = []
+
+    def carry_out(action: todo.Action, view: ClusterView) -> None:
+        if isinstance(action, todo.DeclareLost):
+            lost.setdefault(action.container, (now_ms - begun, str(action.reason)))
+        elif isinstance(action, todo.ProbePort):
+            probed.append(action)
+
+    driver = Driver(Inbox[Event](), carry_out, lambda entry, view: None, clock=lambda: now_ms)
+    driver.turn(
+        [
+            happened.Elected(2, now_ms, 0),
+            happened.CellFound(1, "a1", tuple(hosts), now_ms),
+            *(
+                happened.ContainerExpected(f"a1_{each}", f"a1/s_{each}", now_ms, 1, "a1", each, 40)
+                for each in hosts
+            ),
+        ]
+    )
+    while now_ms < begun + lasts_ms:
+        now_ms += 50
+        asked, probed[:] = list(probed), []
+        events: list[Event] = []
+        for each in asked:
+            is_answered, is_running = answers(each.container.removeprefix("a1_"))
+            events.append(
+                happened.PortProbed(each.container, 40, True, now_ms, None, is_answered, is_running)
+            )
+        driver.turn(events)
+    return lost
+
+
+def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_standing() -> None:
+    policy = Policy()
+    lost = looked_at(
+        lambda host: (host != "h1", host == "h3"),
+        hosts=("h1", "h2", "h3"),
+        lasts_ms=policy.takeover_grace_ms + 500,
+    )
+    waited = {container: after for container, (after, _) in lost.items()}
+    assert policy.host_timeout_ms < waited["a1_h1"] <= policy.host_timeout_ms + 500
+    assert lost["a1_h1"][1] == "silent: since the new leader came, its host does not answer"
+    assert policy.heartbeat_timeout_ms < waited["a1_h2"] <= policy.heartbeat_timeout_ms + 500
+    assert lost["a1_h2"][1] == "silent: since the new leader came, its host answers"
+    assert waited["a1_h3"] > policy.takeover_grace_ms, "its process runs, and has yet to come"
+
+
+def test_new_leader_that_reaches_nearly_nobody_waits_for_the_whole_grace() -> None:
+    policy = Policy()
+    lost = looked_at(
+        lambda host: (host == "h4", host == "h4"),
+        hosts=("h1", "h2", "h3", "h4"),
+        lasts_ms=policy.takeover_grace_ms + 500,
+    )
+    assert len(lost) == 4
+    assert all(after > policy.takeover_grace_ms for after, _ in lost.values())
+
+
+def test_without_zookeeper_for_longer_than_every_session_nobody_is_judged_or_moved(paused: Paused) -> None:
+    """The lease has run out, so nothing is planned; what is heard meanwhile counts afterwards."""
+    paused.turn(paused.heartbeats())
+    paused.actions.clear()
+    paused.may_act = False
+    for _ in range(5 * SESSION_MS // 50):
+        paused.now_ms += 50
+        paused.turn(paused.heartbeats())
+    assert paused.actions == []
+    paused.may_act = True
+    paused.turn(paused.heartbeats())
+    assert paused.lost() == []
+
+
+def test_next_leader_after_every_session_has_ended_moves_nothing() -> None:
+    """No registration is left; the containers live, and come to the new leader one after the other."""
+    cluster = FakeCluster()
+    cluster.run(8_000)
+    before = dict(cluster.versions)
+    cluster.frozen = set(cluster.hosts)
+    cluster.elect(2)
+    for host in cluster.hosts:
+        cluster.run(1_000)
+        cluster.frozen.discard(host)
+    cluster.run(5_000)
+    assert cluster.versions == before
+    assert "container_lost" not in cluster.kinds()
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(12_000)
+    assert "container_lost" in cluster.kinds()

@@ -1,0 +1,204 @@
+"""What a job's own code, or its input, makes an active suffer: in the job's status, in the event log, and in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from appmaster.api.snapshot import snapshot
+from appmaster.cli.reading.observe import describe, tasks_table
+from appmaster.eventlog.entries import LogEntry
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.view import Policy
+from standby.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
+from tests.fakes.yarn import FakeCluster
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "flights.py", line 7, in step\nValueError: no number'
+FAILURES = InputFailures(10, 4, "input in[0], offsets [10, 11): ValueError: no number")
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(tasks=2, containers=2)
+    cluster.run(15_000)
+    assert cluster.view.jobs["job"].reasons == ()
+    return cluster
+
+
+def report(cluster: FakeCluster, **changes: Any) -> ReplicaStatus:
+    """Have the active of task 0 report so from now on; return what it says."""
+    process = cluster.active_process(0)
+    process.is_scripted = True
+    name = next(each for each, status in process.replicas.items() if status.replica.task.partition == 0)
+    process.replicas[name] = replace(process.replicas[name], **changes)
+    cluster.run(1_000)
+    return process.replicas[name]
+
+
+def news_of(cluster: FakeCluster, kind: str) -> list[LogEntry]:
+    return [each for each in cluster.entries if each.kind == kind]
+
+
+def job_of(cluster: FakeCluster) -> Mapping[str, Any]:
+    (job,) = snapshot(cluster.view, "cluster", {})["jobs"]
+    return job  # type: ignore[no-any-return]
+
+
+def test_a_deployed_job_whose_code_fails_again_and_again_says_so_with_the_traceback(
+    cluster: FakeCluster,
+) -> None:
+    report(cluster, failures=FAILURES, traceback=TRACEBACK)
+    job = job_of(cluster)
+    assert (job["status"], job["traceback"]) == ("deployed", TRACEBACK)
+    assert job["reasons"] == [f"job/main.0: the job's code fails, and is tried again: {FAILURES.reason}"]
+    (decided,) = news_of(cluster, "decided_failures")
+    assert decided.data["traceback"] == TRACEBACK
+    written = len([each for each in cluster.actions if isinstance(each, todo.WriteStatus)])
+    report(cluster, failures=replace(FAILURES, count=5))
+    assert len([each for each in cluster.actions if isinstance(each, todo.WriteStatus)]) == written
+    report(cluster, failures=None, traceback="", input_committed=11)
+    assert (job_of(cluster)["reasons"], job_of(cluster)["traceback"]) == ([], "")
+
+
+def test_what_is_got_over_is_not_told_when_a_job_fails_of_something_else(cluster: FakeCluster) -> None:
+    """Whether it was ever in a status or not: between two turns a failure may come and go."""
+    process = cluster.active_process(0)
+    process.is_scripted = True
+    (name,) = (each for each, status in process.replicas.items() if status.replica.task.partition == 0)
+    well = process.replicas[name]
+    for status in (replace(well, failures=FAILURES, traceback=TRACEBACK), well):
+        process.replicas[name] = status
+        cluster.live()
+    assert cluster.view.jobs["job"].last_traceback == ""
+
+
+def test_a_deployed_job_that_does_not_keep_up_says_so_until_it_nearly_does(cluster: FakeCluster) -> None:
+    report(cluster, input_lag_ms=29_000)
+    assert job_of(cluster)["reasons"] == []
+    for lag_ms in (30_000, 900_000, 16_000, None, 30_000, 15_000):
+        report(cluster, input_lag_ms=lag_ms)
+        said = ["job/main.0: does not keep up: more than 30 s behind the end of its input"]
+        assert job_of(cluster)["reasons"] == (said if lag_ms is not None else []), lag_ms
+        assert job_of(cluster)["status"] == "deployed"
+    report(cluster, input_lag_ms=14_000)
+    assert job_of(cluster)["reasons"] == []
+
+
+def test_only_the_active_of_the_record_counts(cluster: FakeCluster) -> None:
+    lost = cluster.active_process(0)
+    report(cluster, input_lag_ms=90_000)
+    assert len(job_of(cluster)["reasons"]) == 1
+    cluster.kill(lost.skein_id)
+    cluster.run(20_000)
+    assert job_of(cluster)["reasons"] == []
+
+
+def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader() -> None:
+    cluster = FakeCluster(tasks=2, containers=2, policy=Policy(fails_on_error=True))
+    cluster.run(15_000)
+    detail = f"poison: {FAILURES.reason}"
+    report(
+        cluster, phase=Phase.FAILED, detail=detail, fault=Fault.POISON, failures=FAILURES, traceback=TRACEBACK
+    )
+    (failed,) = news_of(cluster, "replica_failed")
+    assert failed.data["traceback"] == TRACEBACK
+    status = next(
+        each for each in cluster.actions if isinstance(each, todo.WriteStatus) and each.state == "failed"
+    )
+    assert status.traceback == TRACEBACK
+    told = [each for each in news_of(cluster, "job_status") if each.data["status"] == "failed"]
+    assert [each.data["traceback"] for each in told] == [TRACEBACK]
+    loaded = happened.JobLoaded(
+        *("job", "run1", cluster.view.jobs["job"].spec, cluster.model, cluster.policy),
+        failure=status.failure,
+        traceback=status.traceback,
+    )
+    later = FakeCluster(tasks=2, containers=2)
+    later.view = replace(later.view, jobs={})
+    later.tell(loaded)
+    later.run(1_000)
+    assert (job_of(later)["status"], job_of(later)["traceback"]) == ("failed", TRACEBACK)
+
+
+def given_up(offset: int, how: LeftOut = LeftOut.SKIPPED) -> GivenUp:
+    return GivenUp("in", offset, how, "ValueError", "no number", at_ms=1_700_000_000_000 + offset)
+
+
+def test_each_record_that_is_given_up_is_told_once(cluster: FakeCluster) -> None:
+    report(cluster, skipped=1, given_up=(given_up(4),))
+    report(cluster, skipped=2, dead_lettered=1, given_up=(given_up(4), given_up(9, LeftOut.DEAD_LETTER)))
+    report(cluster, given_up=(given_up(9, LeftOut.DEAD_LETTER),))
+    first, second = news_of(cluster, "record_given_up")
+    assert (first.job, str(first.task), first.reason) == ("job", "job/main.0", "ValueError: no number")
+    assert first.data == {
+        "topic": "in",
+        "partition": 0,
+        "offset": 4,
+        "offsets": 1,
+        "how": "skipped",
+        "error": "ValueError",
+        "given_up_ms": 1_700_000_000_004,
+    }
+    assert (second.data["offset"], second.data["how"]) == (9, "dead-letter")
+
+
+def test_of_more_than_a_report_names_it_is_told_how_many_there_were(cluster: FakeCluster) -> None:
+    report(cluster, skipped=1, given_up=(given_up(0),))
+    report(cluster, skipped=101, given_up=tuple(map(given_up, range(93, 101))))
+    told = news_of(cluster, "record_given_up")
+    assert [each.data["offset"] for each in told] == [0, *range(93, 101)]
+    assert [each.data.get("unnamed") for each in told] == [None, 92, *[None] * 7]
+
+
+def test_what_was_given_up_while_nobody_led_is_told_by_the_next_leader(cluster: FakeCluster) -> None:
+    report(cluster, skipped=1, given_up=(given_up(4),))
+    cluster.elect(2)
+    report(cluster, skipped=1, given_up=(given_up(4),))
+    told = news_of(cluster, "record_given_up")
+    assert [each.data["offset"] for each in told] == [4, 4], "by both, for the first may not have come to it"
+
+
+def test_the_table_of_tasks_tells_changelog_and_input_apart(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(
+        cluster,
+        applied=8,
+        end=10,
+        input_end=400,
+        input_lag_ms=7,
+        input_rate=12.34,
+        skipped=5,
+        dead_lettered=2,
+        failures=FAILURES,
+    )
+    status = snapshot(cluster.view, "cluster", {})
+    replica = next(
+        each for each in status["tasks"][0]["replicas"] if each["copy"] == status["tasks"][0]["active"]
+    )
+    names = (
+        "changelog_lag_records",
+        "input_lag_records",
+        "input_lag_ms",
+        "input_rate",
+        "failures",
+        "skipped",
+    )
+    assert [replica[each] for each in names] == [2, 390, 7, 12.3, 4, 3]
+    assert replica["dead_lettered"] == 2
+    tasks_table(status, "job")
+    heading, *lines = capsys.readouterr().out.splitlines()
+    for name in ("CHANGELOG LAG", "INPUT LAG", "INPUT/S", "FAILURES", "SKIPPED", "DEAD LETTERS"):
+        assert name in heading
+    (line,) = (each for each in lines if each.startswith("job/main.0") and " active " in each)
+    assert line.split()[6:12] == ["2", "390", "12.3", "4", "3", "2"]
+
+
+def test_an_entry_of_the_event_log_is_shown_with_its_traceback() -> None:
+    entry = {"at_ms": 0, "kind": "replica_failed", "reason": "poison", "data": {"traceback": TRACEBACK}}
+    shown = describe({**dict.fromkeys(("job", "task", "copy", "container", "host", "task_epoch")), **entry})
+    assert shown.splitlines()[1:] == [f"  {line}" for line in TRACEBACK.splitlines()]

@@ -1,0 +1,178 @@
+"""A rotation's steps: at every moment any two processes of the cluster talk to each other, wherever it breaks off."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from appmaster.adapters.credentials.keyring import Keyring
+from appmaster.adapters.credentials.processes import talk
+from appmaster.ports import Process
+from appmaster.rotation import rotate
+from standby.adapters.peers.server import PeerServer
+from standby.adapters.tls import Keys
+from standby.errors import StandfastError
+from standby.peers import PeerAnswer
+from standby.security.credentials import Credentials
+from standby.security.roles import PeerRole
+from tests.fakes.certificates import new_keyring
+
+
+class BrokenOff(Exception):
+    """The command was ended."""
+
+
+@dataclass
+class Cluster:
+    """Real servers, which hear of what is given out when the test lets them."""
+
+    ring: Keyring
+    published: dict[PeerRole, Credentials] = field(default_factory=dict)
+    servers: dict[Process, tuple[PeerServer, Keys]] = field(default_factory=dict)
+    deaf: set[Process] = field(default_factory=set)
+    #: Gives out so many times before it is ended.
+    left: int = 1 << 30
+
+    def start(self, role: PeerRole, name: str) -> Process:
+        """Start a process as YARN does: with what the submit gave out, and then what is given out."""
+        keys = Keys(BEGIN[self.ring.directory][role])
+        server = PeerServer("127.0.0.1", keys)
+        server.start({"test": lambda _: PeerAnswer(200, b"yes", "text/plain")})
+        process = Process(role, name, "127.0.0.1", server.port)
+        self.servers[process] = server, keys
+        self.hear(process)
+        return process
+
+    def hear(self, process: Process) -> None:
+        given = self.published.get(process.role)
+        if given is not None:
+            self.servers[process][1].renew(given)
+
+    def given(self, role: PeerRole) -> Credentials | None:
+        return self.published.get(role)
+
+    def give(self, role: PeerRole, credentials: Credentials) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenOff
+        self.published[role] = credentials
+
+    def running(self) -> tuple[Process, ...]:
+        return tuple(self.servers)
+
+    def one_hears(self, chance: random.Random) -> None:
+        """Have any one process hear, and see that all still talk to each other."""
+        late = [
+            each
+            for each, (_, keys) in self.servers.items()
+            if each not in self.deaf
+            and (given := self.published.get(each.role)) is not None
+            and keys.now.number < given.number
+        ]
+        if late:
+            heard = chance.choice(late)
+            self.hear(heard)
+            self.assert_talks(heard)
+
+    def assert_talks(self, one: Process) -> None:
+        """Fail unless a process talks to all others, and they to it."""
+        for other in self.servers:
+            for from_, to in ((one, other), (other, one)):
+                assert talk(to, self.servers[from_][1].now) == "", f"{from_} and {to}"
+
+    def assert_all_talk(self) -> None:
+        for each in self.servers:
+            self.assert_talks(each)
+
+    def close(self) -> None:
+        for server, _ in self.servers.values():
+            server.close()
+
+
+#: What processes begin with for the life of their application, by the keyring's directory.
+BEGIN: dict[object, dict[PeerRole, Credentials]] = {}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(new_keyring())
+    BEGIN[made.ring.directory] = {role: made.ring.credentials(role) for role in PeerRole}
+    for role, name in ((PeerRole.MASTER, "m1"), (PeerRole.CONTAINER, "c1"), (PeerRole.CONTAINER, "c2")):
+        made.start(role, name)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("breaks_off_after", range(7))
+def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_off(
+    cluster: Cluster, breaks_off_after: int
+) -> None:
+    chance = random.Random(breaks_off_after)
+    former = cluster.ring.credentials(PeerRole.OPERATOR)
+    said: list[str] = []
+
+    def run() -> int:
+        return rotate(
+            cluster.ring, cluster, talk, said.append, lambda: True, lambda: cluster.one_hears(chance)
+        )
+
+    cluster.left = breaks_off_after
+    if breaks_off_after < 6:
+        with pytest.raises(BrokenOff):
+            run()
+        cluster.left = 1 << 30
+        if breaks_off_after % 2:
+            cluster.one_hears(chance)
+    number = run()
+    assert cluster.ring.number == number
+    present = cluster.ring.credentials(PeerRole.OPERATOR)
+    # One that YARN starts now begins with what the submit gave out.
+    cluster.start(PeerRole.CONTAINER, "c3")
+    cluster.assert_all_talk()
+    for process in cluster.running():
+        assert talk(process, present) == ""
+        assert "certificate" in talk(process, former).lower()
+        assert talk(process, Credentials(1, present.trust, former.certificate, former.key)) != ""
+
+
+def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster) -> None:
+    late = next(each for each in cluster.running() if each.name == "c2")
+    cluster.deaf.add(late)
+    chance, looks = random.Random(1), iter(range(6))
+    with pytest.raises(StandfastError, match=r"not so yet: every process trusts .* c2 on 127\.0\.0\.1: "):
+        rotate(
+            cluster.ring,
+            cluster,
+            talk,
+            lambda _: None,
+            lambda: next(looks, None) is not None,
+            lambda: cluster.one_hears(chance),
+        )
+    cluster.assert_all_talk()
+    assert talk(late, cluster.ring.credentials(PeerRole.OPERATOR)) == ""
+    cluster.servers.pop(late)[0].close()
+    rotate(cluster.ring, cluster, talk, lambda _: None, lambda: True, lambda: cluster.one_hears(chance))
+    cluster.assert_all_talk()
+
+
+def test_a_process_that_says_nothing_has_not_followed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appmaster.adapters.credentials.processes._SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = Process(PeerRole.MASTER, "m", "127.0.0.1", silent.getsockname()[1])
+        assert "TimeoutError" in talk(process, cluster.ring.credentials(PeerRole.OPERATOR))
+
+
+def test_a_role_is_asked_for(cluster: Cluster) -> None:
+    container = next(each for each in cluster.running() if each.role is PeerRole.CONTAINER)
+    pretender = Process(PeerRole.MASTER, "m", container.host, container.port)
+    said = talk(pretender, cluster.ring.credentials(PeerRole.OPERATOR))
+    assert ssl.SSLCertVerificationError.__name__ in said
+    assert threading.active_count() < 200

@@ -1,0 +1,64 @@
+"""Skein's Java part, as it is shipped: what it was made of, and what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from appmaster.cli import yarn
+from appmaster.cli.yarn import SKEIN_JAR, load_skein
+from standby.errors import Unavailable
+
+ROOT = Path(__file__).parents[3]
+BUILD = ROOT / "third_party" / "skein"
+
+
+def locked() -> dict[str, str]:
+    """Return the SHA-256 of each file that skein.lock names."""
+    lines = SKEIN_JAR.with_suffix(".lock").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("#"))
+    return {name: digest for digest, name in pairs}
+
+
+def test_jar_is_the_one_that_was_built_of_what_is_here() -> None:
+    files = [BUILD / "pom.xml", BUILD / "skein.patch", BUILD / "libraries", SKEIN_JAR]
+    found = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
+    assert locked() == {**found, "skein-0.8.2.tar.gz": locked()["skein-0.8.2.tar.gz"]}, "run `make skein`"
+
+
+def test_source_is_that_of_the_locked_release() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    release = re.search(r"^skein==(.*) \\\n((?: +--hash.*\n)+)", lock, re.MULTILINE)
+    assert release is not None
+    assert locked()[f"skein-{release[1]}.tar.gz"] in release[2], "run `make skein`"
+
+
+def test_libraries_are_renamed_so_that_the_clusters_own_are_not_met() -> None:
+    with zipfile.ZipFile(SKEIN_JAR) as jar:
+        classes = [each for each in jar.namelist() if each.endswith(".class")]
+    # jsr305's annotations, which nobody runs.
+    assert {each for each in classes if not each.startswith("com/anaconda/skein/")} == {
+        each for each in classes if each.startswith("javax/annotation/")
+    }
+
+
+def test_nothing_is_left_of_the_page_and_no_machine_code() -> None:
+    with zipfile.ZipFile(SKEIN_JAR) as jar:
+        names = jar.namelist()
+    found = [each for each in names if re.search(r"jetty|mustache|webjars|WebUI|servlet|\.so$|\.dll$", each)]
+    assert found == []
+
+
+def test_skein_is_told_of_it() -> None:
+    skein = load_skein()
+    assert str(SKEIN_JAR) == skein.core._SKEIN_JAR
+
+
+def test_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(yarn, "SKEIN_JAR", tmp_path / "skein.jar")
+    with pytest.raises(Unavailable, match=r"skein\.jar is missing: install standfast again"):
+        load_skein()

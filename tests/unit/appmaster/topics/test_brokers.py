@@ -1,0 +1,63 @@
+"""What a submit says of Kafka's brokers and topics, and what it does not say."""
+
+from __future__ import annotations
+
+from appmaster.topics.brokers import Brokers, warnings
+from appmaster.topics.ports import TopicShape
+
+SAFE = TopicShape(4, 3, {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"})
+
+
+def three(level: int | None = 29) -> dict[int, int | None]:
+    return {1: level, 2: level, 3: level}
+
+
+def shape(replicas: int = 3, in_sync: int = 2, *, unclean: bool = False) -> TopicShape:
+    settings = {
+        "min.insync.replicas": str(in_sync),
+        "unclean.leader.election.enable": str(unclean).lower(),
+    }
+    return TopicShape(4, replicas, settings)
+
+
+def test_nothing_is_said_of_what_is_as_it_should_be() -> None:
+    assert list(warnings(Brokers(three(), {"out": SAFE, "__transaction_state": SAFE}))) == []
+    assert list(warnings(Brokers({}, {}))) == [], "nothing can be told, and the job is checked elsewhere"
+
+
+def test_brokers_that_leave_markers_out_are_named_with_the_releases_that_do_not() -> None:
+    (found,) = warnings(Brokers({1: 29, 2: 30, 3: 31}, {"out": SAFE}))
+    assert found.startswith("warning: Kafka brokers 2, 3 are of release 4.3 or later, ")
+    assert "KAFKA-20734" in found
+    assert "4.0 to 4.2 do not" in found
+
+
+def test_a_release_that_cannot_be_told_is_not_guessed() -> None:
+    (found,) = warnings(Brokers({1: 29, 2: None, 3: 29}, {"out": SAFE}))
+    assert found.startswith("warning: the release of Kafka broker 2 cannot be told")
+
+
+def test_one_broker_alone_is_one_line() -> None:
+    alone = {"out": shape(1, 1), "changelog": shape(1, 1), "__transaction_state": shape(1, 1)}
+    (found,) = warnings(Brokers({1: 30}, alone))
+    assert "there is one Kafka broker" in found
+    assert "KAFKA-20734" in found
+    (found,) = warnings(Brokers({1: 29}, alone))
+    assert "KAFKA-20734" not in found
+
+
+def test_topics_are_named_once_for_each_thing() -> None:
+    topics = {
+        "a": shape(1, 1),
+        "b": shape(1, 1),
+        "c": shape(3, 1),
+        "d": shape(2, 2),
+        "e": shape(unclean=True),
+    }
+    one, few, high, unclean = warnings(Brokers(three(), topics))
+    assert one.startswith("warning: topics a, b have one replica")
+    assert few.startswith("warning: topic c has min.insync.replicas=1: a broker that dies could take")
+    assert high.startswith(
+        "warning: topic d has min.insync.replicas as high as their replicas: the job stops"
+    )
+    assert unclean.startswith("warning: topic e has unclean.leader.election.enable=true")

@@ -1,0 +1,191 @@
+"""Partitions that are added to a job's input: adopted when they may be, else told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import cast
+
+import pytest
+
+from appmaster.adapters.kafka import Topics
+from appmaster.planning.state.events import TopicNoted
+from appmaster.records import JobRecord
+from appmaster.topics.input_growth import InputGrowth, note
+from standby.config import JobConfig, parse
+from standby.errors import Unavailable
+from standby.wire import JobDefinition
+
+FLAT = {
+    "job.name": "j",
+    "task.inputs": "input",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "k:9092",
+    "zookeeper.connect": "z:2181",
+}
+
+
+class FakeTopics:
+    """Topics with partitions, and the offsets that were committed."""
+
+    def __init__(self) -> None:
+        self.partitions = {"input": 4, "changelog": 4}
+        self.committed: list[tuple[str, str, int]] = []
+        self.topic_ids: dict[str, str] = {}
+        self.is_away = False
+
+    def count(self, name: str) -> int:
+        if self.is_away:
+            raise Unavailable("no broker")
+        return self.partitions.get(name, 0)
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        if self.is_away:
+            raise Unavailable("no broker")
+        return {
+            each: self.topic_ids.get(each, f"id of {each}") for each in names if self.partitions.get(each)
+        }
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.partitions[name] = max(partitions, self.count(name))
+
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+        self.committed += [(group, topic, each) for each in partitions]
+
+
+class FakeRecords:
+    """The one job's record; checks at each write that its changelog is large enough."""
+
+    def __init__(self, topics: FakeTopics, **settings: str) -> None:
+        flat = {**FLAT, **{key.replace("__", "."): value for key, value in settings.items()}}
+        self.record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 4))
+        self._topics = topics
+
+    def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        self.record = change(self.record)
+        assert self._topics.partitions["changelog"] >= self.record.definition.tasks
+        return self.record
+
+
+@pytest.fixture
+def topics() -> FakeTopics:
+    return FakeTopics()
+
+
+def growth(topics: FakeTopics, records: FakeRecords, reloads: list[None]) -> InputGrowth:
+    return InputGrowth(
+        records,
+        lambda: {"j": records.record},
+        lambda: reloads.append(None),
+        connect=lambda _: cast("Topics", topics),
+    )
+
+
+def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: FakeTopics) -> None:
+    records, reloads = FakeRecords(topics, task__inputs__may__grow="true"), list[None]()
+    looking = growth(topics, records, reloads)
+    looking.look()
+    assert records.record.definition.tasks == 4
+    topics.partitions["input"] = 6
+    looking.look()
+    assert (records.record.definition.tasks, records.record.definition.revision) == (6, 1)
+    assert topics.partitions["changelog"] == 6
+    assert topics.committed == [], "a run that begins at the earliest record needs no offset"
+    assert looking.notes == {}
+    assert reloads == []
+
+
+def test_added_partitions_are_read_from_their_first_record_also_by_a_run_that_began_at_the_latest(
+    topics: FakeTopics,
+) -> None:
+    records = FakeRecords(topics, task__inputs__may__grow="true", job__start__offset="latest")
+    topics.partitions["input"] = 6
+    growth(topics, records, []).look()
+    assert topics.committed == [("group", "input", 4), ("group", "input", 5)]
+
+
+def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTopics) -> None:
+    records, reloads = FakeRecords(topics), list[None]()
+    looking = growth(topics, records, reloads)
+    topics.partitions["input"] = 6
+    looking.look()
+    looking.look()
+    assert records.record.definition.tasks == 4
+    assert topics.partitions["changelog"] == 4
+    assert len(reloads) == 1
+    assert "2 of them are not read" in looking.notes["j"]
+    topics.is_away = True
+    looking.look()
+    assert "2 of them are not read" in looking.notes["j"], "what is not known has not changed"
+    topics.is_away = False
+    topics.partitions["input"] = 4
+    looking.look()
+    assert looking.notes == {}
+    assert len(reloads) == 2
+
+
+def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: FakeTopics) -> None:
+    settings = {"task__inputs": "input,other", "job__start__offset": "latest"}
+    records = FakeRecords(topics, task__inputs__may__grow="true", **settings)
+    looking = growth(topics, records, [])
+    topics.partitions |= {"input": 6, "other": 4}
+    looking.look()
+    assert records.record.definition.tasks == 4
+    assert topics.partitions["changelog"] == 4
+    assert "(input 6, other 4)" in looking.notes["j"]
+    topics.partitions["other"] = 5
+    looking.look()
+    assert records.record.definition.tasks == 4, "the sixth partition of one would have nothing to go with"
+    assert "(input 6, other 5)" in looking.notes["j"]
+    topics.partitions["other"] = 6
+    looking.look()
+    assert records.record.definition.tasks == 6
+    assert topics.committed == [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
+    assert looking.notes == {}
+    topics.partitions["other"] = 3
+    looking.look()
+    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.notes["j"]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "may_grow", "said"),
+    [
+        (4, False, ""),
+        (6, True, ""),
+        (6, False, "task.inputs.may.grow=true"),
+        (3, True, "fewer than the job's 4 tasks"),
+        (0, True, "does not exist any more"),
+    ],
+)
+def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool, said: str) -> None:
+    config: JobConfig = parse({**FLAT, "task.inputs.may.grow": str(may_grow).lower()})
+    found = note(config, 4, {"input": partitions})
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(topics: FakeTopics) -> None:
+    records, reloads, told = FakeRecords(topics), list[None](), list[TopicNoted]()
+    looking = growth(topics, records, reloads)
+    looking.tell = told.append
+    looking.look()
+    looking.look()
+    assert {topic: each.id for topic, each in records.record.definition.topics.items()} == {
+        "input": "id of input",
+        "changelog": "id of changelog",
+    }
+    assert [each.is_changed for each in told] == [False] * 2
+    topics.topic_ids["changelog"] = "another"
+    topics.partitions["input"] = 6
+    looking.look()
+    looking.look()
+    assert "changelog was deleted and created again" in looking.obstacles["j"].of(records.record.definition)
+    assert len(reloads) == 1
+    topics.is_away = True
+    looking.look()
+    assert set(looking.obstacles) == {"j"}, "what is not known has not changed"
+    topics.is_away = False
+    topics.topic_ids.clear()
+    topics.partitions["changelog"] = 0
+    looking.look()
+    assert looking.obstacles == {}
+    assert looking.notes["j"] == "changelog, the changelog, does not exist (any more)"

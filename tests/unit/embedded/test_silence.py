@@ -1,0 +1,37 @@
+"""Ports that answer nobody although the kernel would accept in a held process's name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+import pytest
+
+from appmaster.leadership.port_probe import probe
+from appmaster.leadership.suspicion import PortAnswer
+from embedded.silence import silence
+
+HOST = "127.0.0.77"
+
+
+@pytest.mark.parametrize("listeners", [1, 3])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_silenced_port_answers_nobody(listeners: int, family: socket.AddressFamily) -> None:
+    with contextlib.ExitStack() as open_ones:
+        port = 0
+        for _ in range(listeners):
+            each = open_ones.enter_context(socket.socket(family))
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind((HOST if family == socket.AF_INET else f"::ffff:{HOST}", port))
+            each.listen(5)
+            port = each.getsockname()[1]
+        elsewhere = open_ones.enter_context(socket.create_server(("127.0.0.78", 0)))
+        assert probe(HOST, port) is PortAnswer.ACCEPTED
+        silence([os.getpid()], HOST)
+        assert {probe(HOST, port, 0.05) for _ in range(10)} == {PortAnswer.NONE}
+        assert probe(*elsewhere.getsockname()) is PortAnswer.ACCEPTED
+
+
+def test_process_that_has_ended_is_passed_over() -> None:
+    silence([0x7FFFFFF0], HOST)

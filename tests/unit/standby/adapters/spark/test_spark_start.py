@@ -1,0 +1,184 @@
+"""Why Spark does not start: a JVM that the machine cannot run now is told apart from settings that are wrong.
+
+The JVM is a script that behaves as one does then; it is started as the real one is.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.adapters.spark import jvm as spark_process
+from standby.adapters.spark import session as pyspark
+from standby.adapters.spark.jvm import SparkProcess
+from standby.adapters.spark.session import Spark
+from standby.errors import BadConfiguration, Transient
+
+#: Opens a gateway as Spark does, and never answers a question.
+_SILENT = f"""#!{sys.executable}
+import os, socket, struct, time
+server = socket.create_server(("127.0.0.1", 0))
+path = os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"]
+with open(path + ".making", "wb") as file:
+    file.write(struct.pack(">ii", server.getsockname()[1], 6) + b"secret")
+os.rename(path + ".making", path)
+time.sleep(600)
+"""
+
+#: As `_SILENT`, but it dies with the first question.
+_DYING = _SILENT.replace("time.sleep(600)", "server.accept(); os.kill(os.getpid(), 9)")
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the JVM of the test is to be written."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    return tmp_path / "bin" / "java"
+
+
+def start(java: Path, text: str, within_seconds: float = math.inf) -> Spark:
+    java.write_text(text, encoding="utf-8")
+    java.chmod(0o755)
+    return Spark({"spark.driver.memory": "1g"}, (), within_seconds=within_seconds)
+
+
+def test_jvm_that_the_host_kills_is_no_fault_of_the_settings(java: Path) -> None:
+    with pytest.raises(Transient, match=r"ended by SIGKILL .* memory"):
+        start(java, "#!/bin/sh\nkill -9 $$\n")
+
+
+def test_jvm_that_would_not_even_start_without_settings_is_the_machine_s_affair(java: Path) -> None:
+    with pytest.raises(Transient, match=r"no JVM starts .* status 1"):
+        start(java, "#!/bin/sh\nexit 1\n")
+
+
+def test_settings_that_keep_a_jvm_from_starting_are_named(java: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"spark\.driver\.memory"):
+        start(java, '#!/bin/sh\ncase "$*" in *-Xmx1g*) exit 1;; esac\n')
+
+
+def test_host_that_cannot_start_a_process_is_told_so(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object, **more: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    with pytest.raises(Transient, match="cannot be started: Resource temporarily unavailable"):
+        start(java, "#!/bin/sh\n")
+
+
+def test_jvm_that_is_too_slow_to_open_its_gateway_is_told_with_the_time(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_process, "START_SECONDS", 0.3)
+    with pytest.raises(Transient, match=r"did not answer within 0\.3 s"):
+        start(java, "#!/bin/sh\nexec sleep 600\n")
+
+
+def test_jvm_that_does_not_answer_in_time_is_no_refusal(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "CALL_SECONDS", 0.5)
+    with pytest.raises(
+        Transient, match=r"did not answer within 0\.5 s while its session was started.* again"
+    ):
+        start(java, _SILENT)
+
+
+def test_whole_start_takes_no_longer_than_its_caller_has(java: Path) -> None:
+    with pytest.raises(Transient, match=r"did not answer within 0\.3 s while it was started"):
+        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=0.3)
+    with pytest.raises(Transient, match=r"did not answer within .* s while its session was started"):
+        start(java, _SILENT, within_seconds=2)
+
+
+def test_jvm_that_dies_while_its_session_starts_is_no_refusal(java: Path) -> None:
+    with pytest.raises(Transient, match=r"ended by SIGKILL while its session was started"):
+        start(java, _DYING)
+
+
+def test_session_that_the_job_s_code_has_made_is_not_taken_for_the_container_s(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its JVM would have none of the settings, and nobody would end it."""
+    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+    with pytest.raises(BadConfiguration, match=r"has started Spark itself.*rows\.sparkSession"):
+        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=0.3)
+
+
+#: Keeps what it was started with, and what anybody on the host could read of it.
+_TELLING = _SILENT.replace(
+    "server = socket",
+    """import sys, pathlib
+told = pathlib.Path(__file__).parent
+(told / "cmdline").write_bytes(pathlib.Path("/proc/self/cmdline").read_bytes())
+(told / "environ").write_bytes(pathlib.Path("/proc/self/environ").read_bytes())
+[listed] = [each[1:] for each in sys.argv if each.startswith("@")]
+(told / "listed").write_text(pathlib.Path(listed).read_text())
+modes = [os.stat(each).st_mode & 0o777 for each in (listed, os.path.dirname(listed))]
+(told / "modes").write_text(str(modes))
+server = socket""",
+)
+
+
+def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
+    """Everybody on a host can read every process's command line."""
+    java.write_text(_TELLING, encoding="utf-8")
+    java.chmod(0o755)
+    settings = {
+        "spark.hadoop.fs.s3a.secret.key": "s3cret",
+        "spark.driver.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=s3cret -Xlog:gc",
+    }
+    process = SparkProcess(settings, ())
+    process.kill()
+    told = java.parent
+    for each in ("cmdline", "environ"):
+        assert b"s3cret" not in (told / each).read_bytes()
+    assert (told / "listed").read_text().count("s3cret") == 3
+    assert (told / "modes").read_text() == str([0o600, 0o700])
+
+
+@pytest.mark.spark
+def test_settings_reach_the_jvm_as_they_are() -> None:
+    """The real launcher reads the file; what is special to it is not changed on the way."""
+    values = {
+        "spark.test.plain": "a b",
+        "spark.test.quoted": 'a "b" c\'d',
+        "spark.test.escaped": "C:\\n #x\ttab\nline",
+        "spark.test.unicode": "s3crét@x",
+    }
+    own = {"spark.app.name": "test", "spark.master": "local[1]", "spark.ui.enabled": "false"}
+    spark = Spark({**own, **values}, ())
+    try:
+        jvm: Any = spark.session._jvm
+        assert {name: jvm.java.lang.System.getProperty(name) for name in values} == values
+        command = Path(f"/proc/{spark.process.pid}/cmdline").read_bytes()
+        assert b"spark.test" not in command
+    finally:
+        spark.release()
+
+
+def test_an_archive_of_classes_is_of_use_until_spark_is_installed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (launcher,) = (spark_process.spark_home() / "jars").glob("spark-launcher_*.jar")
+    jar = Path(shutil.copy(launcher, jars))
+    monkeypatch.setattr(spark_process, "spark_home", lambda: tmp_path)
+    assert not spark_process.is_archive_usable()
+    making = f"-XX:ArchiveClassesAtExit={spark_process.class_archive()}"
+    # It wants arguments, and has been loaded when it says so.
+    subprocess.run(
+        ["java", "-cp", str(jar), making, "org.apache.spark.launcher.Main"], check=False, capture_output=True
+    )
+    assert spark_process.is_archive_usable()
+    # As an installation leaves it: the JVM knows a jar by its size and time.
+    os.utime(jar, (0, 0))
+    assert not spark_process.is_archive_usable()

@@ -1,0 +1,99 @@
+"""Bundles: the same modules are the same bytes, and what is unpacked is what was packed."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from standby.code import bundles
+from standby.errors import BadConfiguration, CorruptState
+
+
+def write(directory: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return directory
+
+
+def read(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+FILES = {
+    "job.py": b"import steps\n",
+    "steps/__init__.py": b"",
+    "steps/clé.py": "x = 'é'\n".encode(),
+    "z.txt": b"1" * 70_000,
+}
+
+
+def test_what_is_unpacked_is_what_was_packed(tmp_path: Path) -> None:
+    bundle = bundles.pack(write(tmp_path / "a", FILES))
+    bundles.unpack(bundle.digest, bundle.data, tmp_path / "b")
+    assert read(tmp_path / "b") == FILES
+
+
+def test_only_names_and_contents_decide_on_the_digest(tmp_path: Path) -> None:
+    first = bundles.pack(write(tmp_path / "a", FILES))
+    # Another order of making, other times and modes, what Python leaves behind, and files behind links.
+    other = write(tmp_path / "b", dict(reversed(FILES.items())))
+    os.utime(other / "job.py", (1, 1))
+    (other / "z.txt").chmod(0o755)
+    write(other, {"__pycache__/job.cpython-311.pyc": b"?", "steps/__pycache__/x.pyc": b"?", "old.pyc": b"?"})
+    (other / "job.py").rename(tmp_path / "elsewhere.py")
+    (other / "job.py").symlink_to(tmp_path / "elsewhere.py")
+    assert bundles.pack(other) == first
+    (tmp_path / "elsewhere.py").write_bytes(b"import steps \n")
+    assert bundles.pack(other).digest != first.digest
+    assert first.digest == "7a17aad9a7a9454acad5da5a202c7366b9050f4318124a0239e114b891fa31b0"
+
+
+def test_a_job_without_modules_has_a_bundle_as_well(tmp_path: Path) -> None:
+    bundle = bundles.pack(tmp_path)
+    bundles.unpack(bundle.digest, bundle.data, tmp_path / "b")
+    assert read(tmp_path / "b") == {}
+
+
+def test_too_much_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    noise = random.Random(1).randbytes(bundles.LEFT_BYTES)
+    with pytest.raises(BadConfiguration, match=r"8\.0 MiB.*job\.python\.archive"):
+        bundles.pack(write(tmp_path, {"model.bin": noise}), bundles.LEFT_BYTES)
+    assert bundles.pack(write(tmp_path, {"model.bin": noise[:-1000]}), bundles.LEFT_BYTES).data
+
+
+def test_other_bytes_than_the_name_says_are_not_unpacked(tmp_path: Path) -> None:
+    bundle = bundles.pack(write(tmp_path / "a", FILES))
+    with pytest.raises(CorruptState, match=bundle.digest):
+        bundles.unpack(bundle.digest, bundle.data[:-1], tmp_path / "b")
+    with pytest.raises(CorruptState, match="no archive"):
+        bundles.unpack(bundles.digest_of(b"zip?"), b"zip?", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("name", ["../out.py", "/out.py", "a/../../out.py"])
+def test_nothing_is_written_outside_of_the_directory(tmp_path: Path, name: str) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), b"")
+    data = content.getvalue()
+    with pytest.raises(CorruptState, match="leads out"):
+        bundles.unpack(bundles.digest_of(data), data, tmp_path / "b")
+
+
+def test_chunks_put_together_are_the_whole() -> None:
+    data = random.Random(2).randbytes(2 * bundles.CHUNK_BYTES + 5)
+    parts = bundles.chunks(data)
+    assert [len(each) for each in parts] == [bundles.CHUNK_BYTES, bundles.CHUNK_BYTES, 5]
+    assert b"".join(parts) == data
+    assert bundles.chunks(b"") == ()

@@ -1,0 +1,332 @@
+"""Who is fed with whom, what becomes of them when their feed ends, and what may wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from standby.feeding import actions, core, events, state
+from standby.feeding.actions import (
+    AskInput,
+    CommitPast,
+    EndTask,
+    LookAgain,
+    Reclaim,
+    StartFeed,
+    StopFeed,
+    TellGivenUp,
+)
+from standby.feeding.core import ANSWERS, RULES
+from standby.feeding.events import (
+    Closed,
+    CodeRefused,
+    InputChanged,
+    InputTold,
+    Left,
+    PastFailed,
+    StartFailed,
+    TaskFailure,
+    Unanswered,
+)
+from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
+from standby.feeding.queries import _DEAF_SECONDS, _MOST_DEAF_SECONDS
+from standby.feeding.state import Cause, FeedFailure
+from standby.model import Fault, LeftOut, Offsets, TaskId
+from standby.replica.lifecycle import Signal
+from tests.fakes.feeding import FeedingWorld, feeding
+
+ONE, TWO, THREE = (TaskId("job", "main", each) for each in range(3))
+
+AWAY = FeedFailure(Cause.AWAY, "no leader", partitions=frozenset((1,)))
+TRANSIENT = FeedFailure(Cause.TRANSIENT, "not now")
+OTHER = FeedFailure(Cause.OTHER, "a bug", "RuntimeError: a bug", "where", "story")
+OUTSIDE = FeedFailure(Cause.OUTSIDE, "outside", "outside")
+
+#: What each question may be answered with; every answer is decided on wherever the question is asked.
+POSSIBLE: Mapping[type, set[type]] = {
+    state.Ending: {events.FeedStopped},
+    state.Beginning: {events.FeedStopped},
+    state.Routing: {events.InputTold, events.Unanswered},
+    state.Reading: {events.RecordRead, events.Unanswered},
+    state.GivingUp: {events.PastCommitted, events.PastFailed, events.Unanswered},
+    state.Settling: {events.InputTold, events.InputChanged, events.Unanswered},
+    state.Skipping: {events.PastCommitted, events.PastFailed, events.Unanswered},
+    state.Nearing: {events.PositionsTold, events.Unanswered},
+    state.Hurrying: {events.FeedPrepared, events.Unanswered},
+    state.Finding: {events.PositionsTold, events.Unanswered},
+    state.Following: {events.FeedPrepared, events.Unanswered},
+}
+
+
+def lost(task: TaskId) -> TaskFailure:
+    """Return that a task's producer is lost."""
+    return TaskFailure(task, Signal.WRITER_LOST, "fenced")
+
+
+def test_every_event_has_a_rule_and_every_answer_one_wherever_it_is_waited_for() -> None:
+    answers = set(get_args(events.Answer))
+    assert RULES.keys() == set(get_args(events.Event)) - answers
+    assert ANSWERS.keys() == {(doing, each) for doing, possible in POSSIBLE.items() for each in possible}
+    assert POSSIBLE.keys() == set(get_args(state.Doing))
+    assert set(get_args(actions.Question)) <= set(get_args(actions.Action))
+
+
+def test_all_that_have_joined_are_fed_from_what_they_have_committed() -> None:
+    world = FeedingWorld()
+    world.join(ONE, at=3)
+    world.join(TWO, at=5)
+    world.turn()
+    (start,) = world.took(StartFeed)
+    assert start == StartFeed({ONE: Offsets.of(3), TWO: Offsets.of(5)})
+
+
+def test_those_that_have_joined_wait_a_moment_for_those_on_their_way() -> None:
+    world = FeedingWorld()
+    world.announce(expected=frozenset((ONE, TWO)))
+    world.join(ONE)
+    world.turn()
+    assert world.fed == {}
+    world.turn(core._GATHER_SECONDS)
+    assert world.fed.keys() == {ONE}
+    world.join(TWO)
+    world.done.clear()
+    world.turn()
+    assert [type(each) for each in world.done] == [StopFeed, StartFeed], "nobody is waited for any more"
+    assert world.fed.keys() == {ONE, TWO}
+
+
+def test_a_task_that_came_back_is_another_one() -> None:
+    world = feeding(ONE, TWO)
+    world.fold(Left(ONE))
+    assert [type(each) for each in world.done] == [StopFeed]
+    world.join(ONE, at=9)
+    world.turn()
+    (start,) = world.took(StartFeed)
+    assert start.positions[ONE] == Offsets.of(9)
+
+
+def test_whoever_leaves_while_it_is_not_fed_disturbs_nobody() -> None:
+    world = feeding(ONE)
+    world.join(TWO)
+    world.fold(Left(TWO))
+    world.fold(Left(THREE))
+    assert world.done == []
+    assert world.fed.keys() == {ONE}
+
+
+def test_a_failure_that_comes_to_light_while_the_query_is_stopped_counts() -> None:
+    world = feeding(ONE, TWO)
+    world.join(THREE)
+    world.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
+    world.turn()
+    (ended,) = [each for each in world.done if isinstance(each, EndTask)]
+    assert ended == EndTask(ONE, Signal.WRITER_LOST, "fenced")
+    assert world.fed.keys() == {TWO, THREE}
+
+
+def test_a_failure_of_one_that_has_left_meanwhile_is_nobodys() -> None:
+    world = feeding(ONE)
+    world.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
+    world.fold(Left(ONE))
+    assert [type(each) for each in world.done] == [StopFeed]
+
+
+def test_the_end_of_a_task_leaves_the_others_to_be_fed_at_once() -> None:
+    world = feeding(ONE, TWO)
+    world.feed_ends(TRANSIENT, lost(ONE))
+    world.turn()
+    assert world.fed.keys() == {TWO}
+
+
+def test_the_feed_is_tried_again_later_and_later_and_a_passing_fault_never_ends_anybody() -> None:
+    world = feeding(ONE)
+    world.answers[StartFeed] = deque(StartFailed(TRANSIENT) for _ in range(20))
+    pauses: list[float] = []
+    while world.answers[StartFeed]:
+        pause = 0.0
+        left = len(world.answers[StartFeed])
+        while len(world.answers[StartFeed]) == left:
+            world.turn(0.05)
+            if world.fed:
+                world.feed_ends(TRANSIENT)
+            pause += 0.05
+        pauses.append(pause)
+    assert pauses[1:] == sorted(pauses[1:])
+    assert pauses[-1] == pytest.approx(5.0, abs=0.1)
+    assert world.took(EndTask) == []
+
+
+def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on() -> None:
+    world = feeding(ONE, TWO)
+    for _ in range(2 * _FEED_FAILURES):
+        world.commit(ONE, 1)
+        world.feed_ends(OTHER)
+        world.turn(10)
+    assert world.took(EndTask) == []
+    for _ in range(_FEED_FAILURES - 1):
+        world.feed_ends(OTHER)
+        world.turn(10)
+    detail = f"the feed failed {_FEED_FAILURES} times in a row: RuntimeError: a bug"
+    assert world.took(EndTask) == [EndTask(each, Signal.FAILED, detail, "where") for each in (ONE, TWO)]
+
+
+def test_whoever_has_no_broker_is_left_out_until_one_answers() -> None:
+    world = FeedingWorld()
+    world.join(ONE)
+    world.join(TWO)
+    world.answers[StartFeed] = deque([StartFailed(AWAY)])
+    world.turn()
+    assert world.took(LookAgain) == [LookAgain()]
+    world.turn()
+    assert world.fed.keys() == {ONE}
+    world.turn(_HELD_UP_SECONDS / 2)
+    assert world.fed.keys() == {ONE}
+    world.turn(_HELD_UP_SECONDS)
+    assert world.fed.keys() == {ONE, TWO}
+    assert world.state.held_up == {}
+
+
+def test_when_nobody_answers_for_any_it_is_a_failure_of_the_feed() -> None:
+    world = FeedingWorld()
+    world.join(TWO)
+    world.answers[StartFeed] = deque([StartFailed(AWAY)])
+    world.turn()
+    assert world.state.held_up == {}
+    assert world.state.failures == 1
+
+
+def test_a_query_that_brings_nothing_is_begun_anew_later_and_later() -> None:
+    world = feeding(ONE)
+    pauses: list[float] = []
+    pause = 0.0
+    while len(pauses) < 8:
+        world.turn(1.0)
+        pause += 1.0
+        if world.took(StopFeed):
+            assert world.fed.keys() == {ONE}
+            pauses.append(pause)
+            pause = 0.0
+    assert pauses[0] == pytest.approx(_DEAF_SECONDS, abs=1.1)
+    assert pauses[-1] == pytest.approx(_MOST_DEAF_SECONDS, abs=1.1)
+    world.commit(ONE, 1)
+    world.turn(_DEAF_SECONDS)
+    world.is_delivering = True
+    world.turn(_DEAF_SECONDS)
+    world.is_delivering = False
+    world.end = 1
+    world.turn(_DEAF_SECONDS)
+    assert world.took(StopFeed) == [], "it got on, is at work, has no input"
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "may_skip", "told"),
+    [
+        (30, 40, False, ": input was deleted before it was processed (task.input.lost)"),
+        (0, 4, False, ""),
+        (0, 4, True, ""),
+    ],
+    ids=["deleted", "beyond", "beyond, and skip"],
+)
+def test_an_offset_outside_of_the_input_ends_its_task(
+    first: int, end: int, told: str, *, may_skip: bool
+) -> None:
+    world = FeedingWorld(may_skip_lost=may_skip, first=first, end=end)
+    world.join(ONE, at=10)
+    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world.turn()
+    (ended,) = [each for each in world.done if isinstance(each, EndTask)]
+    assert ended.detail == f"the committed input offset 10 is outside of the partition [{first}, {end}]{told}"
+    assert world.took(CommitPast) == []
+
+
+def test_input_that_was_deleted_is_left_out_aloud_where_that_is_allowed() -> None:
+    world = FeedingWorld(may_skip_lost=True, first=30)
+    world.join(ONE, at=10)
+    world.join(TWO, at=50)
+    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world.turn()
+    done = world.done
+    assert [type(each) for each in done] == [StartFeed, AskInput, CommitPast, TellGivenUp, AskInput]
+    assert done[2] == CommitPast(ONE, Offsets.of(10), Offsets.of(30))
+    given_up = done[3]
+    assert isinstance(given_up, TellGivenUp)
+    assert (given_up.given_up.how, given_up.given_up.offset, given_up.given_up.offsets) == (
+        LeftOut.LOST,
+        10,
+        20,
+    )
+
+
+def test_a_commit_past_lost_input_that_fails_ends_that_task_alone() -> None:
+    world = FeedingWorld(may_skip_lost=True, first=30)
+    world.join(ONE, at=10)
+    world.join(TWO, at=50)
+    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world.answers[CommitPast] = deque([PastFailed(lost(ONE))])
+    world.turn()
+    assert [type(each) for each in world.done] == [StartFeed, AskInput, CommitPast, EndTask, AskInput]
+    world.turn(1)
+    assert world.fed.keys() == {TWO}
+
+
+def test_a_topic_that_is_another_one_ends_its_task_with_that_fault() -> None:
+    world = FeedingWorld()
+    world.join(ONE)
+    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world.answers[AskInput] = deque([InputChanged("in is another topic")])
+    world.turn()
+    assert world.took(EndTask) == [
+        EndTask(ONE, Signal.FAILED, "in is another topic", fault=Fault.CHANGED_TOPIC)
+    ]
+
+
+def test_while_nobody_tells_the_bounds_of_the_input_nobody_ends_for_them_alone() -> None:
+    world = FeedingWorld()
+    world.join(ONE)
+    world.answers[StartFeed] = deque(StartFailed(OUTSIDE) for _ in range(_FEED_FAILURES))
+    world.answers[AskInput] = deque(Unanswered("no broker") for _ in range(_FEED_FAILURES - 1))
+    for _ in range(_FEED_FAILURES - 1):
+        world.turn(10)
+    assert world.took(EndTask) == []
+    world.answers[AskInput].append(InputTold([(0, 100)]))
+    world.turn(10)
+    assert len(world.took(EndTask)) == 1, "the feed has failed too often, whatever it is"
+
+
+def test_code_of_which_no_feed_can_be_made_ends_whoever_comes() -> None:
+    world = FeedingWorld()
+    world.join(ONE)
+    world.fold(CodeRefused("no such module", "where"))
+    assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "no such module", "where")]
+
+
+def test_an_idle_task_commits_its_offsets_again_every_hour_and_once() -> None:
+    world = feeding(ONE)
+    world.end = 0
+    world.turn(core._RECLAIM_MS / 1000 - 1)
+    assert world.took(Reclaim) == []
+    world.turn(2)
+    assert world.took(Reclaim) == [Reclaim(ONE, world.now_ms)]
+    world.turn(2)
+    assert world.took(Reclaim) == []
+
+
+def test_the_end_is_the_end() -> None:
+    world = feeding(ONE)
+    world.fold(Closed())
+    assert [type(each) for each in world.done] == [StopFeed]
+    world.fold(Closed())
+    assert len(world.took(StopFeed)) == 1
+
+
+def test_it_looks_seldom_while_nothing_is_due() -> None:
+    world = FeedingWorld(is_warm=False)
+    world.state = replace(world.state, warm_at=world.now + 1.5)
+    assert world.wait() == 1.5
+    world.join(ONE)
+    assert world.wait() == core._LOOK_SECONDS
+    assert world.fed.keys() == {ONE}

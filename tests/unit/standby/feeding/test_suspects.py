@@ -1,0 +1,292 @@
+"""Tasks whose input is run apart: what is run of it, told of it and given up, step by step."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from standby.feeding.actions import (
+    AskInput,
+    CommitPast,
+    EndTask,
+    LookAgain,
+    Narrow,
+    ReadRecord,
+    Report,
+    StartFeed,
+    StopFeed,
+    TellGivenUp,
+)
+from standby.feeding.events import FailedInput, PastFailed, RecordRead, TaskFailure, Unanswered
+from standby.feeding.queries import _APART_SECONDS
+from standby.feeding.state import Cause, FeedFailure
+from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
+from standby.model import Fault, InputFailures, LeftOut, Offsets, TaskId
+from standby.replica.failing import CodeError, FailureOf
+from standby.replica.lifecycle import Signal
+from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
+
+ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)
+
+RAISED = CodeError("ValueError", "bad", "where")
+TRANSFORM = FeedFailure(Cause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
+
+
+def code_failed(task: TaskId, end: int) -> TaskFailure:
+    """Return that the step failed on a task's part of a batch that ends there."""
+    of = FailedInput(Offsets.of(end), RAISED, is_code=True)
+    return TaskFailure(task, Signal.INPUT_FAILED, "ValueError: bad", "where", of=of)
+
+
+def too_late(task: TaskId, end: int, *, may_pass: bool = False) -> TaskFailure:
+    """Return that the transaction of a task's input up to there took too long."""
+    error = CodeError("TransactionTooLong", "much", of=FailureOf.TIME)
+    of = FailedInput(Offsets.of(end), error, is_code=False, may_pass=may_pass)
+    return TaskFailure(task, Signal.WRITER_LOST, str(error), of=of)
+
+
+def test_whose_batch_failed_is_run_alone_and_the_others_go_on_after_it() -> None:
+    world = feeding(ONE, TWO)
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
+    (report,) = world.took(Report)
+    assert report.failures == InputFailures(0, 1, "input in[0], offsets [0, 8): ValueError: bad")
+    assert report.error is RAISED
+    assert report.is_told
+    assert not report.is_awaited
+
+    world.turn()
+    assert world.fed.keys() == {TWO}, "the first try comes after a pause"
+    world.done.clear()
+    world.turn(0.2)
+    assert [type(each) for each in world.done if not isinstance(each, LookAgain)] == [
+        AskInput,
+        StopFeed,
+        StartFeed,
+    ]
+    assert world.fed.keys() == {ONE}
+    started = [each for each in world.done if isinstance(each, StartFeed)][-1]
+    assert started.positions == {ONE: Offsets.of(0)}
+    assert started.until == {ONE: Offsets.of(8)}
+
+    world.commit(ONE, 8)
+    world.feed_ends()
+    world.turn()
+    assert world.fed.keys() == {ONE, TWO}, "it is a task like any other"
+    assert world.state.suspects == {}
+
+
+def test_with_fail_the_replica_ends_after_as_many_failures_as_allowed() -> None:
+    world = feeding(ONE, task__on__error__attempts="2")
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
+    world.turn(1)
+    assert world.state.is_apart
+    world.done.clear()
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
+    world.turn(1)
+    (ended,) = world.took(EndTask)
+    assert ended == EndTask(
+        ONE, Signal.FAILED, "poison: input in[0], offsets [0, 8): ValueError: bad", "where", Fault.POISON
+    )
+    assert world.state.members == {}
+
+
+def test_with_skip_halves_are_run_until_one_record_is_left_and_that_is_given_up() -> None:
+    world = feeding(ONE, task__on__error="skip", task__on__error__attempts="2")
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
+    given_up: list[TellGivenUp] = []
+    for _ in range(60):
+        world.turn(2)
+        given_up += world.took(TellGivenUp)
+        if given_up:
+            break
+        query = world.state.query
+        assert query is not None
+        assert query.apart is not None
+        start, until = query.apart.start.total, query.apart.until.total
+        if start <= 5 < until:
+            world.feed_ends(BY_ITSELF, code_failed(ONE, until))
+        else:
+            world.commit(ONE, until - start)
+            world.feed_ends()
+    (told,) = given_up
+    assert (told.given_up.offset, told.given_up.how, told.given_up.error) == (
+        5,
+        LeftOut.SKIPPED,
+        "ValueError",
+    )
+    assert world.committed[ONE] == Offsets.of(6)
+    assert world.state.given_up_ms[ONE] == (world.now_ms,)
+
+
+def given_up_next(**keys: str) -> FeedingWorld:
+    """Return a world in which a task's next record has ended processes, so that it is given up."""
+    world = FeedingWorld(policy_of(task__on__error__attempts="1", task__batch__max__records="1", **keys))
+    world.join(ONE, at=7, failures=InputFailures(7, 2, "killed"))
+    world.reported.add(ONE)
+    world.done.clear()
+    return world
+
+
+def test_a_record_that_ended_processes_is_given_up_unseen_with_its_dead_letter() -> None:
+    world = given_up_next(task__on__error="dead-letter", task__dead__letter="dead")
+    world.turn()
+    assert [type(each) for each in world.done][:3] == [AskInput, ReadRecord, CommitPast]
+    (past,) = world.took(CommitPast)
+    assert (past.start, past.end) == (Offsets.of(7), Offsets.of(8))
+    assert len(past.letters) == 1
+
+
+def test_a_dead_letter_that_is_refused_is_cut_short_and_then_left_out_when_the_task_comes_back() -> None:
+    world = given_up_next(task__on__error="dead-letter", task__dead__letter="dead")
+    error = CodeError("RecordRefused", "too large", of=FailureOf.SIZE)
+    refused = TaskFailure(
+        ONE, Signal.WRITER_LOST, "refused", of=FailedInput(Offsets.of(8), error, is_code=False)
+    )
+    sizes: list[int] = []
+    for is_refused in (True, True, False):
+        world.answers[CommitPast] = deque([PastFailed(refused)] if is_refused else [])
+        world.turn()
+        world.turn()
+        done = tuple(world.done)
+        (past,) = world.took(CommitPast)
+        sizes.append(len(past.letters))
+        assert any(isinstance(each, EndTask) for each in done) == is_refused
+        assert any(isinstance(each, Narrow) for each in done) == is_refused
+        if is_refused:
+            world.join(ONE, at=7, failures=InputFailures(7, 2, "killed"))
+            world.done.clear()
+    assert sizes == [1, 1, 0]
+    assert world.committed[ONE] == Offsets.of(8)
+
+
+def test_what_is_no_record_is_passed_without_a_word() -> None:
+    world = given_up_next(task__on__error="skip")
+    world.answers[ReadRecord] = deque([RecordRead(None)])
+    world.turn()
+    assert not any(isinstance(each, TellGivenUp) for each in world.done)
+    assert world.committed[ONE] == Offsets.of(8)
+    assert world.state.given_up_ms == {}
+
+
+def test_one_record_too_many_within_an_hour_ends_the_task() -> None:
+    world = given_up_next(task__on__error="skip", task__on__error__limit="0")
+    world.turn()
+    (ended,) = [each for each in world.done if isinstance(each, EndTask)]
+    assert ended.fault is Fault.POISON_LIMIT
+    assert ended.detail.startswith(
+        "poison-limit: 0 records were given up within an hour, and now input in[0]"
+    )
+    assert world.took(CommitPast) == []
+
+
+def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None:
+    world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
+    world.join(ONE, failures=InputFailures(0, 3))
+    (report,) = world.took(Report)
+    assert report.is_awaited
+    world.turn()
+    assert world.fed == {}
+    world.reported.add(ONE)
+    world.turn()
+    (start,) = world.took(StartFeed)
+    assert start.until == {ONE: Offsets.of(30)}, "not beyond the input's end"
+    # Whoever goes on behind what went well is told of first, as well.
+    world.commit(ONE, 30)
+    world.feed_ends()
+    (report,) = world.took(Report)
+    assert report.is_awaited
+    assert report.is_told
+    world.turn()
+    assert world.fed == {}
+    assert world.took(AskInput) == []
+    world.reported.add(ONE)
+    world.turn()
+    assert world.state.suspects == {}, "there is no more input to be careful with"
+    world.turn()
+    assert world.fed.keys() == {ONE}
+
+
+def test_nobody_who_asks_for_the_status_holds_it_up_for_a_while_only() -> None:
+    world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
+    world.join(ONE, failures=InputFailures(0, 3))
+    world.turn(_REPORT_SECONDS - 0.1)
+    assert world.fed == {}
+    world.turn(0.2)
+    assert world.state.is_apart
+
+
+@pytest.mark.parametrize("question", [AskInput, ReadRecord, CommitPast])
+def test_a_question_without_an_answer_is_asked_again_a_little_later(question: type) -> None:
+    world = given_up_next(task__on__error="skip")
+    world.answers[question] = deque([Unanswered("no broker")])
+    world.turn()
+    assert world.committed[ONE] == Offsets.of(7)
+    world.turn(_RETRY_SECONDS - 0.01)
+    assert world.committed[ONE] == Offsets.of(7)
+    world.turn(0.02)
+    assert world.committed[ONE] == Offsets.of(8)
+
+
+def test_what_the_transform_of_all_failed_on_is_found_by_running_each_alone() -> None:
+    world = feeding(ONE, TWO)
+    world.feed_ends(TRANSFORM)
+    assert world.took(Report) == [], "nobody is to blame yet"
+    world.turn()
+    assert world.fed.keys() == {ONE}
+    world.commit(ONE, 5)
+    world.now += 0.1
+    world.feed_ends()
+    world.turn()
+    assert world.fed.keys() == {TWO}, "whose turn is due for longer"
+    world.done.clear()
+    world.feed_ends(TRANSFORM)
+    (report,) = world.took(Report)
+    assert report.task == TWO
+    world.turn()
+    assert world.fed.keys() == {ONE}, "it is run on, while the other waits"
+
+
+def test_suspects_and_the_others_take_turns() -> None:
+    world = feeding(ONE, TWO)
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 500))
+    world.turn(1)
+    apart = 0.0
+    while world.state.is_apart:
+        world.commit(ONE, 1)
+        world.feed_ends()
+        world.turn(0.25)
+        apart += 0.25
+        assert apart < 10 * _APART_SECONDS
+    assert world.fed.keys() == {TWO}
+
+
+def test_a_transaction_that_took_too_long_is_tried_as_it_is_once_and_then_with_less() -> None:
+    world = feeding(ONE)
+    world.feed_ends(BY_ITSELF, too_late(ONE, 80, may_pass=True))
+    (ended,) = world.took(EndTask)
+    assert ended.signal is Signal.WRITER_LOST
+    assert world.state.kept == {}
+
+    world.join(ONE)
+    world.turn()
+    (start,) = world.took(StartFeed)
+    assert not start.is_smaller
+    world.feed_ends(BY_ITSELF, too_late(ONE, 80, may_pass=True))
+    assert [type(each) for each in world.done] == [Report, Narrow, EndTask]
+    world.done.clear()
+
+    world.join(ONE)
+    world.turn()
+    (start,) = world.took(StartFeed)
+    assert start.is_smaller
+    assert start.until == {ONE: Offsets.of(10)}
+
+
+def test_what_is_known_of_a_task_that_moved_on_elsewhere_is_forgotten() -> None:
+    world = feeding(ONE)
+    world.feed_ends(BY_ITSELF, too_late(ONE, 80))
+    assert world.state.kept.keys() == {ONE}
+    world.join(ONE, at=80)
+    assert world.state.kept == {}
+    assert world.state.suspects == {}

@@ -1,0 +1,342 @@
+"""A topic that was deleted and created again under its name is never taken for the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from standby.kernel.ports import WriterLost
+from standby.model import Fault, Phase, Role, TopicIdentity
+from standby.replica.store.keys import is_own, split
+from tests.fakes import ledger_job
+from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+
+#: As a run has recorded them at its beginning.
+RECORDED = {each: TopicIdentity(f"id of {each}") for each in ("in", "changelog", "out")}
+
+
+def lab_in(directory: Path, topics: Mapping[str, TopicIdentity], **config: str) -> MemoryLab:
+    lab = MemoryLab(directory, **config)  # type: ignore[arg-type]
+    lab.definition = replace(lab.definition, topics=topics)
+    return lab
+
+
+@pytest.fixture(params=["recorded", "not recorded"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLab:
+    """Return a lab whose run has recorded its topics, or is of an earlier release."""
+    return lab_in(tmp_path, RECORDED if request.param == "recorded" else {})
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> MemoryLab:
+    return lab_in(tmp_path, RECORDED)
+
+
+@contextmanager
+def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> Iterator[MemoryContainer]:
+    """Give a container in a process of its own, which is to be active of every task."""
+    lab.name(0, epoch, claimed=True)
+    container = lab.container(host)
+    try:
+        container.want(0, Role.ACTIVE, epoch)
+        yield container
+    finally:
+        container.replicas.close(5)
+
+
+def process(lab: MemoryLab, container: MemoryContainer, records: int = 40) -> None:
+    lab.produce(records)
+    container.await_processed()
+
+
+def run_once(lab: MemoryLab) -> None:
+    """Have an active process something, and be gone."""
+    with active_of(lab) as active:
+        process(lab, active)
+
+
+def state(lab: MemoryLab) -> dict[Path, dict[bytes, bytes]]:
+    """Return what lies on the disks: directory → key → value, without what is the kernel's own."""
+    return {
+        path: {key: value for key, value in found.items() if not is_own(key)}
+        for path, found in lab.disk.flushed.items()
+        if path.is_dir()
+    }
+
+
+def assert_told(container: MemoryContainer, topic: str) -> None:
+    """Fail unless every task comes to its end with the topic named, and what to do."""
+    container.await_phase(Phase.FAILED)
+    for each in container.statuses():
+        assert each.fault is Fault.CHANGED_TOPIC, each.detail
+        assert f" {topic} was deleted and created again" in each.detail
+        assert f"standfast topics ledger --accept {topic}" in each.detail
+    assert container.replicas.broken is None
+
+
+def committed_in(lab: MemoryLab, topic: str) -> int:
+    return sum(len(lab.kafka.committed_records(topic, each.partition)) for each in lab.tasks)
+
+
+def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: MemoryLab) -> None:
+    with active_of(lab) as active:
+        process(lab, active)
+        outputs = committed_in(lab, "out")
+        lab.kafka.make_again("changelog")
+        lab.produce(40)
+        assert_told(active, "changelog")
+    assert (committed_in(lab, "changelog"), committed_in(lab, "out")) == (0, outputs)
+    assert all(state(lab).values()), "the state of each task is there"
+
+
+def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_state_wiped(
+    lab: MemoryLab,
+) -> None:
+    run_once(lab)
+    before = state(lab)
+    lab.kafka.make_again("changelog")
+    lab.produce(40)
+    with submitted_again(lab) as again:
+        assert_told(again, "changelog")
+    assert state(lab) == before != {}
+    assert committed_in(lab, "changelog") == 0
+
+
+def test_a_host_without_state_does_not_begin_with_none(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    lab.kafka.make_again("changelog")
+    with submitted_again(lab, host="b") as again:
+        assert_told(again, "changelog")
+
+
+def test_a_run_that_has_recorded_nothing_is_told_by_its_commits_where_no_state_is_left(
+    tmp_path: Path,
+) -> None:
+    lab = lab_in(tmp_path, {})
+    run_once(lab)
+    lab.kafka.make_again("changelog")
+    with submitted_again(lab, host="b") as again:
+        again.await_phase(Phase.FAILED)
+        assert all("what was committed to the changelog is lost" in each.detail for each in again.statuses())
+
+
+def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryLab) -> None:
+    with active_of(lab) as active:
+        standby = lab.container("b")
+        standby.want(1, Role.STANDBY, 1)
+        process(lab, active)
+        ends = {each.partition: len(lab.kafka.logs["changelog", each.partition]) for each in lab.tasks}
+        standby.eventually(
+            lambda: all(each.applied == ends[each.replica.task.partition] for each in standby.statuses())
+        )
+        lab.kafka.make_again("changelog")
+        assert_told(standby, "changelog")
+        standby.close()
+    assert any("/b/" in str(path) and found for path, found in state(lab).items())
+
+
+def test_a_changelog_that_was_only_cut_off_is_restored_from(recorded: MemoryLab) -> None:
+    """The other reason why there is nothing at a replica's position: what it lacks was compacted away."""
+    lab = recorded
+    with active_of(lab) as active:
+        process(lab, active)
+        standby = lab.container("b")
+        standby.want(1, Role.STANDBY, 1, is_paused=True)
+        standby.await_phase(Phase.RESTORING)
+        for task in lab.tasks:
+            lab.kafka.starts["changelog", task.partition] = 4
+        standby.want(1, Role.STANDBY, 1)
+        standby.await_phase(Phase.TAILING)
+        standby.close()
+
+
+def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(lab: MemoryLab) -> None:
+    with active_of(lab) as active:
+        process(lab, active)
+        changes, outputs = committed_in(lab, "changelog"), committed_in(lab, "out")
+        with lab.kafka.lock:
+            lab.kafka.make_again("in")
+            for _ in range(4):
+                lab.produce(40)
+        assert_told(active, "in")
+    assert (committed_in(lab, "changelog"), committed_in(lab, "out")) == (changes, outputs)
+
+
+@pytest.mark.parametrize("records", [0, 10, 200])
+def test_an_input_that_is_made_again_while_the_job_is_down_is_told(recorded: MemoryLab, records: int) -> None:
+    lab = recorded
+    run_once(lab)
+    before = state(lab)
+    lab.kafka.make_again("in")
+    lab.produce(records)
+    with submitted_again(lab) as again:
+        assert_told(again, "in")
+    assert state(lab) == before
+
+
+def test_an_output_that_is_made_again_is_written_to(recorded: MemoryLab) -> None:
+    lab = recorded
+    with active_of(lab) as active:
+        process(lab, active)
+        lab.kafka.make_again("out")
+        process(lab, active)
+    assert committed_in(lab, "out") > 0
+
+
+def test_a_topic_that_is_missing_is_waited_for_and_told(recorded: MemoryLab) -> None:
+    lab = recorded
+    lab.kafka.topic_ids["changelog"] = ""
+    with active_of(lab) as active:
+        active.eventually(
+            lambda: any("changelog: there is no such topic" in each.detail for each in active.statuses())
+        )
+        del lab.kafka.topic_ids["changelog"]
+        process(lab, active)
+    lab.assert_exact()
+
+
+def test_questions_without_an_answer_cost_nothing_but_time(recorded: MemoryLab) -> None:
+    lab = recorded
+    with active_of(lab) as active:
+        process(lab, active)
+        lab.kafka.unanswered["ask_topic_ids"] = 5
+        process(lab, active)
+    lab.assert_exact()
+
+
+def test_a_changelog_that_was_truncated_is_told_by_whoever_has_more(recorded: MemoryLab) -> None:
+    lab = recorded
+    with active_of(lab) as active:
+        process(lab, active)
+        with lab.kafka.lock:
+            for task in lab.tasks:
+                del lab.kafka.logs["changelog", task.partition][3:]
+        lab.produce(40)
+        active.await_phase(Phase.FAILED)
+        details = [each.detail for each in active.statuses()]
+        assert all("is lost" in each for each in details), details
+
+
+# ---- what was accepted ----
+
+
+def accepted(lab: MemoryLab, topic: str, start: str = "", topic_id: str = "made again") -> None:
+    """Have the run take the present topic for its own, as `standfast topics --accept` does."""
+    generation = 1 + max(each.generation for each in lab.definition.topics.values())
+    topics = {**lab.definition.topics, topic: TopicIdentity(topic_id, generation, start)}
+    lab.definition = replace(lab.definition, topics=topics)
+
+
+def test_an_accepted_input_is_read_from_its_beginning_once(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    former = lab.kafka.make_again("in")
+    lab.produce(60)
+    accepted(lab, "in", "earliest")
+    for epoch in (2, 3):
+        with submitted_again(lab, epoch) as again:
+            again.await_processed()
+            process(lab, again)
+    lab.assert_exact(former=former)
+
+
+def test_an_accepted_input_is_read_from_its_end(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    former = lab.kafka.make_again("in")
+    lab.produce(60)
+    left_out = [
+        (task.partition, offset)
+        for task in lab.tasks
+        for offset in range(len(lab.kafka.logs["in", task.partition]))
+    ]
+    accepted(lab, "in", "latest")
+    with submitted_again(lab) as again:
+        again.await_processed()
+        process(lab, again)
+    lab.assert_exact(left_out, former=former)
+
+
+def test_of_several_inputs_the_others_go_on_where_they_were(tmp_path: Path) -> None:
+    topics = {**RECORDED, "also": TopicIdentity("id of also")}
+    lab = lab_in(tmp_path, topics, **{"task.inputs": "in,also"})
+    run_once(lab)
+    former = lab.kafka.make_again("also")
+    lab.produce(60)
+    accepted(lab, "also", "earliest")
+    with submitted_again(lab) as again:
+        again.await_processed()
+        process(lab, again)
+    lab.assert_exact(former=former)
+
+
+def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
+    lab.kafka.make_again("changelog")
+    accepted(lab, "changelog")
+    for epoch in (2, 3):
+        with submitted_again(lab, epoch) as again:
+            process(lab, again)
+    model = ledger_job.Model()
+    for task in lab.tasks:
+        log = enumerate(lab.kafka.logs["in", task.partition])
+        model.take((offset, each.key or b"", each.value or b"") for offset, each in log if offset >= at[task])
+    found = {
+        split(key): value
+        for task in lab.tasks
+        for key, value in lab.kafka.committed_records("changelog", task.partition)
+        if not is_own(key)
+    }
+    assert {key: value for key, value in found.items() if value is not None} == model.state
+
+
+def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    lab.kafka.make_again("changelog")
+    lab.kafka.make_again("in")
+    lab.kafka.make_again("out")
+    lab.produce(40)
+    accepted(lab, "changelog")
+    accepted(lab, "in", "earliest")
+    with submitted_again(lab) as again:
+        again.await_processed()
+        process(lab, again)
+    lab.assert_exact()
+
+
+def test_an_accepted_changelog_without_committed_offsets_is_told(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    lab.kafka.make_again("changelog")
+    lab.kafka.offsets.clear()
+    accepted(lab, "changelog")
+    with submitted_again(lab) as again:
+        again.await_phase(Phase.FAILED)
+        assert all("committed offset in in is gone" in each.detail for each in again.statuses())
+
+
+def test_what_was_accepted_is_read_anew_only_once_wherever_a_takeover_breaks_off(recorded: MemoryLab) -> None:
+    lab = recorded
+    run_once(lab)
+    former = lab.kafka.make_again("in")
+    lab.produce(60)
+    accepted(lab, "in", "earliest")
+    left = [4]
+
+    def break_off() -> None:
+        if left[0]:
+            left[0] -= 1
+            raise WriterLost("the broker does not answer")
+
+    lab.kafka.before_commit = lab.kafka.after_commit = break_off
+    with submitted_again(lab) as again:
+        again.await_processed()
+    lab.assert_exact(former=former)

@@ -1,0 +1,548 @@
+"""Records on which the job's own code fails, in the kernel as a whole; exactness around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from standby.api import RowError
+from standby.errors import CorruptState, Transient
+from standby.kernel import probes
+from standby.kernel.ports import WriterLost
+from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from tests.fakes import ledger_job
+from tests.fakes.feed import MemoryFeed
+from tests.fakes.kafka import Entry
+from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
+
+Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a lab with one active container of the job."""
+    made: list[MemoryContainer] = []
+
+    def one(on_error: str, *, failures: InputFailures | None = None, tasks: int = 2, **more: Any) -> Any:
+        config = {
+            f"task.on.error.{name}": str(more.pop(name)) for name in ("attempts", "limit") if name in more
+        }
+        if on_error == "dead-letter":
+            config["task.dead.letter"] = "dead"
+        if "batch_max" in more:
+            config["task.batch.max.records"] = str(more.pop("batch_max"))
+        lab = MemoryLab(tmp_path, tasks, **{"task.on.error": on_error, **config})
+        for task in lab.tasks:
+            lab.records.name(task, 0, 1, failures=failures if task.partition == 0 else None)
+        fill: Callable[[MemoryLab], None] = more.pop("fill", lambda _: None)
+        fill(lab)
+        made.append(lab.container("a", **more))
+        made[-1].want(0, Role.ACTIVE, 1)
+        made[-1].eventually(lambda: len(made[-1].statuses()) == tasks)
+        return lab, made[-1]
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
+    return next(each for each in container.statuses() if each.replica.task.partition == partition)
+
+
+def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
+    """The offset is committed a moment before the record is counted."""
+    container.eventually(
+        lambda: {each.replica.task.partition: each.skipped for each in container.statuses()} == expected, 3
+    )
+
+
+def test_fail_ends_the_replica_after_its_attempts_and_says_where(start: Start) -> None:
+    runs: list[list[int]] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        if b"raise" in rows["value"].to_pylist():
+            runs.append(rows["_offset"].to_pylist())
+        ledger_job.step(rows, state, out)
+
+    lab, active = start("fail", step=step)
+    lab.produce(20)
+    active.await_processed()
+    lab.poison(0)
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    assert runs == [[10]] * 3
+    failed = status_of(active, 0)
+    assert failed.detail == "poison: input in[0], offsets [10, 11): ValueError: a poisoned record"
+    assert failed.failures == InputFailures(10, 3, failed.detail.removeprefix("poison: "))
+    assert status_of(active, 1).phase is Phase.ACTIVE
+
+
+def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: Start) -> None:
+    def step(rows: Any, state: Any, out: Any) -> None:
+        for row, value in enumerate(rows["value"].to_pylist()):
+            if value == b"raise":
+                raise RowError(row, "has no price")
+
+    lab, active = start("fail", attempts=1, step=step)
+    lab.produce(20)
+    lab.poison(0)
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    told = status_of(active, 0).detail
+    assert told.startswith("poison: input in[0], offsets [")
+    assert told.endswith("): RowError: the record at offset 10 has no price")
+
+
+def test_the_other_tasks_go_on_while_one_is_tried_again(start: Start) -> None:
+    lab, active = start("fail", attempts=1000)
+    given_up = lab.poison(0)
+    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
+    before = len(lab.kafka.logs["in", 1])
+    for _ in range(30):
+        lab.kafka.append("in", 1, b"1/k", b"v")
+    active.eventually(lambda: status_of(active, 1).input_committed == before + 30)
+    found = status_of(active, 0)
+    assert (found.phase, found.input_committed, found.skipped) == (Phase.ACTIVE, 0, 0)
+    assert found.failures is not None
+    assert (found.failures.offset, found.failures.reason) == (
+        0,
+        "input in[0], offsets [0, 1): ValueError: a poisoned record",
+    )
+    lab.assert_exact([given_up])
+
+
+def test_a_failure_that_passes_leaves_nothing_behind(start: Start) -> None:
+    failures = iter([OSError("the dictionary is away"), OSError("still")])
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        ledger_job.step(rows, state, out)
+        error = next(failures, None)
+        if error is not None:
+            raise error
+
+    lab, active = start("skip", step=step)
+    lab.produce(30)
+    active.await_processed()
+    await_skipped(active, {0: 0, 1: 0})
+    assert all(each.failures is None for each in active.statuses())
+    lab.assert_exact()
+
+
+@pytest.mark.parametrize("poisoned", [[3], [0], [6], [2, 5], [0, 1, 2, 3, 4, 5, 6], [3, 8, 9, 20]])
+def test_skip_leaves_out_the_poisoned_records_and_no_other(start: Start, poisoned: list[int]) -> None:
+    def fill(lab: MemoryLab) -> None:
+        for number in range(24):
+            if number in poisoned:
+                lab.poison(0)
+            else:
+                lab.kafka.append("in", 0, b"0/%d" % (number % 3), b"v%d" % number)
+        for number in range(24):
+            lab.kafka.append("in", 1, b"1/%d" % (number % 3), b"v%d" % number)
+
+    lab, active = start("skip", fill=fill)
+    active.await_processed()
+    await_skipped(active, {0: len(poisoned), 1: 0})
+    assert all(each.failures is None for each in active.statuses())
+    lab.assert_exact([(0, each) for each in poisoned])
+
+
+def test_a_poisoned_record_is_run_as_often_as_is_asked_for_and_alone_in_the_end(start: Start) -> None:
+    runs: list[tuple[int, int]] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        offsets = rows["_offset"].to_pylist()
+        if b"raise" in rows["value"].to_pylist():
+            runs.append((offsets[0], offsets[-1] + 1))
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(5)
+        lab.poison(0)
+        lab.produce(8)
+
+    lab, active = start("skip", fill=fill, step=step, tasks=1)
+    active.await_processed()
+    # The whole batch as often as is asked, then halves, of which the good ones are committed, then the record.
+    assert runs == [(0, 7)] * 3 + [(5, 6)] * 3
+    lab.assert_exact([(0, 5)])
+
+
+def test_dead_letters_carry_the_record_and_why(start: Start) -> None:
+    headers = (("trace", b"1"), ("trace", b"2"), ("none", None))
+
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(10)
+        lab.poison(0, headers=headers)
+        lab.poison(0)
+        lab.produce(10)
+
+    lab, active = start("dead-letter", fill=fill)
+    active.await_processed()
+    lab.assert_exact([(0, 5), (0, 6)])
+    letters = [each for each in lab.kafka.logs["dead", 0] if not each.is_marker]
+    assert [(each.key, each.value) for each in letters] == [(b"0/poison", b"raise")] * 2
+    assert letters[0].headers[:3] == headers
+    ours = dict(letters[0].headers[3:])
+    assert ours == {
+        "standfast-topic": b"in",
+        "standfast-partition": b"0",
+        "standfast-offset": b"5",
+        "standfast-error-type": b"ValueError",
+        "standfast-error-message": b"a poisoned record",
+        "standfast-attempts": b"3",
+        "standfast-job": b"ledger",
+        "standfast-task": b"ledger/main.0",
+        "standfast-epoch": b"1",
+    }
+    assert dict(letters[1].headers)["standfast-offset"] == b"6"
+    await_skipped(active, {0: 2, 1: 0})
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_dead_letter_whose_commit_is_lost_comes_once(start: Start, lost: str) -> None:
+    """Before the commit took effect, or after: the record is given up once, and never run into the state."""
+    struck: list[bool] = []
+
+    def fill(lab: MemoryLab) -> None:
+        def strike() -> None:
+            transactions = [each.transaction for each in lab.kafka.logs["dead", 0]]
+            if transactions and not struck:
+                struck.append(True)
+                assert transactions[0] is not None
+                assert transactions[0].outcome is (True if lost == "after" else None)
+                raise WriterLost("no answer")
+
+        setattr(lab.kafka, f"{lost}_commit", strike)
+        lab.produce(10)
+        lab.poison(0)
+        lab.produce(10)
+
+    lab, active = start("dead-letter", fill=fill)
+    active.await_processed()
+    assert struck
+    assert lab.kafka.committed_records("dead", 0) == [(b"0/poison", b"raise")]
+    lab.assert_exact([(0, 5)])
+
+
+def test_failures_of_earlier_replicas_count(start: Start) -> None:
+    runs: list[int] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        if b"raise" in rows["value"].to_pylist():
+            runs.append(1)
+        ledger_job.step(rows, state, out)
+
+    lab, active = start(
+        "fail", failures=InputFailures(0, 2, "as told"), fill=lambda lab: lab.poison(0) and None, step=step
+    )
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    assert len(runs) == 1
+    found = status_of(active, 0).failures
+    assert found is not None
+    assert (found.offset, found.count) == (0, 3)
+    assert lab.kafka.offsets["group", "in", 0].offset == 0
+
+
+def test_failures_at_another_offset_do_not_count(start: Start) -> None:
+    _, active = start(
+        "fail", failures=InputFailures(7, 2), fill=lambda lab: lab.poison(0) and None, attempts=2
+    )
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    found = status_of(active, 0).failures
+    assert found is not None
+    assert (found.offset, found.count) == (0, 2)
+
+
+def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start) -> None:
+    told: list[InputFailures | None] = []
+    runs: list[tuple[int, int]] = []
+    containers: list[MemoryContainer] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        offsets = rows["_offset"].to_pylist()
+        runs.append((offsets[0], offsets[-1] + 1))
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(20)
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_start = lambda: told.append(
+            next((each.failures for each in containers[0].statuses() if each.phase is Phase.ACTIVE), None)
+            if containers
+            else None
+        )
+
+    crashed = InputFailures(0, 4, "the container was lost")
+    lab, active = start("skip", failures=crashed, fill=fill, script=script, step=step, tasks=1, batch_max=12)
+    containers.append(active)
+    active.await_processed()
+    (feed,) = active.feeds.made
+    (task,) = lab.tasks
+    # 12 >> (4 - 3 + 1) at once, since 6 were too many; it lies in the other half, then; and then as ever.
+    ranges = [(0, 3), (3, 4), (4, 5), (5, 6)]
+    assert feed.runs == [
+        *(({task: Offsets.of(start)}, {task: Offsets.of(end)}) for start, end in ranges),
+        ({task: Offsets.of(6)}, None),
+    ]
+    assert runs[:4] == ranges
+    told_of = [each and (each.offset, each.count) for each in told]
+    assert told_of == [(0, 4), (3, 4), (4, 4), (5, 4), None], "each is told before it is run"
+    assert status_of(active, 0).failures is None
+    lab.assert_exact()
+
+
+def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone_and_then_with_the_others(
+    start: Start,
+) -> None:
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(10)
+
+    ended = InputFailures(0, 0, "the process died", is_apart=True)
+    lab, active = start("fail", failures=ended, fill=fill, tasks=2, batch_max=5)
+    active.await_processed()
+    (feed,) = active.feeds.made
+    task = lab.tasks[0]
+    assert [each for each in feed.runs if each[1] is not None] == [
+        ({task: Offsets.of(start)}, {task: Offsets.of(end)}) for start, end in [(0, 1), (1, 3), (3, 5)]
+    ]
+    # It is like any other again.
+    active.eventually(lambda: feed.runs[-1][0].keys() == set(lab.tasks))
+    lab.assert_exact()
+
+
+def test_a_record_that_ends_process_after_process_is_given_up_without_being_run(start: Start) -> None:
+    def step(rows: Any, state: Any, out: Any) -> None:
+        assert b"raise" not in rows["value"].to_pylist(), "it was run"
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.poison(0)
+        lab.produce(20)
+
+    # 12, then 6, 3, 1 offsets at once, and one failure more.
+    crashed = InputFailures(0, 3 + 4, "the container was lost")
+    lab, active = start("dead-letter", failures=crashed, fill=fill, step=step, tasks=1, batch_max=12)
+    active.await_processed()
+    await_skipped(active, {0: 1})
+    (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
+    assert dict(letter.headers)["standfast-error-type"] == b"ProcessEnded"
+    assert dict(letter.headers)["standfast-error-message"] == b"the container was lost"
+    lab.assert_exact([(0, 0)])
+
+
+def test_more_than_the_limit_within_an_hour_is_the_codes_fault(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        for _ in range(3):
+            lab.poison(0)
+
+    lab, active = start("skip", fill=fill, limit=2)
+    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    detail = status_of(active, 0).detail
+    assert detail.startswith("poison-limit: 2 records were given up within an hour, and now input in[0]")
+    assert lab.kafka.offsets["group", "in", 0].offset == 2
+    assert status_of(active, 1).phase is Phase.ACTIVE
+
+
+def test_the_limit_forgets_after_an_hour(start: Start) -> None:
+    lab, active = start("skip", limit=1)
+    lab.poison(0)
+    active.await_processed()
+    lab.now_ms += 3_600_001
+    lab.poison(0)
+    active.await_processed()
+    await_skipped(active, {0: 2, 1: 0})
+
+
+class Poisoned(Exception):
+    """What a transform of these tests raises."""
+
+
+def transform(rows: pa.Table) -> None:
+    if b"raise" in rows["value"].to_pylist():
+        raise Poisoned("a row that cannot be read")
+
+
+def with_transform(feed: MemoryFeed) -> None:
+    feed.transform = transform
+
+
+def test_a_record_on_which_the_transform_fails_is_found_among_all_tasks(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(40)
+        lab.poison(2)
+        lab.produce(40)
+        lab.poison(2)
+
+    lab, active = start("dead-letter", fill=fill, tasks=3, script=with_transform)
+    active.await_processed()
+    poisoned = [(2, offset) for offset, each in enumerate(lab.kafka.logs["in", 2]) if each.value == b"raise"]
+    lab.assert_exact(poisoned)
+    await_skipped(active, {0: 0, 1: 0, 2: 2})
+    letters = [each for each in lab.kafka.logs["dead", 2] if not each.is_marker]
+    assert [dict(each.headers)["standfast-error-type"] for each in letters] == [b"Poisoned"] * 2
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_any_number_of_rounds_of_failing_input_is_gone_through(start: Start, tasks: int) -> None:
+    lab, active = start("skip", tasks=tasks, script=with_transform, attempts=1)
+    for number in range(7):
+        lab.poison(0)
+        active.eventually(lambda end=number + 1: status_of(active, 0).input_committed == end)  # type: ignore[misc]
+    await_skipped(active, {0: 7, **dict.fromkeys(range(1, tasks), 0)})
+
+
+def test_a_transform_that_fails_on_all_but_never_on_one_alone_is_no_loop(start: Start) -> None:
+    """Nothing is committed by any of the runs of one task: it fails on there being several."""
+
+    def together(feed: MemoryFeed) -> None:
+        def look() -> None:
+            if len(feed.runs[-1][0]) > 1:
+                raise Poisoned("more than one task")
+
+        feed.on_look = look
+
+    _, active = start("skip", script=together)
+    active.await_phase(Phase.FAILED)
+    assert all(
+        "failed 6 times in a row: Poisoned: more than one task" in each.detail for each in active.statuses()
+    )
+
+
+def test_a_transform_that_fails_ends_only_its_task(start: Start) -> None:
+    lab, active = start("fail", script=with_transform)
+    lab.produce(20)
+    active.await_processed()
+    lab.poison(1)
+    active.eventually(lambda: status_of(active, 1).phase is Phase.FAILED)
+    assert status_of(active, 1).detail == (
+        "poison: input in[1], offsets [10, 11): Poisoned: a row that cannot be read"
+    )
+    lab.kafka.append("in", 0, b"0/k", b"v")
+    active.eventually(lambda: status_of(active, 0).input_committed == 11)
+
+
+@pytest.mark.parametrize("trouble", [Transient("no answer"), CorruptState("it is gone")])
+def test_trouble_of_the_feed_is_no_failure_of_the_job(start: Start, trouble: Exception) -> None:
+    troubles = [trouble] * 4
+
+    def look() -> None:
+        if troubles:
+            raise troubles.pop()
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_look = look
+
+    lab, active = start("fail", fill=lambda lab: lab.produce(10), script=script, attempts=1)
+    active.await_processed()
+    assert not troubles
+    assert all(each.failures is None for each in active.statuses())
+    lab.assert_exact()
+
+
+def test_trouble_while_a_record_is_searched_for_does_not_end_the_search(start: Start) -> None:
+    troubles = [Transient("no answer")] * 3
+    feeds: list[MemoryFeed] = []
+
+    def look() -> None:
+        if troubles and feeds[0].runs[-1][1] is not None:
+            raise troubles.pop()
+
+    def script(feed: MemoryFeed) -> None:
+        feeds.append(feed)
+        feed.on_look = look
+
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(9)
+        lab.poison(0)
+        lab.produce(9)
+
+    lab, active = start("skip", fill=fill, script=script)
+    active.await_processed()
+    assert not troubles
+    await_skipped(active, {0: 1, 1: 0})
+    lab.assert_exact([(0, 4)])
+
+
+def test_a_corrupt_store_below_the_step_is_restored_and_no_failure_of_the_job(start: Start) -> None:
+    broken = [CorruptState("a bad block")]
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        if broken:
+            raise broken.pop()
+        ledger_job.step(rows, state, out)
+
+    lab, active = start("fail", fill=lambda lab: lab.produce(30), step=step, attempts=1)
+    active.await_processed()
+    assert all(each.failures is None for each in active.statuses())
+    lab.assert_exact()
+
+
+def test_a_demoted_suspect_is_let_go_at_once(start: Start) -> None:
+    lab, active = start("skip", attempts=1000)
+    lab.poison(0)
+    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 3)
+    active.want(0, Role.STANDBY, 2)
+    active.await_phase(Phase.TAILING)
+    assert all(each.failures is None for each in active.statuses())
+    lab.records.name(lab.tasks[0], 0, 3)
+    lab.records.name(lab.tasks[1], 0, 3)
+    active.want(0, Role.ACTIVE, 3)
+    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
+
+
+def test_a_gap_in_the_input_is_passed_and_not_counted(start: Start) -> None:
+    def fill(lab: MemoryLab) -> None:
+        lab.kafka.logs["in", 0].append(Entry(None, None, is_marker=True))
+        lab.produce(0)
+
+    crashed = InputFailures(0, 3 + 4, "the container was lost")
+    lab, active = start("dead-letter", failures=crashed, fill=fill, tasks=1, batch_max=12)
+    active.await_processed()
+    await_skipped(active, {0: 0})
+    assert lab.kafka.committed_records("dead", 0) == []
+
+
+def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) -> None:
+    runs: list[tuple[bytes, int]] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        runs.append((rows["key"].to_pylist()[0][:1], rows["_offset"].to_pylist()[0]))
+        ledger_job.step(rows, state, out)
+
+    def fill(lab: MemoryLab) -> None:
+        lab.poison(1)
+        lab.produce(20)
+
+    lab, active = start("skip", fill=fill, step=step)
+    active.await_processed()
+    assert runs.count((b"1", 0)) >= 3
+    # Computed before the other one failed.
+    assert runs.count((b"0", 0)) == 1, "it had to be run again"
+    lab.assert_exact([(1, 0)])
+
+
+def test_each_failure_is_news_for_the_leader(start: Start) -> None:
+    lab, active = start("skip", attempts=1000)
+    lab.poison(0)
+    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
+    active.changed.clear()
+    assert active.changed.wait(PATIENCE_SECONDS), "no phase changes any more: only a further failure can tell"
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_a_bug_of_ours_gives_no_record_up(start: Start) -> None:
+    def probe(point: str) -> None:
+        if point == probes.STEPPED:
+            raise RuntimeError("a bug")
+
+    lab, active = start("skip", fill=lambda lab: lab.produce(10), probe=probe, attempts=1)
+    active.await_phase(Phase.FAILED)
+    assert all(
+        "the feed failed 5 times in a row: RuntimeError: a bug" in each.detail for each in active.statuses()
+    )
+    assert {each.offset for each in lab.kafka.offsets.values()} == {0}

@@ -1,0 +1,237 @@
+"""Planned hand-over, on Kafka, disks and a feed in memory: prepared ahead, exact, and nothing replayed twice."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from standby.errors import Transient
+from standby.feeding import preparation
+from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
+from standby.wire import JobDefinition
+from tests.fakes.feed import MemoryFeed
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
+from tests.patience import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path)
+
+
+def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
+    """Tell a container that its standbys are about to be made active."""
+    container.want(copy, Role.STANDBY, epoch, is_next=True)
+
+
+def await_prepared(container: MemoryContainer) -> None:
+    container.eventually(lambda: all(each.is_prepared for each in container.statuses()))
+
+
+def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer) -> None:
+    """Make copy 1 active and copy 0 its standby, as the leader does."""
+    lab.name(1, 2, claimed=True)
+    active.want(0, Role.STANDBY, 2)
+    standby.want(1, Role.ACTIVE, 2)
+
+
+def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryLab, start: Make) -> None:
+    _, standby = pair(lab, start)
+    assert not any(each.is_prepared for each in standby.statuses())
+    assert standby.feeds.made[0].prepares == []
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    (feed,) = standby.feeds.made
+    assert feed.prepares == [dict.fromkeys(lab.tasks, Offsets.of(30))]
+    assert feed.starts == []
+
+
+def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_dropped(
+    lab: MemoryLab, start: Make
+) -> None:
+    active, standby = pair(lab, start)
+    lab.produce(30)
+    active.await_processed()
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    # It goes on for a while: one batch of the prepared query is wholly below what it commits, one partly.
+    lab.produce(20)
+    active.await_processed()
+    hand_over(lab, active, standby)
+    lab.produce(40)
+    standby.await_processed()
+    (feed,) = standby.feeds.made
+    assert feed.starts_ahead == 1
+    assert [len(each) for each in feed.starts] == [2]
+    assert all(offsets.total > feed.prepares[0][task].total for task, offsets in feed.starts[0].items())
+    lab.assert_exact()
+
+
+def test_a_preparation_that_is_called_off_leaves_nothing_running(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    standby.want(1, Role.STANDBY, 1)
+    (feed,) = standby.feeds.made
+    standby.eventually(lambda: feed._prepared is None)
+    standby.eventually(lambda: not any(each.is_prepared for each in standby.statuses()))
+    # And it can still be promoted, the usual way.
+    lab.name(1, 2, claimed=True)
+    active.want(0, Role.STANDBY, 2)
+    standby.want(1, Role.ACTIVE, 2)
+    lab.produce(20)
+    standby.await_processed()
+    assert feed.starts_ahead == 0
+    lab.assert_exact()
+
+
+def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
+    lab: MemoryLab, start: Make
+) -> None:
+    prepared = threading.Event()
+
+    def away() -> None:
+        prepared.set()
+        raise Transient("no broker")
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_prepare = away
+
+    active, standby = pair(lab, start, script=script)
+    want_next(standby, 1, 1)
+    assert prepared.wait(PATIENCE_SECONDS)
+    assert not any(each.is_prepared for each in standby.statuses())
+    hand_over(lab, active, standby)
+    lab.produce(20)
+    standby.await_processed()
+    assert standby.feeds.made[0].starts_ahead == 0
+    lab.assert_exact()
+
+
+def test_what_cannot_be_prepared_is_tried_again(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "_RETRY_SECONDS", 0.01)
+    tries: list[None] = []
+
+    def away() -> None:
+        tries.append(None)
+        if len(tries) < 3:
+            raise Transient("no broker")
+
+    def script(feed: MemoryFeed) -> None:
+        feed.on_prepare = away
+
+    _, standby = pair(lab, start, script=script)
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    assert len(tries) == 3
+
+
+def test_no_rehearsal_runs_once_a_warm_standby_is_next(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "_WARM_SECONDS", 0.01)
+    _, standby = pair(lab, start)
+    (feed,) = standby.feeds.made
+    standby.eventually(lambda: feed.warms > 3)
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    warms = feed.warms
+    renewed = threading.Event()
+    feed.on_prepare = renewed.set
+    assert renewed.wait(PATIENCE_SECONDS), "the next look at what is prepared"
+    assert feed.warms == warms
+
+
+def test_a_job_that_never_ran_has_nothing_to_prepare_and_is_deployed_all_the_same(
+    lab: MemoryLab, start: Make
+) -> None:
+    standby = start("b")
+    standby.want(1, Role.STANDBY, 0)
+    standby.await_phase(Phase.TAILING)
+    want_next(standby, 1, 0)
+    standby.eventually(
+        lambda: standby.replicas._jobs[JOB].pipeline._state.preparation.prepared != frozenset()
+    )
+    assert standby.feeds.made[0].prepares == []
+    lab.name(1, 1)
+    standby.want(1, Role.ACTIVE, 1)
+    lab.produce(20)
+    standby.await_processed()
+    lab.assert_exact()
+
+
+def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> None:
+    one, two = start("a"), start("b")
+    lab.name(0, 1)
+    one.want(0, Role.ACTIVE, 1)
+    two.want(1, Role.STANDBY, 1)
+    lab.produce(20)
+    one.await_processed()
+    for epoch in range(2, 8):
+        to_two = epoch % 2 == 0
+        active, standby = (one, two) if to_two else (two, one)
+        old, new = (0, 1) if to_two else (1, 0)
+        standby.await_phase(Phase.TAILING)
+        want_next(standby, new, epoch - 1)
+        lab.produce(17)
+        await_prepared(standby)
+        lab.name(new, epoch, claimed=True)
+        active.want(old, Role.STANDBY, epoch)
+        standby.want(new, Role.ACTIVE, epoch)
+        lab.produce(17)
+        standby.await_processed()
+    assert sum(feed.starts_ahead for each in (one, two) for feed in each.feeds.made) == 6
+    lab.assert_exact()
+
+
+def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    ends = {each.replica.task.partition: each.applied for each in active.statuses()}
+    for each in lab.kafka.readers:
+        each.added.clear()
+    active.want(0, Role.STANDBY, 1)
+    active.await_phase(Phase.TAILING)
+    # It is read by a reader that restores, and then by the one that follows.
+    added = [each for reader in lab.kafka.readers for each in reader.added]
+    assert {partition: min(at for each, at in added if each == partition) for partition in ends} == ends
+    hand_over(lab, active, standby)
+    lab.produce(30)
+    standby.await_processed()
+    lab.assert_exact()
+
+
+def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(
+    lab: MemoryLab, start: Make
+) -> None:
+    active, standby = pair(lab, start)
+    want_next(standby, 1, 1)
+    await_prepared(standby)
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        leave.wait(0.3)
+
+    lab.kafka.before_commit = hold
+    lab.produce(20)
+    assert entered.wait(PATIENCE_SECONDS)
+    hand_over(lab, active, standby)
+    leave.set()
+    lab.kafka.before_commit = lambda: None
+    standby.await_processed()
+    active.await_phase(Phase.TAILING)
+    lab.assert_exact()
+
+
+def test_another_jobs_tasks_are_not_prepared(lab: MemoryLab, start: Make) -> None:
+    _, standby = pair(lab, start)
+    other = JobDefinition("other", "run", {**lab.definition.config, "job.name": "other"}, "c2", "g2", 2)
+    wanted = tuple(Wanted(ReplicaId(task, 1), Role.STANDBY, 1, is_next=True) for task in lab.tasks)
+    standby.replicas.obey(wanted, {JOB: lab.definition, "other": other})
+    await_prepared(standby)
+    standby.eventually(lambda: len(standby.feeds.made) == 2)
+    assert [len(each.prepares) for each in standby.feeds.made] == [1, 0]

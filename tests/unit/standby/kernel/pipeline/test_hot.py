@@ -1,0 +1,211 @@
+"""Hot standbys on Kafka, disks and a feed in memory: any promotion finds a query that runs, and is exact."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+from standby.feeding import core, preparation, state
+from standby.model import Phase, ReplicaId, Role, Wanted
+from tests.fakes.feed import MemoryFeed
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
+
+HOT: Final = {"job.hotstandby.query": "hot"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds takes a moment here."""
+    monkeypatch.setattr(preparation, "_SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
+    monkeypatch.setattr(state, "SLOWEST_SECONDS", 0.02)
+    monkeypatch.setattr(preparation, "QUICKEST_SECONDS", 0.02)
+    # A query is of use for all of its tasks only, however late the last of them comes on a busy machine.
+    monkeypatch.setattr(core, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(core, "_GATHER_AHEAD_SECONDS", 60.0)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path, 2, **HOT)
+
+
+def await_hot(lab: MemoryLab, standby: MemoryContainer) -> MemoryFeed:
+    """Wait until a batch of all tasks is held at the gate, with input that goes on until then; return the feed."""
+    (feed,) = standby.feeds.made
+
+    def is_hot() -> bool:
+        lab.produce(2)
+        # The first of its tasks may have been in step, and hot, before the others.
+        reading = feed._prepared
+        is_whole = reading is not None and reading.positions.keys() == set(lab.tasks)
+        return reading is not None and is_whole and reading.has_arrived and not reading.has_ended
+
+    standby.eventually(is_hot)
+    return feed
+
+
+def kill(active: MemoryContainer) -> None:
+    """End a container as a crash does: nobody hands anything over."""
+    active.replicas.close(5)
+
+
+def promote(lab: MemoryLab, standby: MemoryContainer) -> None:
+    lab.name(1, 2, claimed=True)
+    standby.want(1, Role.ACTIVE, 2)
+
+
+def test_a_promotion_that_nobody_announced_uses_the_query_that_runs(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    feed = await_hot(lab, standby)
+    for _ in range(5):
+        # What is at the gate is let go meanwhile.
+        lab.produce(31)
+        active.await_processed()
+    kill(active)
+    lab.produce(40)
+    promote(lab, standby)
+    lab.produce(20)
+    standby.await_processed()
+    assert feed.starts_ahead == 1
+    assert len(feed.starts) == 1
+    lab.assert_exact()
+
+
+def test_its_pipeline_waits_although_it_is_not_warmed_up(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query keeps it warm, so a warming-up stays due: nobody is to look for it all the time."""
+    monkeypatch.setattr(preparation, "_WARM_SECONDS", 0.02)
+    _, standby = pair(lab, start)
+    await_hot(lab, standby)
+    worker = standby.replicas._jobs[JOB].pipeline._worker
+    wait, waits = worker.wait, list[float | None]()
+
+    def noted(seconds: float | None) -> bool:
+        waits.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(worker, "wait", noted)
+    standby.eventually(lambda: len(waits) > 50)
+    assert not any(one == other == 0 for one, other in pairwise(waits))
+
+
+def test_it_follows_the_active_in_one_query(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    feed = await_hot(lab, standby)
+    begun = len(feed.prepares)
+    for _ in range(4):
+        lab.produce(25)
+        active.await_processed()
+    reading = feed._prepared
+    assert reading is not None
+    ends = lab.ends()
+    # One batch stays at the gate, whatever else has been let go.
+    standby.eventually(
+        lambda: all(ends[task.partition] - at.total <= 7 for task, at in reading.positions.items())
+    )
+    assert len(feed.prepares) == begun
+    assert feed.starts == []
+
+
+def test_with_several_inputs(tmp_path: Path) -> None:
+    lab = MemoryLab(tmp_path / "several", 2, **HOT, **{"task.inputs": "in,also"})
+    with starting(lab) as start:
+        active, standby = pair(lab, start)
+        feed = await_hot(lab, standby)
+        active.await_processed()
+        kill(active)
+        lab.produce(30)
+        promote(lab, standby)
+        standby.await_processed()
+        assert feed.starts_ahead == 1
+        lab.assert_exact()
+
+
+def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    feed = await_hot(lab, standby)
+    active.await_processed()
+    one, two = lab.tasks
+    lab.records.name(one, 1, 2, claimed=True)
+    jobs = {JOB: lab.definition}
+    active.replicas.obey((Wanted(ReplicaId(two, 0), Role.ACTIVE, 1),), jobs)
+    standby.replicas.obey(
+        (Wanted(ReplicaId(one, 1), Role.ACTIVE, 2), Wanted(ReplicaId(two, 1), Role.STANDBY, 1)), jobs
+    )
+    lab.produce(40)
+    standby.eventually(lambda: any(each.phase is Phase.ACTIVE for each in standby.statuses()))
+    # And then the other one, while the first is fed.
+    kill(active)
+    lab.records.name(two, 1, 2, claimed=True)
+    standby.want(1, Role.ACTIVE, 2)
+    lab.produce(40)
+    standby.await_processed()
+    assert feed.starts_ahead == 0
+    lab.assert_exact()
+
+
+def test_a_query_that_fails_hurts_nobody_and_is_begun_again(lab: MemoryLab, start: Make) -> None:
+    failed: list[None] = []
+
+    def refuse(_: pa.Table) -> None:
+        if len(failed) < 3:
+            failed.append(None)
+            raise ValueError("no number")
+
+    def script(feed: MemoryFeed) -> None:
+        feed.transform = refuse
+
+    active, standby = pair(lab, start, script=script)
+    feed = await_hot(lab, standby)
+    assert len(feed.prepares) == 4
+    assert all(each.phase is Phase.TAILING and each.failures is None for each in standby.statuses())
+    active.await_processed()
+    kill(active)
+    promote(lab, standby)
+    lab.produce(20)
+    standby.await_processed()
+    assert feed.starts_ahead == 1
+    lab.assert_exact()
+
+
+def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    feed = await_hot(lab, standby)
+    active.await_processed()
+    with lab.kafka.lock:
+        lab.kafka.is_away = True
+    standby.eventually(lambda: not any(each.end is not None for each in standby.statuses()))
+    with lab.kafka.lock:
+        lab.kafka.is_away = False
+        lab.kafka.lock.notify_all()
+    lab.produce(30)
+    active.await_processed()
+    kill(active)
+    promote(lab, standby)
+    lab.produce(20)
+    standby.await_processed()
+    assert feed.starts_ahead == 1
+    lab.assert_exact()
+
+
+def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(tmp_path: Path) -> None:
+    for more in ({"job.hotstandby.query": "warm"}, {"task.feed": "plain"}):
+        lab = MemoryLab(tmp_path / str(len(more)) / next(iter(more)), 2, **{**HOT, **more})
+        with starting(lab) as start:
+            _, standby = pair(lab, start)
+            (feed,) = standby.feeds.made
+            warms = feed.warms
+            standby.eventually(lambda feed=feed, warms=warms: feed.warms > warms)  # type: ignore[misc]
+            assert feed.prepares == []
+
+
+def test_a_standby_tells_what_a_promotion_would_wait_for(lab: MemoryLab, start: Make) -> None:
+    active, standby = pair(lab, start)
+    standby.eventually(lambda: all(each.start_ms == 0 for each in standby.statuses()))
+    assert all(each.start_ms is None for each in active.statuses())

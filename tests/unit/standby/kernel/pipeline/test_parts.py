@@ -1,0 +1,69 @@
+"""Where a batch may be parted: never within a record, and with what was dropped on one side."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pyarrow as pa
+import pytest
+
+from standby.kernel.pipeline.parts import before, head, parted
+from standby.model import Offsets, TaskId
+from standby.ports import TaskBatch
+
+TASK = TaskId("j", "main", 0)
+
+#: Topic and offset of each row: records dropped, records of several rows, and two inputs merged.
+SINGLE = [[0], [0, 1, 2], [3, 3, 5], [1, 1, 1], [0, 2, 2, 4, 4, 4, 7]]
+MERGED = ["a0 b0 a1 b1", "a0 b0 b0 a0 a1", "b0 a0 a0 b1 b1 a3", "a0 a1 b5 b5 a2"]
+
+
+def batch_of(rows: list[tuple[str, int]], inputs: int) -> TaskBatch:
+    table = pa.table({"_offset": [offset for _, offset in rows], "_topic": [topic for topic, _ in rows]})
+    return TaskBatch(TASK, Offsets((0,) * inputs), Offsets((9,) * inputs), table)
+
+
+CASES = [batch_of([("", each) for each in rows], 1) for rows in SINGLE] + [
+    batch_of([(each[0], int(each[1])) for each in text.split()], 2) for text in MERGED
+]
+
+
+def records_of(batch: TaskBatch) -> list[tuple[str, int]]:
+    return list(zip(batch.rows["_topic"].to_pylist(), batch.rows["_offset"].to_pylist(), strict=True))
+
+
+def inputs_of(batch: TaskBatch) -> list[str]:
+    return [""] if len(batch.start.each) == 1 else ["a", "b"]
+
+
+def may_be_cut(batch: TaskBatch, row: int) -> bool:
+    records = records_of(batch)
+    return not set(records[:row]) & set(records[row:])
+
+
+@pytest.mark.parametrize(("batch", "row"), list(product(CASES, range(7))))
+def test_a_cut_is_the_last_one_before_a_row_that_parts_no_record(batch: TaskBatch, row: int) -> None:
+    if row < batch.rows.num_rows:
+        assert before(batch, row) == max(each for each in range(row + 1) if may_be_cut(batch, each))
+
+
+@pytest.mark.parametrize("batch", CASES)
+def test_the_head_is_the_first_record_with_what_cannot_be_parted_from_it(batch: TaskBatch) -> None:
+    rows = batch.rows.num_rows
+    assert head(batch) == min(each for each in range(1, rows + 1) if may_be_cut(batch, each))
+
+
+@pytest.mark.parametrize("batch", CASES)
+def test_parts_follow_each_other_and_have_their_own_rows_only(batch: TaskBatch) -> None:
+    inputs = inputs_of(batch)
+    for rows in (each for each in range(1, batch.rows.num_rows + 1) if may_be_cut(batch, each)):
+        first, rest = parted(batch, rows, inputs)
+        parts = [first] if rest is None else [first, rest]
+        assert [each for part in parts for each in records_of(part)] == records_of(batch)
+        assert (parts[0].start, parts[-1].end) == (batch.start, batch.end)
+        assert all(one.end == other.start for one, other in pairwise(parts))
+        for part in parts:
+            bounds = dict(zip(inputs, zip(part.start.each, part.end.each, strict=True), strict=True))
+            for topic, offset in records_of(part):
+                start, end = bounds[topic if len(inputs) > 1 else ""]
+                assert start <= offset < end

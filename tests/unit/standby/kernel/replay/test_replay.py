@@ -1,0 +1,374 @@
+"""Restores that are slowed down, and that wait for a promotion next to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from standby.kernel import probes
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
+
+
+def filled(tmp_path: Path, **config: str) -> MemoryLab:
+    """Return a lab whose changelogs hold some 60 kB each."""
+    lab = MemoryLab(tmp_path, 2, **config)
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(2_000, keys=500)
+    active.await_processed()
+    active.close()
+    return lab
+
+
+def size(lab: MemoryLab) -> int:
+    """Return the bytes of all keys and values in the changelogs."""
+    return sum(
+        len(each.key or b"") + len(each.value or b"")
+        for task in lab.tasks
+        for each in lab.kafka.logs["changelog", task.partition]
+    )
+
+
+def restored(lab: MemoryLab) -> float:
+    """Return how many seconds a new standby of everything takes."""
+    standby = lab.container("b")
+    began = time.monotonic()
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    seconds = time.monotonic() - began
+    standby.close()
+    return seconds
+
+
+def test_a_throttled_restore_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
+    rate = 60_000
+    lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": str(rate)})
+    expected = size(lab) / rate
+    assert expected > 1, "too little to be slowed down"
+    # How exactly it is kept to is told by the throttle's own tests.
+    assert restored(lab) > expected * 0.7
+
+
+def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
+    # Each record at this rate takes some 15 s, all of them hours.
+    lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
+    successor = lab.container("b")
+    successor.want(1, Role.STANDBY, 1)
+    successor.await_phase(Phase.RESTORING)
+    successor.eventually(lambda: any((each.applied or 0) > 0 for each in successor.statuses()))
+    lab.name(1, 2)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_processed()
+    lab.assert_exact()
+    successor.close()
+
+
+def test_a_restore_waits_while_another_replica_drains(tmp_path: Path) -> None:
+    lab = filled(tmp_path)
+    lab.kafka.read_limit = 10
+    first, second = lab.tasks
+    seen: dict[str, dict[int, int]] = {}
+
+    def look(point: str) -> None:
+        if point in {probes.OFFSETS_READ, probes.DRAINED}:
+            seen[point] = {each.replica.task.partition: each.applied or 0 for each in container.statuses()}
+        if point == probes.DRAINED:
+            lab.kafka.read_limit = 1_000_000
+
+    container: MemoryContainer = lab.container("b", probe=look)
+    lab.name(1, 2)
+    wanted = (Wanted(ReplicaId(first, 1), Role.ACTIVE, 2), Wanted(ReplicaId(second, 1), Role.STANDBY, 2))
+    container.replicas.obey(wanted, {JOB: lab.definition})
+    container.eventually(
+        lambda: (
+            len(container.statuses()) == 2
+            and all(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in container.statuses())
+        )
+    )
+    moved = {each: seen[probes.DRAINED][each] - seen[probes.OFFSETS_READ][each] for each in (0, 1)}
+    # A few looks may pass until the drain has begun.
+    assert moved[0] > 20 * moved[1], moved
+    # It goes on afterwards, to the end.
+    end = len(lab.kafka.logs["changelog", 1])
+    container.eventually(
+        lambda: {each.applied for each in container.statuses() if each.replica.task == second} == {end}
+    )
+    container.close()
+
+
+def holders(lab: MemoryLab) -> list[set[int]]:
+    """Return what each reader of a changelog reads at the moment, those with nothing left out."""
+    return [set(each.partitions) for each in lab.kafka.readers if each.partitions]
+
+
+def wide(tmp_path: Path, tasks: int, threads: int, **config: str) -> MemoryLab:
+    """Return a lab with some hundred records in each of so many changelogs."""
+    lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": str(threads), **config})
+    lab.name(0, 1)
+    active = lab.container("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(200 * tasks, keys=500)
+    active.await_processed()
+    active.close()
+    return lab
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Path, threads: int) -> None:
+    lab = wide(tmp_path, 7, threads)
+    lab.kafka.readers.clear()
+    most = 0
+    gate = threading.Event()
+
+    def look(point: str) -> None:
+        nonlocal most
+        if point == probes.REPLAYED:
+            gate.wait(PATIENCE_SECONDS)
+            most = max(most, len(lab.kafka.readers))
+
+    lab.kafka.read_limit = 20
+    standby = lab.container("b", probe=look)
+    standby.want(1, Role.STANDBY, 1)
+    standby.eventually(lambda: sum(len(each.added) for each in lab.kafka.readers) >= threads)
+    gate.set()
+    standby.await_phase(Phase.TAILING)
+    standby.eventually(lambda: holders(lab) == [set(range(7))])
+    assert len(lab.kafka.readers) == threads + 1
+    by_first = [sum(offset == 0 for _, offset in each.added) for each in lab.kafka.readers]
+    assert sorted(each for each in by_first if each) == ([7] if threads == 1 else [2, 2, 3])
+    lab.name(1, 2)
+    standby.want(1, Role.ACTIVE, 2)
+    lab.produce(70)
+    standby.await_processed()
+    lab.assert_exact()
+    standby.close()
+
+
+def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
+    """Return an active of everything, at epoch 2, and a standby in step with it."""
+    active, standby = lab.container("a"), lab.container("b")
+    lab.name(0, 2, claimed=True)
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    active.await_phase(Phase.ACTIVE)
+    standby.await_phase(Phase.TAILING)
+    return active, standby
+
+
+def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
+    # The commit records of both take a second at this rate, all that the one behind has takes minutes.
+    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "200"})
+    in_step, far_behind = lab.tasks
+    lab.name(0, 1)
+    active, standby = lab.container("a"), lab.container("b")
+    active.want(0, Role.ACTIVE, 1)
+    for number in range(2_000):
+        lab.kafka.append("in", far_behind.partition, f"{far_behind.partition}/{number}".encode(), b"value")
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+
+    def phases() -> dict[TaskId, Phase]:
+        return {each.replica.task: each.phase for each in standby.statuses()}
+
+    standby.eventually(lambda: phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING})
+    for number in range(50):
+        lab.kafka.append("in", in_step.partition, f"{in_step.partition}/{number}".encode(), b"value")
+    active.await_processed()
+    end = len(lab.kafka.logs["changelog", in_step.partition])
+    standby.eventually(
+        lambda: end in {each.applied for each in standby.statuses() if each.replica.task == in_step}, 5
+    )
+    assert phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING}
+    standby.close()
+    active.close()
+
+
+def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    active, standby = in_step(lab)
+    # It is told that it has caught up before it is handed over.
+    standby.eventually(lambda: holders(lab) == [{0, 1}])
+    tail = next(each for each in lab.kafka.readers if each.partitions)
+    # Less than what the lag bound of 400 ms lets through.
+    lab.kafka.read_limit = 0
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.RESTORING)
+    standby.eventually(lambda: not tail.partitions)
+    lab.kafka.read_limit = 1_000_000
+    standby.await_phase(Phase.TAILING)
+    standby.eventually(lambda: tail.partitions == {0, 1})
+    lab.name(1, 3, claimed=True)
+    standby.want(1, Role.ACTIVE, 3)
+    lab.produce(50)
+    standby.await_processed()
+    lab.assert_exact()
+    active.close()
+    standby.close()
+
+
+def test_a_host_clock_that_is_set_back_hides_no_lag(tmp_path: Path) -> None:
+    """Otherwise a copy that is behind would count as in step for as long as the clock was set back by."""
+    lab = wide(tmp_path, 2, 2)
+    active, standby = in_step(lab)
+    lab.now_ms -= 3_600_000
+    lab.kafka.read_limit = 0
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.RESTORING)
+    lab.kafka.read_limit = 1_000_000
+    standby.await_phase(Phase.TAILING)
+    active.close()
+    standby.close()
+
+
+def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 1, 1)
+    lab.kafka.refused_readers = 1
+    standby = lab.container("b")
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.FAILED)
+    assert [each.detail for each in standby.statuses()] == ["applying the changelog: no reader"]
+    standby.close()
+
+
+def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    lab.kafka.read_limit = 10
+    standby = lab.container("b")
+    standby.want(1, Role.STANDBY, 1, is_paused=True)
+    standby.await_phase(Phase.RESTORING)
+    said = "not replayed for now: job.restore.paused"
+    standby.eventually(lambda: [each.detail for each in standby.statuses()] == [said] * 2)
+    # It is still looked after: how far behind it is, is known.
+    standby.eventually(lambda: all(each.lag_ms for each in standby.statuses()))
+    assert [each.applied for each in standby.statuses()] == [0, 0]
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    assert [each.detail for each in standby.statuses()] == ["", ""]
+    standby.close()
+
+
+def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    active, standby = in_step(lab)
+    standby.want(1, Role.STANDBY, 2, is_paused=True)
+    lab.produce(50)
+    active.await_processed()
+    ends = {task: len(lab.kafka.logs["changelog", task.partition]) for task in lab.tasks}
+    standby.eventually(lambda: {each.replica.task: each.applied for each in standby.statuses()} == ends)
+    assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
+    active.close()
+    standby.close()
+
+
+def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
+    lab = wide(tmp_path, 2, 2)
+    successor = lab.container("b")
+    successor.want(1, Role.STANDBY, 1, is_paused=True)
+    successor.eventually(lambda: "paused" in "".join(each.detail for each in successor.statuses()))
+    lab.name(1, 2)
+    successor.want(1, Role.ACTIVE, 2)
+    successor.await_processed()
+    lab.assert_exact()
+    successor.close()
+
+
+def tailing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **config: str
+) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
+    """Return a lab whose readers are soon held to be deaf, its active and its standby, which tails."""
+    monkeypatch.setattr("standby.kernel.replay.replayer._SILENCE_SECONDS", 0.3)
+    lab = MemoryLab(tmp_path, 2, **config)
+    lab.name(0, 1)
+    active, standby = lab.container("a"), lab.container("b")
+    active.want(0, Role.ACTIVE, 1)
+    standby.want(1, Role.STANDBY, 1)
+    lab.produce(200)
+    active.await_processed()
+    standby.await_phase(Phase.TAILING)
+    return lab, active, standby
+
+
+def test_a_reader_that_brings_nothing_any_more_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, active, standby = tailing(tmp_path, monkeypatch)
+    readers = list(lab.kafka.readers)
+    for each in readers:
+        each.is_deaf = True
+    lab.produce(200)
+    active.await_processed()
+    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
+    standby.eventually(
+        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
+    )
+    assert len(lab.kafka.readers) > len(readers)
+    standby.close()
+    active.close()
+
+
+def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, active, standby = tailing(tmp_path, monkeypatch)
+    readers = list(lab.kafka.readers)
+    added = [len(each.added) for each in readers]
+    for each in readers:
+        each.deaf.add(0)
+
+    def anew() -> set[int]:
+        return {
+            partition
+            for each, before in zip(readers, added, strict=True)
+            for partition, _ in each.added[before:]
+        }
+
+    def is_anew() -> bool:
+        # The other one goes on all the while: a reader that brings something is not to be taken for well by that.
+        lab.produce(20)
+        return bool(anew())
+
+    standby.eventually(is_anew)
+    active.await_processed()
+    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
+    standby.eventually(
+        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
+    )
+    assert anew() == {0}
+    assert lab.kafka.readers == readers
+    standby.close()
+    active.close()
+
+
+def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_deaf_changes_tracks_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As after an outage: a lag that was not known is found to be long at once. The replayer that the replica has left
+    # read it anew as well, met a chunk of a replica that it does not have, and failed every other one with it.
+    # The restore is slow: while it lasts the other replayer meets what it reads.
+    lab, active, standby = tailing(tmp_path, monkeypatch, **{"job.restore.max.bytes.per.second": "2000"})
+    for each in lab.kafka.readers:
+        each.deaf.add(0)
+    lab.produce(200)
+    active.await_processed()
+    lab.kafka.is_away = True
+    lab.now_ms += 5_000
+    time.sleep(0.4)
+    lab.kafka.is_away = False
+    standby.eventually(lambda: any(each.phase is not Phase.TAILING for each in standby.statuses()))
+    standby.await_phase(Phase.TAILING, Phase.FAILED)
+    assert not any(Phase.FAILED in each.entered for each in standby.statuses())
+    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
+    standby.eventually(
+        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
+    )
+    standby.eventually(lambda: sum(0 in each.partitions for each in lab.kafka.readers) == 1)
+    standby.close()
+    active.close()

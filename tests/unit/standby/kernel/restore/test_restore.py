@@ -1,0 +1,490 @@
+"""Where a replica's state comes from: the kernel as a whole, with real HTTP between its containers."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.peers import client as peer_client
+from standby.kernel import probes
+from standby.kernel.probes import Probe, no_probe
+from standby.kernel.restore import restore
+from standby.kernel.restore.fetch import FETCHES, Scratch
+from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
+from standby.kernel.store import places
+from standby.model import Phase, Role, TaskId
+from standby.naming import state_path
+from standby.peers import PeerAddress
+from standby.replica.lifecycle import Signal
+from standby.replica.store.keys import prefix
+from standby.replica.store.origin import DATABASE
+from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
+
+Start = Callable[..., MemoryContainer]
+
+
+def lab_of(directory: Path, **config: str) -> MemoryLab:
+    return MemoryLab(directory, 1, **{"job.restore.peer.min.records": "20", **config})
+
+
+@pytest.fixture
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> MemoryLab:
+    """A lab with one state directory; a test may have so many as its parameter says."""
+    directories = [tmp_path / f"disk-{each}" for each in range(getattr(request, "param", 1))]
+    return lab_of(tmp_path, **{"job.state.dir": ",".join(map(str, directories))})
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[PeerNet]:
+    made = PeerNet(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start(lab: MemoryLab, net: PeerNet) -> Iterator[Start]:
+    made: list[MemoryContainer] = []
+
+    def one(host: str, probe: Probe = no_probe) -> MemoryContainer:
+        """Start a container whose id is that of its host."""
+        container = lab.container(host, probe, peers=net.peers_of(host))
+        made.append(container)
+        net.give(host, container.replicas.offer)
+        return container
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def sources(container: MemoryContainer) -> dict[str, float]:
+    return by_source(container.restores)
+
+
+def failures(container: MemoryContainer) -> dict[str, float]:
+    return by_source(container.restores, "standfast_restore_failures_total")
+
+
+def asked(giver: Giver) -> int:
+    return sum(each.method == "POST" for each in giver.requests)
+
+
+def active_and_standby(lab: MemoryLab, start: Start) -> tuple[MemoryContainer, MemoryContainer]:
+    """Start an active in a and a standby in b, with more than enough records."""
+    lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    lab.name(0, 1)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    return active, standby
+
+
+def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active, standby = active_and_standby(lab, start)
+    # The first standby had nobody but the active to ask.
+    assert sources(standby) == {"active": 1}
+    assert asked(net.giver_of("a")) == 1
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"standby": 1}
+    assert asked(net.giver_of("a")) == 1, "the active was asked for nothing more"
+    assert net.giver_of("b").snapshots.lent == 0
+    lab.produce(50)
+    active.await_processed()
+    new.eventually(lambda: new.statuses()[0].lag_records == 0)
+    # And it can take over from there.
+    lab.name(2, 2)
+    active.want(0, Role.STANDBY, 2)
+    new.want(2, Role.ACTIVE, 2)
+    lab.produce(50)
+    new.await_processed()
+    lab.assert_exact()
+
+
+def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: MemoryLab, start: Start) -> None:
+    lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b"}, (0,)
+    lab.name(0, 1)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(3)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    assert sources(standby) == {"changelog": 1}
+    assert net.giver_of("a").requests == []
+
+
+def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    _, standby = active_and_standby(lab, start)
+    standby.close()
+    before = asked(net.giver_of("a"))
+    again = start("b")
+    again.want(1, Role.STANDBY, 1)
+    again.await_phase(Phase.TAILING)
+    assert sources(again) == {"local": 1}
+    assert asked(net.giver_of("a")) == before
+
+
+def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    active.await_processed()
+    active.close()
+    # It claims its next epoch, and has not committed the input that waits.
+    passed, go_on = [0], threading.Event()
+
+    def hold(point: str) -> None:
+        passed[0] += point == probes.BEFORE_COMMIT
+        if passed[0] > 1:
+            go_on.wait(PATIENCE_SECONDS)
+
+    lab.produce(10)
+    lab.name(0, 2)
+    again = start("a", hold)
+    again.want(0, Role.ACTIVE, 2)
+    again.await_phase(Phase.ACTIVE)
+    new = start("c")
+    new.want(2, Role.STANDBY, 2)
+    new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+    assert sources(new) == {}
+    go_on.set()
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+
+
+def test_an_active_without_input_gives_what_it_has(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
+    lab.name(0, 1)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    active.await_processed()
+    active.close()
+    lab.name(0, 2)
+    again = start("a")
+    again.want(0, Role.ACTIVE, 2)
+    again.await_phase(Phase.ACTIVE)
+    new = start("c")
+    new.want(2, Role.STANDBY, 2)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+
+
+def test_without_anybody_who_gives_the_changelog_is_replayed(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    # One is registered no more, the other's port is closed.
+    del net.addresses["b"]
+    net.giver_of("a").close()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"changelog": 1}
+    assert failures(new) == {"active": 1, "standby": 1}
+
+
+def test_registrations_or_records_that_cannot_be_read_cost_no_standby(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    net.is_away = True
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"changelog": 1}
+
+
+def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Start) -> None:
+    active, _ = active_and_standby(lab, start)
+    task = lab.tasks[0]
+    assert isinstance(active.replicas.offer(task, "run"), Offer)
+    with pytest.raises(NotNow, match="of run other is not held here"):
+        active.replicas.offer(task, "other")
+    with pytest.raises(NotNow, match="is not held here"):
+        active.replicas.offer(TaskId(JOB, "main", 7), "run")
+
+
+def test_a_copy_of_a_topic_that_was_made_again_is_refused(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    """Whoever gives does not know yet; whoever takes does."""
+    active_and_standby(lab, start)
+    lab.kafka.topic_ids["changelog"] = "made again"
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"changelog": 1}
+    assert failures(new) == {"active": 1, "standby": 1}
+    assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
+
+
+def test_a_giver_that_dies_half_way_is_followed_by_the_next_one(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    reached, go_on = net.giver_of("b").hold_files()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    net.giver_of("b").close()
+    go_on.set()
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    assert failures(new) == {"standby": 1}
+
+
+def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Start) -> MemoryContainer:
+    """Return a new standby whose giver, the standby in b, has died when the half of its copy was there."""
+    for number in range(20):
+        lab.kafka.append("changelog", 0, prefix("counts") + b"large %d" % number, bytes(100_000))
+    active_and_standby(lab, start)
+    sent, reached, go_on = [0], threading.Event(), threading.Event()
+
+    def hold(piece: bytes) -> None:
+        sent[0] += len(piece)
+        if sent[0] > 1_200_000:
+            reached.set()
+            go_on.wait(PATIENCE_SECONDS)
+
+    net.giver_of("b").on_piece = hold
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    net.giver_of("b").close()
+    go_on.set()
+    return new
+
+
+def copy_size(lab: MemoryLab) -> int:
+    """Return the bytes of a copy that is lent at the moment; it is one file."""
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    return max(each.stat().st_size for each in directory.rglob(f"{SNAPSHOTS}/*/{DATABASE}/*"))
+
+
+def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
+    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has room for one copy: without that the whole changelog would be replayed."""
+
+    def room(place: Path) -> int:
+        return restore._SPARE_BYTES + copy_size(lab) - Scratch(place).held_bytes
+
+    monkeypatch.setattr(restore, "free_bytes", room)
+    new = fetched_in_part(lab, net, start)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+
+
+@pytest.mark.parametrize("lab", [2], indirect=True)
+def test_what_was_fetched_is_gone_on_with_where_it_lies(
+    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another disk has more room by then: there all of it would be fetched once more."""
+    monkeypatch.setattr(places, "free_bytes", lambda place: (10 << 30) - Scratch(place).held_bytes)
+    new = fetched_in_part(lab, net, start)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    (held,) = new.replicas.held()
+    place = held.place()
+    assert place is not None
+    assert place.is_relative_to(lab.config.state_dirs[0])
+
+
+def test_bytes_that_do_not_fit_their_digest_cost_the_source_and_nothing_else(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    net.giver_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    assert failures(new) == {"standby": 1}
+    assert net.giver_of("b").snapshots.lent == 0, "it was given back"
+
+
+def test_what_was_fetched_in_vain_takes_no_room(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    active_and_standby(lab, start)
+    for container in ("a", "b"):
+        net.giver_of(container).change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"changelog": 1}
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
+    assert [each.name for each in left.iterdir()] == ["main.0.lock"]
+
+
+@pytest.fixture
+def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who says nothing is given up: what goes on all the same did not wait for him."""
+    monkeypatch.setattr(restore, "_SILENCE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(restore, "_SILENCE_URGENT_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(peer_client, "_CONNECT_SECONDS", NEVER_SECONDS)
+
+
+@pytest.mark.usefixtures("silence_has_no_end")
+@pytest.mark.parametrize("where", ["file", "slot", "round", "silent"])
+def test_closing_does_not_wait_for_what_is_fetched(
+    lab: MemoryLab, net: PeerNet, start: Start, where: str
+) -> None:
+    active_and_standby(lab, start)
+    reached, go_on = net.giver_of("b").hold_files()
+    silent = SilentPort()
+    new = start("c")
+    peers = net.peers_of("c")
+    if where == "silent":
+        for container in ("a", "b"):
+            net.addresses[container] = PeerAddress(container, "127.0.0.1", silent.port)
+        reached = silent.reached
+    elif where == "round":
+        # Busy: both givers lend as many copies as they may.
+        for container in ("a", "b"):
+            for _ in range(2):
+                net.giver_of(container).snapshots._making += 1
+        reached.set()
+    elif where == "slot":
+        peers = new.replicas._environment.peers  # type: ignore[assignment]
+        for _ in range(2):
+            peers.slots.take(2, lambda: False)
+        reached.set()
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    new.eventually(lambda: bool(new.statuses()))
+    if where == "round":
+        new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+    new.close()
+    go_on.set()
+    silent.close()
+
+
+@pytest.mark.usefixtures("silence_has_no_end")
+def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active, standby = active_and_standby(lab, start)
+    silent = SilentPort()
+    # The host of both was cut off, in the midst of it: nothing is refused, and nothing comes.
+    new = start("c")
+    for container in ("a", "b"):
+        net.addresses[container] = PeerAddress(container, "127.0.0.1", silent.port)
+    new.want(2, Role.STANDBY, 1)
+    assert silent.reached.wait(PATIENCE_SECONDS)
+    standby.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {2: "c"}, (2,)
+    new.want(2, Role.ACTIVE, 2)
+    new.await_phase(Phase.ACTIVE)
+    active.want(0, Role.STANDBY, 2)
+    lab.produce(30)
+    new.await_processed()
+    lab.assert_exact()
+    assert sources(new) == {"changelog": 1}
+    silent.close()
+
+
+def test_a_promotion_goes_on_with_what_a_living_standby_gives(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active, _ = active_and_standby(lab, start)
+    reached, go_on = net.giver_of("b").hold_files()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    active.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
+    go_on.set()
+    new.want(2, Role.ACTIVE, 2)
+    lab.produce(30)
+    new.await_processed()
+    lab.assert_exact()
+    assert sources(new) == {"standby": 1}
+
+
+def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    active_and_standby(lab, start)
+    for container in ("a", "b"):
+        net.giver_of(container).snapshots._making += 2
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+    net.giver_of("b").snapshots._making -= 2
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"standby": 1}
+
+
+def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    active_and_standby(lab, start)
+    reached, go_on = net.giver_of("b").hold_files()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    assert new.statuses()[0].detail == "fetching state from the standby at epoch 1: 0.0 of 0.0 MB"
+    go_on.set()
+    new.await_phase(Phase.TAILING)
+    assert new.statuses()[0].detail == "", "what was said is over"
+
+
+def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active_and_standby(lab, start)
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    new.await_phase(Phase.TAILING)
+    (held,) = new.replicas.held()
+    held._post(held, held._run, Signal.STATE_LOST, "for the test")
+    new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
+    new.await_phase(Phase.TAILING)
+
+
+def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    """Policy ``restart``: it starts again on a host that lost its disk, while a standby is in sync."""
+    active, _ = active_and_standby(lab, start)
+    active.close()
+    path = state_path("cluster", "a", lab.tasks[0], "run")
+    for directory in lab.config.state_dirs:
+        shutil.rmtree(Path(directory) / path)
+    lab.name(0, 2)
+    again = start("a")
+    again.want(0, Role.ACTIVE, 2)
+    lab.produce(30)
+    again.await_processed()
+    assert sources(again) == {"standby": 1}
+    lab.assert_exact()
+
+
+def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(
+    lab: MemoryLab, net: PeerNet, start: Start
+) -> None:
+    active, _ = active_and_standby(lab, start)
+    new = start("c")
+    slots = new.replicas._environment.peers.slots  # type: ignore[union-attr]
+    for _ in range(2):
+        assert slots.take(2, lambda: False)
+    new.want(2, Role.STANDBY, 1)
+    new.eventually(lambda: bool(vars(slots._changed)["_waiters"]))
+    active.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
+    new.want(2, Role.ACTIVE, 2)
+    lab.produce(30)
+    new.await_processed()
+    assert sources(new) == {"standby": 1}
+    lab.assert_exact()

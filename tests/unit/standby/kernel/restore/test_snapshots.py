@@ -1,0 +1,594 @@
+"""A state that is given and fetched: a real database, real HTTP, and everything that may go wrong between."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.peers.client import open_sources
+from standby.adapters.rocksdict import open_database
+from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.ports import Refused, SnapshotSource
+from standby.kernel.probes import no_probe
+from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
+from standby.kernel.restore.snapshots import ROUTE, SNAPSHOTS, NotNow, Offer, Snapshots
+from standby.kernel.store.places import by_room, open_found
+from standby.kernel.store.store import TaskStore, open_existing
+from standby.model import Role, TaskId
+from standby.peers import PeerRequest
+from standby.replica.store.origin import DATABASE, Origin
+from standby.replica.store.snapshot import Manifest, decode_manifest
+from standby.security.roles import Caller, PeerRole
+from tests.fakes.certificates import keys_of
+from tests.fakes.peers import Giver, PeerNet, SilentPort
+from tests.fakes.stores import open_store
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
+
+NOW = 1_700_000_000_000
+TASK = TaskId("job", "main", 0)
+ORIGIN = Origin("job", "main", 0, "run", "changelog", "id", 3_600_000)
+END = 1_000_000
+LEASE_SECONDS = 30.0
+
+
+def nothing(*_: object) -> None:
+    """Wait for nothing, tell nobody."""
+
+
+def opened(directory: Path) -> TaskStore | None:
+    return open_existing(directory, ORIGIN, (0, END), NOW, open_database, no_probe)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Iterator[TaskStore]:
+    """A state of several files, 8 MB, that does not compress."""
+    store = open_store(tmp_path / "giver" / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
+    noise = random.Random(7)
+    for offset in range(1, 5):
+        store.apply([(b"%d/%d" % (offset, each), noise.randbytes(1000)) for each in range(2000)], offset, NOW)
+        store.flush()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[PeerNet]:
+    made = PeerNet(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def giver(net: PeerNet, given: TaskStore) -> Giver:
+    return net.give("giver", lambda task, run: offer(given))
+
+
+def offer(store: TaskStore, rate: int = 0, concurrent: int = 2) -> Offer:
+    return Offer(Role.STANDBY, 7, store.directory, store.checkpoint, rate, concurrent)
+
+
+@pytest.fixture
+def source(net: PeerNet, giver: Giver) -> Iterator[SnapshotSource]:
+    made = source_of(net)
+    yield made
+    made.close()
+
+
+PEER = Caller(PeerRole.CONTAINER, "c")
+
+
+def source_of(
+    net: PeerNet, container: str = "giver", silence_seconds: float = PATIENCE_SECONDS
+) -> SnapshotSource:
+    return open_sources(keys_of(PeerRole.CONTAINER))(net.addresses[container], silence_seconds)
+
+
+def taken(source: SnapshotSource) -> Manifest:
+    return decode_manifest(source.take(TASK, "run"))
+
+
+def assert_same(directory: Path, given: TaskStore) -> None:
+    """Compare byte for byte what is in both databases, the position with it."""
+    store = opened(directory)
+    assert store is not None
+    assert list(store.items(b"")) == list(given.items(b""))
+    store.close()
+
+
+def test_what_arrives_is_what_was_given(
+    given: TaskStore, source: SnapshotSource, giver: Giver, tmp_path: Path
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    assert (manifest.origin.offset, manifest.role, manifest.epoch) == (4, Role.STANDBY, 7)
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        assert scratch.done_bytes == scratch.fetched_bytes == manifest.total_bytes > 8_000_000
+        assert not scratch.final.exists(), "nothing is there before everything is"
+        scratch.install(manifest)
+    assert_same(scratch.final, given)
+    source.release(manifest.lease)
+    assert giver.snapshots.lent == 0
+    assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+
+
+def test_a_copy_is_of_its_moment_whatever_the_giver_does_then(
+    given: TaskStore, source: SnapshotSource, tmp_path: Path
+) -> None:
+    before = list(given.items(b""))
+    manifest = taken(source)
+    given.apply([(b"%d/%d" % (2, each), b"new") for each in range(2000)], 5, NOW)
+    given.flush()
+    scratch = Scratch(tmp_path / "taker" / "task")
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        scratch.install(manifest)
+    store = opened(scratch.final)
+    assert store is not None
+    assert store.position.offset == 4
+    assert list(store.items(b"")) == before
+    store.close()
+
+
+def break_off_after(giver: Giver, pieces: int, act: Callable[[], None]) -> None:
+    left = [pieces]
+
+    def count(_: bytes) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+
+    giver.on_piece = count
+
+
+@pytest.mark.parametrize("comes_back", ["the connection", "another process with its disk"])
+def test_a_source_that_dies_half_way_costs_only_the_rest(
+    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path, comes_back: str
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    break_off_after(giver, 20, giver.cut_off if comes_back == "the connection" else giver.close)
+    with scratch.locked(), pytest.raises(Transient):
+        scratch.fetch(source, manifest, nothing, nothing)
+    first = scratch.fetched_bytes
+    assert 0 < first < manifest.total_bytes
+    if comes_back == "the connection":
+        # The copy is still lent: the file that broke off goes on where it did.
+        again, lease = source, manifest
+        giver.on_piece = nothing
+    else:
+        with pytest.raises(Transient):
+            taken(source)
+        net.give("giver", lambda task, run: offer(given))
+        again = source_of(net)
+        lease = taken(again)
+        assert lease.lease != manifest.lease
+    resumed = Scratch(scratch.final)
+    with resumed.locked():
+        resumed.fetch(again, lease, nothing, nothing)
+        resumed.install(lease)
+    # Small files are made anew with each copy; those with the data are the same.
+    assert resumed.fetched_bytes <= manifest.total_bytes - first + 300_000
+    assert_same(scratch.final, given)
+    again.close()
+
+
+def test_another_giver_shares_names_but_not_bytes(
+    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path
+) -> None:
+    other = open_store(tmp_path / "other" / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
+    noise = random.Random(8)
+    for offset in range(1, 5):
+        other.apply([(b"%d/%d" % (offset, each), noise.randbytes(1000)) for each in range(2000)], offset, NOW)
+        other.flush()
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    break_off_after(giver, 20, giver.close)
+    with scratch.locked(), pytest.raises(Transient):
+        scratch.fetch(source, manifest, nothing, nothing)
+    net.give("other", lambda task, run: offer(other))
+    second = source_of(net, "other")
+    now = taken(second)
+    names = {each.name for each in now.files if each.name.endswith(".sst")}
+    assert names & {each.name for each in manifest.files}, "the test would show nothing"
+    with scratch.locked():
+        scratch.fetch(second, now, nothing, nothing)
+        scratch.install(now)
+    assert_same(scratch.final, other)
+    second.close()
+    other.close()
+
+
+def test_what_was_damaged_here_between_two_attempts_is_fetched_again(
+    given: TaskStore, source: SnapshotSource, tmp_path: Path
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        victim = max(manifest.files, key=lambda each: each.size)
+        flip(scratch.directory / DATABASE / victim.name)
+        again = Scratch(scratch.final)
+        again.fetch(source, manifest, nothing, nothing)
+        assert again.fetched_bytes == victim.size
+        again.install(manifest)
+    assert_same(scratch.final, given)
+
+
+def flip(path: Path) -> None:
+    """Flip a bit in the midst of a file; not in others that share its bytes."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_at_the_giver_is_found_and_only_that_file_is_lost(
+    given: TaskStore, source: SnapshotSource, tmp_path: Path
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    victim = max(manifest.files, key=lambda each: each.size)
+    flip(given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name)
+    with scratch.locked(), pytest.raises(CorruptState, match=victim.name):
+        scratch.fetch(source, manifest, nothing, nothing)
+    assert not (scratch.directory / DATABASE / victim.name).exists()
+    assert not scratch.final.exists()
+
+
+def test_a_file_that_is_shorter_than_it_was_is_told_at_once(
+    given: TaskStore, source: SnapshotSource, tmp_path: Path
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    resize(given, manifest, lambda data: data[:-1])
+    # Not "timed out", as when the source counts as silent.
+    with scratch.locked(), pytest.raises(Transient, match="IncompleteRead"):
+        scratch.fetch(source, manifest, nothing, nothing)
+
+
+def test_a_file_that_got_longer_spoils_nothing_behind_it(
+    given: TaskStore, source: SnapshotSource, tmp_path: Path
+) -> None:
+    scratch = Scratch(tmp_path / "taker" / "task")
+    manifest = taken(source)
+    resize(given, manifest, lambda data: data + b"more" * 100_000)
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        scratch.install(manifest)
+    assert_same(scratch.final, given)
+
+
+def resize(given: TaskStore, manifest: Manifest, change: Callable[[bytes], bytes]) -> None:
+    victim = max(manifest.files, key=lambda each: each.size)
+    path = given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(change(data))
+
+
+def test_a_fetcher_that_is_silent_loses_its_copy(
+    given: TaskStore, source: SnapshotSource, giver: Giver
+) -> None:
+    now = [0.0]
+    giver.now = lambda: now[0]
+    manifest = taken(source)
+    now[0] += LEASE_SECONDS - 1
+    assert giver.snapshots.expire() == pytest.approx(1.0)
+    # Whoever fetches keeps it.
+    list(source.read(manifest.lease, "CURRENT", 0))
+    now[0] += LEASE_SECONDS - 1
+    assert giver.snapshots.expire() == pytest.approx(1.0)
+    now[0] += 1
+    assert giver.snapshots.expire() is None
+    with pytest.raises(Refused, match="410"):
+        list(source.read(manifest.lease, "CURRENT", 0))
+    assert giver.snapshots.lent == 0
+    assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+
+
+def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_back_too(
+    given: TaskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would pin its files, and one of the places in line, until somebody else is lent one."""
+    snapshots = Snapshots(lambda task, run: offer(given), RestoreCounters(), lease_seconds=0.5)
+    look, has_lent_again, is_over = snapshots.expire, threading.Event(), threading.Event()
+
+    def lend() -> None:
+        query = {"job": TASK.job, "stage": TASK.stage, "partition": "0", "run": "run"}
+        assert list(snapshots.answer(PeerRequest(PEER, "POST", (ROUTE,), query)).body)
+
+    def look_and_lend() -> float | None:
+        due = look()
+        if due is None and has_lent_again.is_set():
+            is_over.set()
+        elif due is None:
+            has_lent_again.set()
+            lend()
+        return due
+
+    monkeypatch.setattr(snapshots, "expire", look_and_lend)
+    lend()
+    assert is_over.wait(PATIENCE_SECONDS), "the second copy was never taken back"
+    assert snapshots.lent == 0
+    snapshots.close()
+
+
+def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
+    first, _ = taken(source), taken(source)
+    with pytest.raises(Refused, match="as many copies as allowed") as refused:
+        taken(source)
+    assert refused.value.is_soon
+    source.release(first.lease)
+    taken(source)
+
+
+def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
+    net: PeerNet, source: SnapshotSource, giver: Giver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("standby.kernel.restore.snapshots._MOST_PATIENCE_SECONDS", NEVER_SECONDS)
+    first, _ = taken(source), taken(source)
+    other = source_of(net, silence_seconds=NEVER_SECONDS)
+    found: list[Manifest] = []
+    thread = threading.Thread(
+        target=lambda: found.append(decode_manifest(other.take(TASK, "run", NEVER_SECONDS)))
+    )
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert not found
+    source.release(first.lease)
+    thread.join(PATIENCE_SECONDS)
+    assert [each.origin.offset for each in found] == [4]
+    assert giver.snapshots.lent == 2
+    with pytest.raises(Refused, match="as many copies as allowed"):
+        other.take(TASK, "run", 0.05)
+    other.close()
+
+
+@pytest.mark.parametrize("is_soon", [True, False])
+def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> None:
+    def find(task: TaskId, run: str) -> Offer:
+        raise NotNow(f"{task} of run {run}: not now", is_soon=is_soon)
+
+    net.give("giver", find)
+    source = source_of(net)
+    with pytest.raises(Refused, match=r"job/main\.0 of run run: not now") as refused:
+        taken(source)
+    assert refused.value.is_soon is is_soon
+    source.close()
+
+
+def test_a_copy_has_no_files_but_its_own(source: SnapshotSource) -> None:
+    manifest = taken(source)
+    for name in ("../lease", "..", "nothing.sst"):
+        with pytest.raises(Refused, match="404"):
+            list(source.read(manifest.lease, name, 0))
+    with pytest.raises(Refused, match="416"):
+        list(source.read(manifest.lease, "CURRENT", 10_000))
+
+
+def test_a_giver_whose_disk_does_not_take_a_copy_lends_nothing(net: PeerNet, given: TaskStore) -> None:
+    def fail(_: Path) -> Origin:
+        raise Unavailable("no space left on device")
+
+    net.give("giver", lambda task, run: Offer(Role.STANDBY, 7, given.directory, fail, 0, 2))
+    source = source_of(net)
+    with pytest.raises(Refused, match="no space left"):
+        taken(source)
+    assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+    assert net.givers[0].snapshots.lent == 0
+    source.close()
+
+
+def test_a_fetcher_that_goes_away_during_the_summing_up_leaves_nothing_behind(
+    given: TaskStore, giver: Giver
+) -> None:
+    answer = giver.snapshots._make(request_of(TASK))
+    pieces = answer.body
+    assert isinstance(pieces, Generator)
+    next(pieces)
+    assert giver.snapshots.lent == 1
+    pieces.close()
+    assert giver.snapshots.lent == 0
+
+
+def request_of(task: TaskId) -> PeerRequest:
+    query = {"job": task.job, "stage": task.stage, "partition": str(task.partition), "run": "run"}
+    return PeerRequest(PEER, "POST", ("snapshots",), query)
+
+
+def test_files_that_were_summed_up_are_not_read_again(
+    source: SnapshotSource, giver: Giver, given: TaskStore
+) -> None:
+    first = taken(source)
+    before = dict(giver.snapshots._digests)
+    source.release(first.lease)
+    second = taken(source)
+    assert giver.snapshots._digests == before
+    assert [each for each in first.files if each.name.endswith(".sst")] == [
+        each for each in second.files if each.name.endswith(".sst")
+    ]
+
+
+# ---- cutting it off ----
+
+
+@pytest.mark.parametrize("phase", ["connecting", "manifest", "file", "waiting"])
+def test_it_is_cut_off_at_once_in_every_phase(
+    net: PeerNet, given: TaskStore, tmp_path: Path, phase: str
+) -> None:
+    reached, ended = threading.Event(), threading.Event()
+    silent = SilentPort()
+    release = threading.Event()
+
+    def find(task: TaskId, run: str) -> Offer:
+        if phase == "manifest":
+            reached.set()
+            release.wait()
+        return offer(given)
+
+    giver = net.give("giver", find)
+    if phase == "connecting":
+        net.addresses["giver"] = type(net.addresses["giver"])("giver", "127.0.0.1", silent.port)
+        reached = silent.reached
+    if phase == "file":
+
+        def hold(_: bytes) -> None:
+            reached.set()
+            release.wait()
+
+        giver.on_piece = hold
+    source = source_of(net, silence_seconds=NEVER_SECONDS)
+    scratch = Scratch(tmp_path / "taker" / "task")
+    outcome: list[BaseException] = []
+
+    def wait(_: int) -> None:
+        if phase == "waiting":
+            # What a cancelled wait does; see the kernel's own tests for that it is one.
+            reached.set()
+            ended.wait()
+            raise Transient("called off")
+
+    def work() -> None:
+        try:
+            with scratch.locked():
+                scratch.fetch(source, taken(source), wait, nothing)
+        except Transient as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert reached.wait(PATIENCE_SECONDS)
+    source.interrupt()
+    ended.set()
+    thread.join(PATIENCE_SECONDS)
+    assert len(outcome) == 1, "it goes on, or ended in another way"
+    release.set()
+    silent.close()
+    source.close()
+    with pytest.raises(Transient):
+        taken(source)
+
+
+def test_a_wait_for_a_slot_is_called_off() -> None:
+    slots, off, results = Slots(), threading.Event(), []
+    assert slots.take(1, off.is_set)
+    thread = threading.Thread(target=lambda: results.append(slots.take(1, off.is_set)))
+    thread.start()
+    off.set()
+    slots.wake()
+    thread.join(PATIENCE_SECONDS)
+    assert results == [False]
+    slots.give_back()
+    assert slots.take(1, lambda: True)
+
+
+def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> None:
+    first, second = Scratch(tmp_path / "task"), Scratch(tmp_path / "task")
+    with first.locked(), pytest.raises(Transient, match="another process"), second.locked():
+        pass
+    with second.locked():
+        pass
+
+
+def test_what_a_giver_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
+    net.give("giver", lambda task, run: offer(given, rate=20_000_000))
+    source = source_of(net)
+    manifest = taken(source)
+    started = time.monotonic()
+    size = sum(len(piece) for each in manifest.files for piece in source.read(manifest.lease, each.name, 0))
+    seconds = time.monotonic() - started
+    assert size == manifest.total_bytes
+    assert seconds > size / 20_000_000 - 0.15
+    source.close()
+
+
+# ---- disks ----
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 6 MB of its own."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], check=False)
+    if mounted.returncode:
+        pytest.skip("this user may not mount a disk")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_disk_that_gets_full_says_so_and_is_left_clean(
+    given: TaskStore, source: SnapshotSource, small_disk: Path
+) -> None:
+    scratch = Scratch(small_disk / "task")
+    with scratch.locked():
+        with pytest.raises(Unavailable, match="No space left"):
+            scratch.fetch(source, taken(source), nothing, nothing)
+        scratch.clear()
+    assert not (small_disk / FETCHES / "task").exists()
+    assert not scratch.final.exists()
+
+
+def test_a_full_disk_and_a_read_only_one_take_no_new_state(small_disk: Path, tmp_path: Path) -> None:
+    roomy = tmp_path / "roomy"
+    assert by_room([small_disk / "a/b", roomy / "a/b"], 4 << 20) == [roomy / "a/b", small_disk / "a/b"]
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert by_room([small_disk / "a/b", roomy / "a/b"]) == [roomy / "a/b"]
+    with pytest.raises(Unavailable, match="no state can be written"):
+        by_room([small_disk / "a/b"])
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_room(
+    given: TaskStore, small_disk: Path, tmp_path: Path, fault: str
+) -> None:
+    store = open_store(small_disk / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
+    store.apply([(b"k", b"v")], 9, NOW)
+    store.close()
+    places = [small_disk / "task", tmp_path / "roomy" / "task"]
+    found = open_found(places, opened, 1 << 20)
+    assert found is not None
+    assert found.directory == small_disk / "task"
+    found.close()
+    if fault == "full":
+        with pytest.raises(OSError, match="No space left"):
+            (small_disk / "ballast").write_bytes(b"x" * (8 << 20))
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert open_found(places, opened, 1 << 20) is None
+    assert by_room(places, 1 << 20)[0] == tmp_path / "roomy" / "task"
+
+
+def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> None:
+    places = [tmp_path / name / "task" for name in ("a", "b", "c")]
+    for offset, place in enumerate(places, 1):
+        store = open_store(place, ORIGIN, (0, END), NOW, open_database, no_probe)
+        store.apply([(b"k", b"%d" % offset)], offset, NOW)
+        store.close()
+    found = open_found(places, opened)
+    assert found is not None
+    assert found.position.offset == 3
+    found.close()
+    # The freshest one is broken: the next one will do.
+    shutil.rmtree(places[2] / DATABASE)
+    (places[2] / DATABASE).mkdir()
+    found = open_found(places, opened)
+    assert found is not None
+    assert found.position.offset == 2
+    found.close()
+
+
+def test_a_lock_held_by_another_process_is_waited_for(given: TaskStore) -> None:
+    with pytest.raises(Transient, match="in use"):
+        open_found([given.directory], partial(opened))

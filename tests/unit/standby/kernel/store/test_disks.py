@@ -1,0 +1,219 @@
+"""Several state directories on disks of their own: one that fails costs neither the container nor the task."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.rocksdict import open_database
+from standby.errors import BadConfiguration
+from standby.kernel.ports import Profile
+from standby.kernel.store import places
+from standby.model import Phase, Role
+from standby.naming import state_path
+from standby.replica.store.keys import POSITION
+from standby.replica.store.origin import DATABASE
+from tests.fakes.peers import PeerNet
+from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
+
+Disks = tuple[Path, Path]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Disks]:
+    """Two disks, the first with more room; they take memory only as they fill."""
+    made = []
+    for name, size in (("one", "640m"), ("two", "320m")):
+        path = tmp_path / name
+        path.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=False)
+        if mounted.returncode:
+            pytest.skip("this user may not mount a disk")
+        made.append(path)
+    yield made[0], made[1]
+    for each in made:
+        subprocess.run(["umount", "-l", each], check=True)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, disks: Disks) -> MemoryLab:
+    return MemoryLab(
+        tmp_path, 1, **{"job.state.dir": f"{disks[0]},{disks[1]}", "job.restore.peer.min.records": "20"}
+    )
+
+
+@pytest.fixture
+def start(lab: MemoryLab) -> Iterator[Callable[[], MemoryContainer]]:
+    made: list[MemoryContainer] = []
+
+    def one() -> MemoryContainer:
+        made.append(lab.container("a", databases=open_database))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.replicas.close(5)
+
+
+def fill(disk: Path) -> None:
+    """Leave no byte on the disk."""
+    with pytest.raises(OSError, match="No space left"), (disk / "ballast").open("wb", buffering=0) as out:
+        write_for_ever(out.write)
+
+
+def write_for_ever(write: Callable[[bytes], int | None]) -> None:
+    while True:
+        write(b"\0" * (1 << 20))
+
+
+def make_read_only(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+
+
+def where(lab: MemoryLab, disk: Path) -> Path:
+    return disk / state_path("cluster", "a", lab.tasks[0], "run")
+
+
+def contents(lab: MemoryLab, disk: Path) -> dict[bytes, bytes]:
+    database = open_database(where(lab, disk) / DATABASE, Profile.SERVING)
+    found = {key: value for key, value in database.items(b"") if key != POSITION}
+    database.close()
+    return found
+
+
+def expected(lab: MemoryLab) -> dict[bytes, bytes]:
+    state: dict[bytes, bytes] = {}
+    for key, value in lab.kafka.committed_records("changelog", 0):
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+    return state
+
+
+@pytest.mark.parametrize("fail", [fill, make_read_only])
+def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
+    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer], fail: Callable[[Path], None]
+) -> None:
+    lab.name(0, 1)
+    container = start()
+    container.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    container.await_processed()
+    assert where(lab, disks[0]).is_dir(), "the disk with more room"
+    assert not where(lab, disks[1]).exists()
+    if fail is fill:
+        fill(disks[0])
+    # The replica is given up and opened again, in the same container.
+    container.replicas.obey((), {"ledger": lab.definition})
+    container.eventually(lambda: all(each.phase is Phase.CLOSED for each in container.statuses()))
+    if fail is make_read_only:
+        # A disk that is written to cannot be made so from outside; one that broke is found like this.
+        make_read_only(disks[0])
+    lab.name(0, 2)
+    container.want(0, Role.ACTIVE, 2)
+    lab.produce(100)
+    container.await_processed()
+    assert container.replicas.broken is None
+    container.close()
+    assert contents(lab, disks[1]) == expected(lab)
+    lab.assert_exact()
+
+
+def test_state_is_looked_for_on_every_disk_before_new_is_made(
+    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer]
+) -> None:
+    lab.name(0, 1)
+    # The first disk has less room for a while.
+    ballast = disks[0] / "ballast"
+    ballast.write_bytes(b"\0" * (500 << 20))
+    container = start()
+    container.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    container.await_processed()
+    container.close()
+    assert where(lab, disks[1]).is_dir()
+    ballast.unlink()
+    again = start()
+    again.want(0, Role.ACTIVE, 1)
+    again.await_phase(Phase.ACTIVE)
+    assert {labels[1] for labels, _ in next(iter(again.restores.metrics())).values} == {"local"}
+    again.close()
+    assert not where(lab, disks[0]).exists()
+
+
+def test_without_any_disk_that_can_be_written_the_replica_fails_and_says_why(
+    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer]
+) -> None:
+    for each in disks:
+        make_read_only(each)
+    lab.name(0, 1)
+    container = start()
+    container.want(0, Role.ACTIVE, 1)
+    container.await_phase(Phase.FAILED)
+    assert "no state can be written there" in container.statuses()[0].detail
+    assert container.replicas.broken is None
+
+
+def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disks: Disks) -> None:
+    """Not to be able to write later is better than not to have the state now."""
+    lab = MemoryLab(tmp_path, 1, **{"job.state.dir": str(disks[1])})
+    lab.name(0, 1)
+    container = lab.container("a", databases=open_database)
+    container.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    container.await_processed()
+    container.close()
+    room = places.free_bytes(disks[1])
+    assert room is not None
+    (disks[1] / "ballast").write_bytes(b"\0" * (room - (20 << 20)))
+    again = lab.container("a", databases=open_database)
+    again.want(0, Role.ACTIVE, 1)
+    lab.produce(10)
+    again.await_processed()
+    again.close()
+    assert contents(lab, disks[1]) == expected(lab)
+
+
+@pytest.mark.parametrize("text", ["relative,/absolute", "/twice,/twice", ","])
+def test_state_directories_are_absolute_and_different(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadConfiguration, match=r"job\.state\.dir"):
+        MemoryLab(tmp_path, 1, **{"job.state.dir": text})
+
+
+def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
+    lab: MemoryLab, disks: Disks, tmp_path: Path
+) -> None:
+    lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
+    lab.name(0, 1)
+    net = PeerNet(tmp_path)
+    giver = lab.container("giver", databases=open_database)
+    giver.want(0, Role.ACTIVE, 1)
+    lab.produce(100)
+    giver.await_processed()
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(_: bytes) -> None:
+        reached.set()
+        go_on.wait(PATIENCE_SECONDS)
+
+    net.give("giver", giver.replicas.offer).on_piece = hold
+    taker = lab.container("a", databases=open_database, peers=net.peers_of("a"))
+    taker.want(1, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    fill(disks[0])
+    go_on.set()
+    taker.await_phase(Phase.TAILING)
+    # It is fetched once more, onto the other one.
+    assert {labels[1] for labels, _ in next(iter(taker.restores.metrics())).values} == {"active"}
+    assert where(lab, disks[1]).is_dir()
+    assert taker.replicas.broken is None
+    taker.close()
+    giver.replicas.close(5)
+    net.close()
+    assert contents(lab, disks[1]) == expected(lab)

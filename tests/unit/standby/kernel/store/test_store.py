@@ -1,0 +1,370 @@
+"""A task's local state: what is used again, what is wiped, what survives a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.rocksdict import open_database
+from standby.errors import BrokenInvariant, Transient, Unavailable
+from standby.kernel.ports import OpenDatabase, Profile
+from standby.kernel.probes import no_probe
+from standby.kernel.store.directories import make_private
+from standby.kernel.store.leftovers import find_leftovers, purge_run
+from standby.kernel.store.store import TaskStore, wipe_store
+from standby.model import Leftover, TaskId
+from standby.naming import state_path
+from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin, Position
+from tests.fakes.database import MemoryDisk
+from tests.fakes.stores import open_store
+from tests.patience import PATIENCE_SECONDS
+
+NOW = 1_700_000_000_000
+ORIGIN = Origin("job", "main", 0, "run", "changelog", "id", 3_600_000)
+TASK = TaskId("job", "main", 0)
+
+
+def opened(
+    path: Path,
+    database: OpenDatabase,
+    end: int = 1000,
+    first: int = 0,
+    now: int = NOW,
+    origin: Origin = ORIGIN,
+) -> TaskStore:
+    return open_store(path, origin, (first, end), now, database, no_probe)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def filled(path: Path, database: OpenDatabase) -> None:
+    """Leave state at offset 10 behind, closed in order."""
+    store = opened(path, database)
+    store.apply([(b"k", b"v")], 10, NOW)
+    store.close()
+
+
+def test_an_empty_directory_begins_at_the_changelogs_start(disk: MemoryDisk, tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", disk.open, first=5)
+    assert store.position == Position(5, NOW)
+    store.close()
+
+
+def test_state_that_was_closed_is_used_again(disk: MemoryDisk, tmp_path: Path) -> None:
+    filled(tmp_path / "t", disk.open)
+    store = opened(tmp_path / "t", disk.open, now=NOW + 1000)
+    assert store.position == Position(10, NOW)
+    assert store.get_many([b"k"]) == [b"v"]
+    store.close()
+
+
+def test_after_a_crash_the_state_is_that_of_the_last_flush(disk: MemoryDisk, tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", disk.open)
+    store.apply([(b"k", b"1")], 10, NOW)
+    store.flush()
+    store.apply([(b"k", b"2")], 20, NOW + 5)
+    disk.cut_power()
+    store = opened(tmp_path / "t", disk.open)
+    assert (store.position.offset, store.get_many([b"k"])) == (10, [b"1"])
+
+
+def test_the_position_never_falls(disk: MemoryDisk, tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", disk.open)
+    store.apply([], 10, NOW)
+    with pytest.raises(BrokenInvariant):
+        store.apply([], 9, NOW)
+    store.apply([], 10, 0)
+    assert store.position == Position(10, NOW), "what is known about the past is not forgotten"
+
+
+@pytest.mark.parametrize(
+    ("expected", "end", "first", "later_ms"),
+    [
+        (replace(ORIGIN, run="run-2"), 1000, 0, 0),
+        (replace(ORIGIN, topic_id="made again"), 1000, 0, 0),
+        (ORIGIN, 9, 0, 0),
+        (ORIGIN, 1000, 11, 0),
+        (ORIGIN, 1000, 0, 3_300_000),
+    ],
+    ids=["another run", "another topic", "past the end", "before the start", "older than tombstones"],
+)
+def test_state_that_does_not_fit_is_wiped(
+    disk: MemoryDisk, tmp_path: Path, expected: Origin, end: int, first: int, later_ms: int
+) -> None:
+    filled(tmp_path / "t", disk.open)
+    store = opened(tmp_path / "t", disk.open, end=end, first=first, now=NOW + later_ms, origin=expected)
+    assert store.position == Position(first, NOW + later_ms)
+    assert store.get_many([b"k"]) == [None]
+    store.close()
+    # And what was made instead is used next time.
+    again = opened(tmp_path / "t", disk.open, end=end, first=first, now=NOW + later_ms, origin=expected)
+    assert again.position.offset == first
+    again.close()
+
+
+def test_a_changed_retention_counts_from_now_on(disk: MemoryDisk, tmp_path: Path) -> None:
+    filled(tmp_path / "t", disk.open)
+    longer = replace(ORIGIN, retention_ms=36_000_000)
+    store = opened(tmp_path / "t", disk.open, now=NOW + 3_300_000, origin=longer)
+    assert store.position.offset == 10
+    store.apply([], 11, NOW)
+    store.close()
+    assert json.loads((tmp_path / "t" / SIDE_FILE).read_text())["retention_ms"] == 36_000_000
+
+
+@pytest.mark.parametrize("damage", ["no side file", "side file cut", "database gone", "database broken"])
+def test_damage_leads_to_a_fresh_start(disk: MemoryDisk, tmp_path: Path, damage: str) -> None:
+    filled(tmp_path / "t", disk.open)
+    side = tmp_path / "t" / SIDE_FILE
+    match damage:
+        case "no side file":
+            side.unlink()
+        case "side file cut":
+            side.write_bytes(side.read_bytes()[:20])
+        case "database gone":
+            (tmp_path / "t" / DATABASE).rmdir()
+        case _:
+            disk.corrupt.add(tmp_path / "t" / DATABASE)
+    if damage == "database broken":
+        disk_open = disk.open
+
+        def repaired(path: Path, profile: Profile) -> object:
+            # Broken files are gone with the directory.
+            if not path.is_dir():
+                disk.corrupt.discard(path)
+            return disk_open(path, profile)
+
+        store = opened(tmp_path / "t", repaired)  # type: ignore[arg-type]
+    else:
+        store = opened(tmp_path / "t", disk.open)
+    assert store.position == Position(0, NOW)
+    assert store.get_many([b"k"]) == [None]
+
+
+def test_state_held_by_another_process_is_neither_opened_nor_wiped(disk: MemoryDisk, tmp_path: Path) -> None:
+    holder = opened(tmp_path / "t", disk.open)
+    holder.apply([(b"k", b"v")], 10, NOW)
+    with pytest.raises(Transient, match="in use"):
+        opened(tmp_path / "t", disk.open)
+    with pytest.raises(Transient, match="in use"):
+        opened(tmp_path / "t", disk.open, origin=replace(ORIGIN, run="run-2"))
+    with pytest.raises(Transient, match="in use"):
+        wipe_store(tmp_path / "t", disk.open)
+    assert holder.get_many([b"k"]) == [b"v"]
+
+
+def test_a_full_disk_is_unavailable_and_lets_go_of_the_lock(disk: MemoryDisk, tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", disk.open)
+    disk.is_full = True
+    with pytest.raises(Unavailable, match="no space"):
+        store.apply([(b"k", b"v")], 10, NOW)
+    assert store.position.offset == 0, "nothing of the batch is there"
+    with pytest.raises(Unavailable):
+        store.close()
+    disk.is_full = False
+    opened(tmp_path / "t", disk.open).close()
+
+
+def test_far_behind_it_loads_and_later_serves(disk: MemoryDisk, tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", disk.open, end=10_000_000)
+    assert disk.profiles == [Profile.LOADING]
+    store.apply([(b"k", b"v")], 10_000_000, NOW)
+    store.serve()
+    store.serve()
+    assert disk.profiles == [Profile.LOADING, Profile.SERVING]
+    assert (store.get_many([b"k"]), store.position.offset) == ([b"v"], 10_000_000)
+    store.close()
+
+
+def test_an_idle_store_stays_young_enough_to_be_used(disk: MemoryDisk, tmp_path: Path) -> None:
+    """A replica at the end of a silent changelog for hours, then killed: its state is still good."""
+    store = opened(tmp_path / "t", disk.open)
+    store.apply([(b"k", b"v")], 10, NOW)
+    now = NOW
+    for _ in range(400):
+        now += 30_000
+        store.caught_up(now)
+        if store.is_flush_due(now):
+            store.flush()
+    disk.cut_power()
+    store = opened(tmp_path / "t", disk.open, now=now + 1000)
+    assert (store.position.offset, store.get_many([b"k"])) == (10, [b"v"])
+
+
+# ---- the real thing ----
+
+
+def real(path: Path) -> tuple[Path, Callable[[], TaskStore]]:
+    """Leave real state behind: 2,000 rows at offset 2,000, in files."""
+    store = opened(path, open_database, end=5000)
+    for each in range(20):
+        rows = [(b"key %d" % number, b"v" * 100) for number in range(each * 100, each * 100 + 100)]
+        store.apply(rows, each * 100 + 100, NOW)
+        store.flush()
+    store.close()
+    return path / DATABASE, lambda: opened(path, open_database, end=5000)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-*", "CURRENT", "*.sst"])
+@pytest.mark.parametrize("how", ["emptied", "removed", "cut", "flipped"])
+def test_damaged_files_never_give_wrong_state(tmp_path: Path, name: str, how: str) -> None:
+    """Re-seeded, or refused when read; never a store that answers wrongly."""
+    files, again = real(tmp_path / "t")
+    file = max(files.glob(name))
+    data = file.read_bytes()
+    match how:
+        case "emptied":
+            file.write_bytes(b"")
+        case "removed":
+            file.unlink()
+        case "cut":
+            file.write_bytes(data[: len(data) // 2])
+        case _:
+            middle = len(data) // 3
+            file.write_bytes(data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :])
+    store = again()
+    if store.position.offset == 0:
+        assert list(store.items(b"")) == [(b"\x00position", Position(0, NOW).encode())]
+    else:
+        assert store.position.offset == 2000
+        try:
+            rows = list(store.items(b"key"))
+            values = store.get_many([b"key %d" % number for number in range(2000)])
+        except Exception as error:  # noqa: BLE001 - an iterator raises what rocksdict has
+            assert "Corruption" in str(error)  # noqa: PT017 - either is right
+        else:
+            assert len(rows) == 2000
+            assert values == [b"v" * 100] * 2000
+    store.close()
+
+
+def test_left_over_state_is_found_without_opening_it(disk: MemoryDisk, tmp_path: Path) -> None:
+    place = tmp_path / state_path("c", "host", TASK, "run")
+    filled(place, disk.open)
+    (place / DATABASE / "LOCK").touch()
+    other = TaskId("job", "main", 1)
+    filled_other = tmp_path / state_path("c", "other-host", other, "run")
+    filled(filled_other, disk.open)
+
+    def look(host: str = "host", now: int = NOW) -> tuple[Leftover, ...]:
+        return find_leftovers([tmp_path, tmp_path / "missing"], "c", host, now)
+
+    assert look() == (Leftover(TASK, "run", 10, NOW),)
+    assert look(now=NOW + 3_300_000) == (), "older than the tombstones"
+    assert look(host="nowhere") == ()
+    (place / SIDE_FILE).write_text("broken")
+    assert look() == ()
+
+
+def test_state_of_a_deleted_run_is_removed_and_nothing_else(disk: MemoryDisk, tmp_path: Path) -> None:
+    for run, partition in (("run", 0), ("run", 1), ("other", 0)):
+        filled(tmp_path / state_path("c", "host", TaskId("job", "main", partition), run), disk.open)
+    purge_run([tmp_path, tmp_path / "missing"], "c", "host", "job", "run")
+    left = {
+        path.relative_to(tmp_path).parts[3]
+        for path in tmp_path.rglob("*")
+        if len(path.relative_to(tmp_path).parts) > 3
+    }
+    assert left == {"other"}
+    purge_run([tmp_path], "c", "host", "job", "other")
+    assert list(tmp_path.iterdir()) == [], "the directories above are empty and go too"
+
+
+def test_default_directory_goes_with_its_last_state_and_one_that_was_given_stays(
+    disk: MemoryDisk, tmp_path: Path
+) -> None:
+    for mode, is_left in ((0o1777, False), (0o755, True)):
+        above = tmp_path / f"{mode:o}"
+        above.mkdir()
+        above.chmod(mode)
+        filled(above / "standfast-me" / state_path("c", "host", TASK, "run"), disk.open)
+        purge_run([above / "standfast-me"], "c", "host", "job", "run")
+        assert (above / "standfast-me").exists() == is_left
+        assert not is_left or list((above / "standfast-me").iterdir()) == []
+
+
+def test_directories_are_made_for_their_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "standfast" / "c" / "host")
+    finally:
+        os.umask(before)
+    for each in ("standfast", "standfast/c", "standfast/c/host"):
+        assert (tmp_path / each).stat().st_mode & 0o7777 == 0o700
+
+
+def test_a_directory_is_made_although_others_remove_it_while_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    make = Path.mkdir
+
+    def taken_away(path: Path, mode: int = 0o777, *, exist_ok: bool = False) -> None:
+        make(path, mode, exist_ok=exist_ok)
+        made.append(path)
+        if len(made) == 1:
+            path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", taken_away)
+    make_private(tmp_path / "a" / "b")
+    assert made == [tmp_path / "a", tmp_path / "a", tmp_path / "a" / "b"]
+
+
+def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    place = tmp_path / state_path("c", "host", TASK, "run")
+    filled(place, open_database)
+    hold = (
+        "import sys; from pathlib import Path; from rocksdict import Rdict, Options\n"
+        "db = Rdict(sys.argv[1], Options(raw_mode=True)); print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", hold, str(place / DATABASE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert find_leftovers([tmp_path], "c", "host", NOW) == ()
+        purge_run([tmp_path], "c", "host", "job", "run")
+        assert place.is_dir(), "its owner removes it"
+        holder.kill()
+    assert find_leftovers([tmp_path], "c", "host", NOW) == (Leftover(TASK, "run", 10, NOW),)
+
+
+def test_it_closes_while_others_look_things_up(tmp_path: Path) -> None:
+    store = opened(tmp_path / "t", open_database)
+    store.apply([(b"k", b"v")], 10, NOW)
+    enough, ends = threading.Semaphore(0), []
+
+    def read() -> None:
+        try:
+            while True:
+                assert store.look_up([b"k", b"other"] * 50)[:2] == [b"v", None]
+                enough.release()
+        except Unavailable as error:
+            ends.append(str(error))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for each in readers:
+        each.start()
+    for _ in range(300):
+        assert enough.acquire(timeout=PATIENCE_SECONDS)
+    store.flush()
+    store.apply([(b"l", b"w")], 11, NOW)
+    # RocksDB's own wrapper would refuse to close under a reader, and keep the lock.
+    store.close()
+    for each in readers:
+        each.join(PATIENCE_SECONDS)
+    assert len(ends) == 3
+    again = opened(tmp_path / "t", open_database)
+    assert again.position.offset == 11
+    again.close()

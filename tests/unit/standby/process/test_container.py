@@ -1,0 +1,68 @@
+"""What a container reads before it does anything."""
+
+from __future__ import annotations
+
+import resource
+import socket
+
+import pytest
+
+from standby.adapters.liveness import LivenessPort
+from standby.errors import BadConfiguration, Unavailable
+from standby.process.container import read_place
+from tests.patience import PATIENCE_SECONDS
+
+
+def test_the_place_is_what_yarn_and_skein_say() -> None:
+    place = read_place(
+        {"CONTAINER_ID": "c1", "NM_HOST": "h1", "SKEIN_CONTAINER_ID": "anywhere_3", "LOG_DIRS": "/a,/b"}
+    )
+    assert (place.container, place.host, place.skein_id) == ("c1", "h1", "anywhere_3")
+    assert place.log_dirs == ("/a", "/b")
+
+
+def test_without_skein_there_is_no_skein_id() -> None:
+    assert read_place({"CONTAINER_ID": "c1", "NM_HOST": "h1"}).skein_id == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [({}, "CONTAINER_ID and NM_HOST: "), ({"CONTAINER_ID": "c1"}, "NM_HOST: "), ({"NM_HOST": "h"}, "CONT")],
+)
+def test_what_is_missing_is_named(environment: dict[str, str], named: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"^{named}"):
+        read_place(environment)
+
+
+def test_the_port_accepts_until_it_is_closed() -> None:
+    port = LivenessPort("127.0.0.1")
+    for _ in range(300):
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS).close()
+    port.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS)
+
+
+def test_the_port_is_the_first_thing_that_closes_when_the_process_dies() -> None:
+    port = LivenessPort("127.0.0.1")
+    try:
+        with socket.socket() as later:
+            assert port._socket.fileno() > later.fileno(), "Linux closes from the highest number down"
+    finally:
+        port.close()
+
+
+def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, allowed[1]))
+    try:
+        port = LivenessPort("127.0.0.1")
+        socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS).close()
+        port.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+
+
+def test_a_host_that_is_not_this_one_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"NM_HOST: cannot listen on 192\.0\.2\.1"):
+        LivenessPort("192.0.2.1")

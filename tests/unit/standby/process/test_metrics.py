@@ -1,0 +1,140 @@
+"""What a container tells Prometheus, from its state to the text of a scrape."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from standby.adapters.processes import ProcessFigures
+from standby.adapters.prometheus import MetricsServer, of_process
+from standby.control.state import ControlState, Identity, Policy
+from standby.errors import Unavailable
+from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from standby.process.metrics import Metric, of_container
+from tests.patience import PATIENCE_SECONDS
+
+ACTIVE = ReplicaStatus(
+    ReplicaId(TaskId("flights", "main", 0), 1),
+    Role.ACTIVE,
+    Phase.ACTIVE,
+    4,
+    applied=90,
+    end=100,
+    lag_ms=1500,
+    input_committed=7,
+    input_end=9,
+    since_ms=12_000,
+    failures=InputFailures(7, 2),
+    skipped=5,
+    dead_lettered=4,
+    input_lag_ms=2_500,
+    record_bytes=30.0,
+    drained_from=60,
+    drained_to=85,
+)
+STANDBY = ReplicaStatus(
+    ReplicaId(TaskId("flights", "main", 1), 0), Role.STANDBY, Phase.RESTORING, 2, applied=3
+)
+
+
+def state(*statuses: ReplicaStatus) -> ControlState:
+    return ControlState(
+        Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+        Policy(orphan_timeout_ms=1),
+        statuses={each.replica: each for each in statuses},
+        lag_bounds_ms={"flights": 2_000},
+        refused=3,
+    )
+
+
+def samples(metrics: Iterator[Metric]) -> dict[str, dict[tuple[str, ...], float]]:
+    return {each.name: dict(each.values) for each in metrics}
+
+
+def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
+    shown = samples(of_container(state(ACTIVE, STANDBY)))
+    active = ("flights", "main", "0", "1", "active")
+    standby = ("flights", "main", "1", "0", "standby")
+    assert shown["standfast_replica_lag_records"] == {active: 10}, "an unknown end is no lag of 0"
+    assert shown["standfast_replica_lag_seconds"] == {active: 1.5}
+    assert shown["standfast_replica_lag_bytes"] == {active: 300}
+    assert shown["standfast_replica_promotion_restored_records"] == {active: 25}
+    assert shown["standfast_replica_applied_offset"] == {active: 90, standby: 3}
+    assert shown["standfast_input_lag_records"] == {active: 2}
+    assert shown["standfast_input_lag_seconds"] == {active: 2.5}
+    assert shown["standfast_replica_in_sync"] == {active: 1}
+    assert shown["standfast_replica_phase_since_seconds"][active] == 12
+    assert shown["standfast_records_given_up_total"] == {active: 5}
+    assert shown["standfast_records_dead_lettered_total"] == {active: 4}
+    assert shown["standfast_input_failures"] == {active: 2}
+    phases = shown["standfast_replica_phase"]
+    assert {labels for labels, value in phases.items() if value} == {
+        (*active, "active"),
+        (*standby, "restoring"),
+    }
+    assert shown["standfast_refused_orders_total"] == {(): 3}
+
+
+def test_a_replica_that_left_shows_nothing() -> None:
+    shown = samples(of_container(state()))
+    assert shown["standfast_replica_lag_records"] == {}
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    server = MetricsServer("127.0.0.1")
+    yield server
+    server.close()
+
+
+def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
+    try:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS
+        ) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_a_scrape_is_prometheus_text(server: MetricsServer) -> None:
+    def metrics() -> Iterator[Metric]:
+        yield from of_container(state(ACTIVE))
+        yield from of_process(ProcessFigures(rss_bytes=5, children_rss_bytes=6))
+
+    server.start(metrics, lambda: (True, {}))
+    status, kind, text = get(server, "/metrics")
+    assert (status, kind.split(";")[0]) == (200, "text/plain")
+    assert "# TYPE standfast_refused_orders_total counter\nstandfast_refused_orders_total 3.0\n" in text
+    labels = 'copy="1",job="flights",partition="0",role="active",stage="main"'
+    assert f"standfast_replica_lag_records{{{labels}}} 10.0\n" in text
+    assert 'standfast_process_rss_bytes{of="children"} 6.0\n' in text
+    assert "process_cpu_seconds_total" in text
+
+
+@pytest.mark.parametrize(("is_well", "expected"), [(True, 200), (False, 503)])
+def test_health_is_a_status_and_its_facts(server: MetricsServer, is_well: bool, expected: int) -> None:
+    server.start(lambda: (), lambda: (is_well, {"led": True}))
+    status, _, text = get(server, "/healthz")
+    assert (status, json.loads(text)) == (expected, {"led": True})
+    assert get(server, "/elsewhere")[0] == 404
+
+
+def test_a_host_that_is_not_this_one_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"192\.0\.2\.1"):
+        MetricsServer("192.0.2.1")
+
+
+@pytest.mark.parametrize("has_started", [True, False])
+def test_a_closed_server_refuses(has_started: bool) -> None:
+    server = MetricsServer("127.0.0.1")
+    if has_started:
+        server.start(lambda: (), lambda: (True, {}))
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)

@@ -1,0 +1,180 @@
+"""The witness of a container's process: what it says of an end, and when it is silent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from standby import wire
+from standby.control import exits
+from standby.model import TaskId
+from standby.process.ended import Cause, ProcessEnd, Ran
+from standby.process.witness import MOST_BYTES, READ, Note
+from tests.patience import PATIENCE_SECONDS
+
+ROOT = Path(__file__).parents[4]
+
+RAN = (Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4)))
+
+#: Says its port and its own pid, then what a test wants it to.
+CHILD = """
+import json, os, signal, sys
+from standby.process.witness import split
+witnessed = split(os.environ)
+from standby.wire import encode_entry
+from standby.process.ended import Ran
+from standby.model import TaskId
+witnessed.note.leave(encode_entry((Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4))), None))
+print(json.dumps([witnessed.port.getsockname()[1], os.getpid()]), flush=True)
+exec(sys.stdin.readline())
+"""
+
+
+class Child:
+    """A process with a witness."""
+
+    def __init__(self) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NM_HOST": "127.0.0.1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self.popen.stdout is not None
+        self.port, self.pid = json.loads(self.popen.stdout.readline())
+
+    def does(self, line: str) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(line.encode() + b"\n")
+        self.popen.stdin.flush()
+
+    def ask(self) -> ProcessEnd | None:
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as asking:
+            said = asking.makefile("rb").readline()
+            asking.sendall(READ)
+        return wire.decode_end(said)
+
+    def refuses(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    child = Child()
+    yield child
+    child.popen.kill()
+    child.popen.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_end_by_a_signal_is_told_with_what_ran(child: Child, number: signal.Signals) -> None:
+    os.kill(child.pid, number)
+    end = child.ask()
+    assert end is not None
+    assert (end.status, end.ran, end.child) == (-number, RAN, None)
+    assert child.popen.wait(PATIENCE_SECONDS) == 128 + number
+    assert child.refuses(), "it has said what it knows"
+
+
+def test_strangers_who_say_nothing_do_not_keep_the_leader_from_the_answer(child: Child) -> None:
+    strangers: list[socket.socket] = []
+    try:
+        # They wait to be accepted; one after the other, each would have its time before the leader's turn came.
+        address = ("127.0.0.1", child.port)
+        strangers += [socket.create_connection(address, PATIENCE_SECONDS) for _ in range(60)]
+        os.kill(child.pid, signal.SIGKILL)
+        end = child.ask()
+        assert end is not None
+        assert end.ran == RAN
+    finally:
+        for each in strangers:
+            each.close()
+
+
+def test_exit_of_the_jobs_code_is_told(child: Child) -> None:
+    child.does("os._exit(0)")
+    end = child.ask()
+    assert end is not None
+    assert (end.status, end.ran, end.cause) == (0, RAN, Cause.ITSELF)
+
+
+def test_nothing_is_told_of_an_end_in_order(child: Child) -> None:
+    child.does("witnessed.note.end_in_order(); os._exit(10)")
+    assert child.popen.wait(PATIENCE_SECONDS) == exits.ORPHANED
+    assert child.refuses()
+
+
+def test_process_ends_with_its_witness_and_nobody_is_left_to_say_why(child: Child) -> None:
+    child.does("signal.pause()")
+    child.popen.kill()
+    assert child.popen.stdout is not None
+    assert child.popen.stdout.read() == b"", "both have closed it"
+    assert child.refuses()
+
+
+def test_witness_passes_a_signal_on_and_ends_as_the_process_does(child: Child) -> None:
+    child.does("signal.signal(signal.SIGTERM, lambda *_: os._exit(6)); print(flush=True); signal.pause()")
+    assert child.popen.stdout is not None
+    child.popen.stdout.readline()
+    child.popen.send_signal(signal.SIGTERM)
+    end = child.ask()
+    assert end is not None
+    assert end.status == 6
+    assert child.popen.wait(PATIENCE_SECONDS) == 6
+
+
+def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
+    note = Note()
+    assert note.read() == b""
+    for entry in (b"one", b"another", b"x" * MOST_BYTES):
+        note.leave(entry)
+        assert note.read() == entry
+    note.leave(b"x" * (MOST_BYTES + 1))
+    assert note.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (ProcessEnd(-signal.SIGSEGV), Cause.ITSELF),
+        (ProcessEnd(-signal.SIGABRT, oom_kills=1), Cause.ITSELF),
+        (ProcessEnd(7), Cause.ITSELF),
+        (ProcessEnd(-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
+        (ProcessEnd(-signal.SIGKILL, oom_kills=2), Cause.UNCERTAIN),
+        (ProcessEnd(-signal.SIGKILL), Cause.UNCERTAIN),
+        (ProcessEnd(-signal.SIGTERM), Cause.OUTSIDE),
+        (ProcessEnd(exits.BROKEN), Cause.UNCERTAIN),
+        (ProcessEnd(exits.STUCK), Cause.UNCERTAIN),
+        (ProcessEnd(exits.BROKEN, child=-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
+        (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), Cause.ITSELF),
+        (ProcessEnd(exits.BROKEN, child=3), Cause.UNCERTAIN),
+    ],
+)
+def test_verdict_is_made_from_numbers(end: ProcessEnd, cause: Cause) -> None:
+    assert end.cause is cause
+    assert end.is_from_outside is (cause is Cause.OUTSIDE)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (ProcessEnd(-11), "it was ended by SIGSEGV"),
+        (ProcessEnd(-99), "it was ended by signal 99"),
+        (ProcessEnd(exits.BROKEN, child=3), "its JVM ended with exit code 3"),
+    ],
+)
+def test_end_in_words(end: ProcessEnd, said: str) -> None:
+    assert str(end) == said

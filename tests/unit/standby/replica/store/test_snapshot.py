@@ -1,0 +1,112 @@
+"""What travels with a copy of state, whom it may come from, and how fast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from standby.errors import CorruptState
+from standby.model import Role, TaskId, TaskRecord
+from standby.replica.store.origin import Origin
+from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
+from standby.replica.store.sources import Peer, Source, peers_of
+from standby.replica.throttle import Throttle
+
+ORIGIN = Origin("job", "main", 3, "run", "changelog", "id", 3_600_000, 17, 1_700_000_000_000)
+A, B, C = (SnapshotFile(f"00000{each}.sst", each, f"{each}" * 64) for each in (1, 2, 3))
+MANIFEST = Manifest("lease", ORIGIN, Role.STANDBY, 4, (A, B, C))
+
+
+def test_a_manifest_arrives_as_it_was_sent() -> None:
+    assert decode_manifest(b"   " + MANIFEST.encode()) == MANIFEST
+    assert MANIFEST.total_bytes == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("format",), 2),
+        (("lease",), "../other"),
+        (("epoch",), "4"),
+        (("role",), "leader"),
+        (("origin",), None),
+        (("origin", "offset"), "17"),
+        (("files", 0, "name"), "../../etc/passwd"),
+        (("files", 0, "name"), ".hidden"),
+        (("files", 0, "name"), "a/b"),
+        (("files", 0, "name"), "000002.sst"),
+        (("files", 0, "size"), -1),
+        (("files", 0, "size"), 1.0),
+        (("files", 0, "sha256"), "1" * 63),
+        (("files",), 5),
+    ],
+)
+def test_what_is_no_manifest_is_refused(path: tuple[Any, ...], value: object) -> None:
+    content = json.loads(MANIFEST.encode())
+    inner = content
+    for each in path[:-1]:
+        inner = inner[each]
+    inner[path[-1]] = value
+    with pytest.raises(CorruptState):
+        decode_manifest(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"null", MANIFEST.encode()[:-9]])
+def test_a_manifest_that_was_cut_short_is_none(data: bytes) -> None:
+    with pytest.raises(CorruptState):
+        decode_manifest(data)
+
+
+def test_only_files_of_the_same_digest_are_gone_on_with() -> None:
+    changed = replace(B, sha256="f" * 64)
+    now = replace(MANIFEST, lease="another", files=(A, changed, C))
+    present = {A.name: 1, B.name: 2, C.name: 1, "old.sst": 9}
+    assert resumable(MANIFEST, now, present) == ({A.name: 1, C.name: 1}, [B.name, "old.sst"])
+    # Without knowing what they were meant to be, and where they are longer than that, nothing is kept.
+    assert resumable(None, now, present) == ({}, sorted(present))
+    assert resumable(MANIFEST, now, {A.name: 2}) == ({}, [A.name])
+
+
+def record(**more: Any) -> TaskRecord:
+    return TaskRecord(TaskId("job", "main", 3), active=1, epoch=4, **more)
+
+
+def test_standbys_are_asked_before_the_active_and_those_in_sync_first() -> None:
+    placed = {0: "c0", 1: "c1", 2: "c2", 3: "c3"}
+    assert peers_of(record(placed=placed, in_sync=(1, 3)), "c0") == (
+        Peer(3, "c3", Source.STANDBY),
+        Peer(2, "c2", Source.STANDBY),
+        Peer(1, "c1", Source.ACTIVE),
+    )
+
+
+def test_a_copy_that_moves_is_fetched_from_where_it_was() -> None:
+    moving = record(placed={1: "c1", 2: "old"}, in_sync=(1, 2), moving={2: "new"})
+    assert [each.container for each in peers_of(moving, "new")] == ["old", "c1"]
+
+
+def test_nobody_is_asked_when_nobody_is_placed() -> None:
+    assert peers_of(None, "c0") == ()
+    assert peers_of(record(placed={0: "c0"}), "c0") == ()
+
+
+def test_the_throttle_lets_the_rate_through_and_no_more() -> None:
+    throttle = Throttle()
+    now, taken = 0.0, 0
+    while now < 10:
+        now += throttle.take(1_000, 50_000, now)
+        taken += 1_000
+    assert 490_000 <= taken <= 510_000
+
+
+def test_a_rest_does_not_save_up_more_than_a_moment() -> None:
+    throttle = Throttle()
+    assert throttle.take(1_000, 1_000, 100.0) == pytest.approx(0.9)
+    assert throttle.take(1_000, 1_000, 500.0) == pytest.approx(0.9)
+
+
+def test_without_a_bound_nothing_waits() -> None:
+    assert Throttle().take(1 << 40, 0, 0.0) == 0

@@ -1,0 +1,197 @@
+"""Everything about a key follows from its one declaration: who has it, what a change takes, what is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from appmaster.changes.compatibility import OF_THE_CLUSTER, check_joins, of_the_cluster
+from appmaster.changes.revisions import OF_THE_RUN, compare, rollback, update
+from appmaster.cli.launch.application import HEARTBEAT_MS
+from appmaster.code.service import SYNC_SECONDS
+from appmaster.config import cluster, policy
+from appmaster.planning.state.view import Policy
+from appmaster.records import JobRecord
+from standby.cluster import ClusterConfig, dump, load
+from standby.config import REMOVED, JobConfig, keys, parse, parse_recorded, shown
+from standby.config.cluster import ClusterKeys
+from standby.config.keys import Key, key
+from standby.config.planner import PlannerKeys
+from standby.errors import BadConfiguration
+from standby.wire import JobDefinition
+
+MINIMAL = {
+    "job.name": "a",
+    "task.inputs": "in",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "k:1",
+    "zookeeper.connect": "z:1",
+}
+FORMER = {**MINIMAL, **dict.fromkeys(REMOVED, "77")}
+
+#: What a number's name ends with where it has a unit.
+UNITS = {
+    ".ms": "ms",
+    ".seconds": "s",
+    ".mb": "MiB",
+    ".max.bytes": "bytes",
+    ".per.second": "bytes/s",
+    ".records": "records",
+}
+
+
+def another(key: Key, field: dataclasses.Field[object]) -> str:
+    """Return a value of a key that is not its default, as a job file gives it."""
+    if key.choices:
+        return next(each for each in key.choices if each != field.default)
+    if isinstance(field.default, bool):
+        return str(not field.default).lower()
+    if isinstance(field.default, int):
+        return str(max(field.default, 1) * 2)
+    return "/other"
+
+
+def changed(group: type[PlannerKeys | ClusterKeys]) -> JobConfig:
+    """Return a configuration in which every key of a group has another value than by default."""
+    of_group = {each.name for each in dataclasses.fields(group)}
+    given = {key.name: another(key, field) for key, field in keys() if field.name in of_group}
+    config = parse({**MINIMAL, **given})
+    for each in dataclasses.fields(group):
+        assert getattr(config, each.name) != each.default, each.name
+    return config
+
+
+def test_planner_has_its_keys_as_the_job_gives_them() -> None:
+    config = changed(PlannerKeys)
+    found = policy(config)
+    for each in dataclasses.fields(PlannerKeys):
+        assert getattr(found, each.name) == getattr(config, each.name), each.name
+
+
+def test_policy_says_of_no_key_anything_of_its_own() -> None:
+    of_policy, of_job = ({each.name for each in dataclasses.fields(cls)} for cls in (Policy, JobConfig))
+    assert of_policy & of_job == {each.name for each in dataclasses.fields(PlannerKeys)}
+    assert dataclasses.replace(policy(parse(MINIMAL)), fails_on_error=True) == Policy()
+
+
+def test_processes_have_the_cluster_s_keys_as_the_job_gives_them(tmp_path: Path) -> None:
+    config = changed(ClusterKeys)
+    path = tmp_path / "cluster.json"
+    path.write_bytes(dump(cluster(config, 2, {"h1": "/r1"}, 3)))
+    found = load(path)
+    assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "z:1", 2, 3)
+    assert (found.kafka_bootstrap, found.racks) == ("k:1", {"h1": "/r1"})
+    for each in dataclasses.fields(ClusterKeys):
+        assert getattr(found, each.name) == getattr(config, each.name), each.name
+
+
+def test_cluster_says_of_no_key_anything_of_its_own() -> None:
+    defaults = {each.name: each.default for each in dataclasses.fields(ClusterKeys)}
+    found = ClusterConfig("a", "z:1")
+    assert {name: getattr(found, name) for name in defaults} == defaults
+
+
+def test_every_key_belongs_to_one_group() -> None:
+    names = [key.name for key, _ in keys()]
+    assert len(set(names)) == len(names)
+    assert {field.name for _, field in keys()} | {"kafka", "spark"} == {
+        each.name for each in dataclasses.fields(JobConfig)
+    }, "a group's field hides another's"
+
+
+def test_only_keys_of_the_job_change_while_it_runs() -> None:
+    assert {key.applies for key, _ in keys() if key.scope != "job"} == {"never"}
+    assert set(OF_THE_CLUSTER) == {key.name for key, _ in keys() if key.scope == "cluster"}
+    assert set(OF_THE_RUN) == {key.name for key, _ in keys() if key.scope == "run"}
+    with pytest.raises(ValueError, match="a key of the run never changes"):
+        key("a.key", "", scope="run", applies="live")
+
+
+@pytest.mark.parametrize(("declared", "field"), keys(), ids=[key.name for key, _ in keys()])
+def test_number_tells_its_unit_and_its_least_value(declared: Key, field: dataclasses.Field[object]) -> None:
+    expected = next((unit for end, unit in UNITS.items() if declared.name.endswith(end)), "")
+    assert declared.unit == expected
+    assert (declared.minimum is not None) == (str(field.type) == "int")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("job.hotstandby.lag.time.ms", "5s", r"'5s' is not a whole number \(ms\)"),
+        ("job.container.count", "0", "0 is below the least allowed, 1"),
+        ("yarn.am.http.port", "70000", "70000 is above the most allowed, 65535"),
+        ("yarn.racks", "h1", "'h1' is not allowed; it can be host=value"),
+        ("yarn.host.attributes", "=a:b", "'=a:b' is not allowed; it can be host=value"),
+        ("job.state.dir", "/a,b", "'b' is not allowed; it can be an absolute path"),
+        ("job.state.dir", "/a,/b,/a", "'/a' is given twice; keep one"),
+    ],
+)
+def test_value_that_its_declaration_does_not_allow_is_refused(name: str, value: str, said: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"{re.escape(name)}: {said}"):
+        parse({**MINIMAL, name: value})
+
+
+# ---- keys of former versions ----
+
+
+def test_job_file_that_names_a_removed_key_is_told_what_holds_now() -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        parse({**FORMER, "job.container.count": "0"})
+    said = str(refused.value)
+    for name, now in REMOVED.items():
+        assert f"{name}: this key is gone, remove it; {now}" in said
+    assert "job.container.count: 0 is below" in said, "with all else that is wrong"
+
+
+def test_what_holds_now_is_what_the_job_file_is_told() -> None:
+    assert Policy().prepare_timeout_ms == 10_000
+    assert Policy().restore_delay_ms == Policy().suspect_grace_ms == 3_000
+    assert (HEARTBEAT_MS, SYNC_SECONDS) == (200, 30)
+    for name, value in {
+        "job.hotstandby.prepare.timeout.ms": "10 s",
+        "job.hotstandby.restore.delay.ms": "3 s",
+        "job.hotstandby.suspect.grace.ms": "3 s",
+        "yarn.am.heartbeat.interval.ms": "200 ms",
+        "code.sync.seconds": "30 s",
+    }.items():
+        assert value in REMOVED[name]
+
+
+def test_no_removed_key_is_declared_and_each_is_shown() -> None:
+    assert not set(REMOVED) & {key.name for key, _ in keys()}
+    assert {shown(name, "77") for name in REMOVED} == {"77"}
+
+
+def test_what_a_former_version_recorded_of_a_job_is_read() -> None:
+    assert parse_recorded(FORMER) == parse(MINIMAL)
+    assert compare(FORMER, MINIMAL) == ()
+    record = JobRecord(JobDefinition("a", "r1", FORMER, "changelog", "group", 1))
+    assert update(record, MINIMAL, "").is_nothing
+    changed = update(record, {**MINIMAL, "task.outputs": "out"}, "")
+    assert [each.key for each in changed.differences] == ["task.outputs"]
+    returned = rollback(changed.record, ())
+    assert parse_recorded(returned.definition.config) == parse(MINIMAL)
+    with pytest.raises(BadConfiguration, match=r"code\.sync\.seconds: this key is gone"):
+        update(record, {**MINIMAL, "code.sync.seconds": "5"}, "")
+
+
+def test_job_joins_a_cluster_that_a_former_version_started() -> None:
+    settings = {**of_the_cluster(parse(MINIMAL)), "code.sync.seconds": "5"}
+    check_joins("shared", settings, {**MINIMAL, "cluster.name": "shared"})
+
+
+def test_cluster_s_file_of_a_former_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(
+        '{"name":"a","zookeeper":"z:1","cell":2,"heartbeat_interval_ms":300,"heartbeat_timeout_ms":4000,'
+        '"suspect_grace_ms":1000,"code_sync_seconds":5,"racks":{"h":"/r"},"state_dirs":["/s"],"kafka":{"a":"b"},'
+        '"zookeeper_tls":{"ca":"/ca"}}',
+        encoding="utf-8",
+    )
+    found = load(path)
+    assert (found.heartbeat_interval_ms, found.state_dirs, found.racks) == (300, ("/s",), {"h": "/r"})
+    assert found.zookeeper_tls is not None
+    assert found.zookeeper_tls.ca == "/ca"
