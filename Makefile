@@ -83,24 +83,19 @@ $(VENV)/classes-archived: $(VENV)/packages-installed | check-java
 
 venv: $(VENV)/standfast-installed
 
-# The locked packages first, each compared with its hash. Nothing is resolved: the lock is complete, and pip 23 looks
-# past it for a package that is needed with an extra (coverage[toml]), which ended in an error with that package's
-# next release. Then this project; `pip check` tells whether all fits together.
+# The locked packages first, each compared with its hash; nothing is resolved. Then this project. `pip check` tells
+# whether all fits together. Both say whether the lock, the network or the disk is at fault (third_party/packages.py).
 $(VENV)/packages-installed: requirements-dev.lock | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "make: $(PYTHON) cannot make a virtual environment: install its venv module" \
 			"(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "installing the locked Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps \
-		--require-hashes --requirement requirements-dev.lock || { \
-		echo "make: pip could not install the packages, for the reason above. It uses your own pip settings" \
-			"(pip config list): check the network, the proxy, the package index and the room on the disk," \
-			"then run make again" >&2; exit 1; }
+	@$(BIN)/python -m third_party.packages install requirements-dev.lock
 	@touch $@
 
 $(VENV)/standfast-installed: pyproject.toml $(VENV)/packages-installed
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m pip --disable-pip-version-check check
+	@$(BIN)/python -m third_party.packages check requirements-dev.lock
 	@touch $@
 
 check-python:

@@ -32,9 +32,9 @@ from tests.patience import PATIENCE_SECONDS
 
 _NOBODY: Final = 65534
 
-#: What pip builds the package from.
+#: What pip builds the package from, and what it installs before.
 _SOURCES: Final = ("appmaster", "embedded", "locality", "standby", "third_party", "yarn-conf")
-_SOURCE_FILES: Final = ("LICENSE", "README.md", "pyproject.toml")
+_SOURCE_FILES: Final = ("LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 
 #: Too many megabytes to fetch anew for each run of the tests; the others are fetched by the commands that need them.
 _SEEDED: Final = ("hadoop", "kafka", "zookeeper")
@@ -177,7 +177,8 @@ def test_readme_does_what_it_says(user: User) -> None:
     edge, local, *work, end = map(commands, blocks(text.partition("## Run it\n")[2], ""))
 
     user.runs(f"cd {shlex.quote(str(user.project))} && . ../venv/bin/activate")
-    for each in (edge[0], *local):
+    installing = [each for each in edge if each.startswith("pip ")]
+    for each in (*installing, *local):
         user.runs(each)
     servers = json.loads(user.runs("standfast local env --json"))
     stand_ins = {
@@ -189,7 +190,7 @@ def test_readme_does_what_it_says(user: User) -> None:
     }
     user.runs("unset HADOOP_CONF_DIR STANDFAST_KAFKA STANDFAST_ZOOKEEPER")
     met = set()
-    for each in (*edge[1:], *chain(*work)):
+    for each in (*edge[len(installing) :], *chain(*work)):
         command = each
         for name, value in stand_ins.items():
             if name in command:
