@@ -38,7 +38,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     commands = local.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     up = _command(commands, "up", _up, "start the servers and print the environment that clients need")
-    up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many hosts (default: 3)")
+    up.add_argument(
+        "--nodes",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how many hosts (default: 3); 0: ZooKeeper and Kafka alone",
+    )
     up.add_argument(
         "--brokers",
         type=int,
@@ -121,15 +127,19 @@ def _up(arguments: argparse.Namespace) -> int:
                 "name": cluster.name,
                 "directory": str(cluster.directory),
                 "hosts": cluster.hosts,
-                "resource_manager": cluster.resource_manager_url,
+                "resource_manager": cluster.resource_manager_url if cluster.hosts else None,
                 "environment": cluster.additional_environment(),
                 "seconds": round(seconds, 1),
             }
         )
         return 0
     name = "" if cluster.name == "default" else f" --name {cluster.name}"
-    print(f"# {cluster.name} is up after {seconds:.1f} s, with the hosts {', '.join(cluster.hosts)}.")
-    print(f"# YARN's page is {cluster.resource_manager_url}/cluster")
+    what = (
+        f"with the hosts {', '.join(cluster.hosts)}" if cluster.hosts else "ZooKeeper and Kafka without YARN"
+    )
+    print(f"# {cluster.name} is up after {seconds:.1f} s, {what}.")
+    if cluster.hosts:
+        print(f"# YARN's page is {cluster.resource_manager_url}/cluster")
     print(f'# To use it: eval "$(standfast local env{name})"')
     _print_exports(cluster)
     return 0

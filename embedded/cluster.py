@@ -181,6 +181,7 @@ class LocalCluster:
     ) -> LocalCluster:
         """Start the servers, wait until all of them serve, and return the cluster.
 
+        With ``nodes=0`` there are ZooKeeper and Kafka only.
         Whatever an earlier start under that name left behind is removed. A temporary cluster whose starter
         has ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a
         bad argument and when the cluster is up, :class:`Unavailable` when a server does not start; nothing
@@ -188,8 +189,10 @@ class LocalCluster:
         """
         environment = os.environ if environment is None else environment
         directory = cluster_directory(name, environment)
-        if not 1 <= nodes <= _MOST_HOSTS:
-            raise BadConfiguration(f"nodes is {nodes}; it can be 1 to {_MOST_HOSTS}")
+        if not 0 <= nodes <= _MOST_HOSTS:
+            raise BadConfiguration(
+                f"nodes is {nodes}; it can be 1 to {_MOST_HOSTS}, or 0 for ZooKeeper and Kafka without YARN"
+            )
         if brokers not in _BROKERS:
             raise BadConfiguration(
                 f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS))}: of two, none may die"
@@ -274,7 +277,12 @@ class LocalCluster:
     @property
     def servers(self) -> tuple[str, ...]:
         """The names of all servers."""
-        return (ZOOKEEPER, *self.brokers, RESOURCE_MANAGER, *map(node_manager, self.hosts))
+        return (ZOOKEEPER, *self.brokers, *self._yarn)
+
+    @property
+    def _yarn(self) -> tuple[str, ...]:
+        """The names of YARN's servers; without hosts there are none."""
+        return (RESOURCE_MANAGER, *map(node_manager, self.hosts)) if self.hosts else ()
 
     def additional_environment(self) -> dict[str, str]:
         """Return the variables that a client of the cluster needs; of ``PATH`` only what comes first in it."""
@@ -441,7 +449,7 @@ class LocalCluster:
         """Return how every server and host is."""
         self._refresh()
         try:
-            nodes = probes.nodes(self.resource_manager_url)
+            nodes = probes.nodes(self.resource_manager_url) if self.hosts else {}
         except OSError:
             nodes = {}
         servers = {name: self._server_status(name) for name in self.servers}
@@ -467,7 +475,8 @@ class LocalCluster:
             remove(self.directory)
 
     def _start_all(self, blueprint: Blueprint, show: Callable[[str], None], timeout_seconds: float) -> None:
-        self._launch(RESOURCE_MANAGER, blueprint.resource_manager())
+        if self.hosts:
+            self._launch(RESOURCE_MANAGER, blueprint.resource_manager())
         for host in self.hosts:
             self._launch(node_manager(host), blueprint.node_manager(host))
         self._launch(ZOOKEEPER, blueprint.zookeeper())
@@ -479,7 +488,7 @@ class LocalCluster:
         waiting = {
             ZOOKEEPER: (ZOOKEEPER,),
             "kafka": self.brokers,
-            "yarn": (RESOURCE_MANAGER, *map(node_manager, self.hosts)),
+            **({"yarn": self._yarn} if self.hosts else {}),
         }
         cancelled = threading.Event()
         with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
