@@ -88,11 +88,15 @@ class Scenario:
         show: Callable[[str], None],
         settings: Mapping[str, str] | None = None,
         on_look: Callable[[], None] = lambda: None,
+        *,
+        probes_hosts: bool = True,
     ) -> None:
+        """``probes_hosts``: whether a submit looks at a host first, which takes an application of its own."""
         self.cluster = cluster
         self.shape = shape
         self._show = show
         self._on_look = on_look
+        self._submit_options = () if probes_hosts else ("--no-probe",)
         self._settings = {
             "job.container.count": str(shape.processors),
             "job.hotstandby.enabled": "true",
@@ -119,6 +123,11 @@ class Scenario:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open.close()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Return what the job is submitted with besides its file."""
+        return self._settings
 
     @property
     def watch(self) -> Watch:
@@ -149,7 +158,7 @@ class Scenario:
         self._open.callback(self._log.stop)
         self._log.start()
         pairs = (part for name, value in self._settings.items() for part in ("--set", f"{name}={value}"))
-        self._standfast("submit", str(JOB_FILE), *pairs)
+        self._standfast("submit", str(JOB_FILE), *pairs, *self._submit_options)
         took = time.monotonic() - begin
         ring = keyring_in(Path(self._environment["STANDFAST_CREDENTIALS"]) / JOB, JOB)
         # One for the watch, on its thread, and one for whoever asks for something.
