@@ -1,9 +1,10 @@
-"""Writes every generated page: ``python -m docs.generate``."""
+"""Writes every generated page: ``python -m docs.generate``; with ``--check`` it only compares them (`make pages`)."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,26 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def main() -> None:
-    """Write the pages; say which of them are others now."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages, or compare them; say which of them differ, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail when a page is not up to date"
+    )
+    is_check = parser.parse_args(arguments).check
+    status = 0
     for name, page in PAGES.items():
         text = page()
-        if (FOLDER / name).read_text(encoding="utf-8") != text:
+        if (FOLDER / name).read_text(encoding="utf-8") == text:
+            continue
+        if is_check:
+            sys.stdout.write(f"docs/{name} is not up to date: python -m docs.generate\n")
+            status = 1
+        else:
             (FOLDER / name).write_text(text, encoding="utf-8")
             sys.stdout.write(f"docs/{name}: rewritten\n")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
