@@ -3,9 +3,10 @@
 # needs a network.
 #
 #   make demo          the whole promise, on real servers, with pictures and numbers in build/demo
-#   make test          everything that CI does: lint, types, imports, then all tests, those without servers beside the others
+#   make test          the gate, and all that CI does: lint, types, imports, generated pages, then the phases of docs/testing.md
+#   make test-all      the gate, then every other case on real servers: before an issue is called resolved
+#   make soak          what is random, long or a measurement
 #   make unit          only the tests that need no server
-#   make integration   only those that do
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
 #   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
 #   make skein         build Skein's jar anew (third_party/skein; needs Maven)
@@ -19,7 +20,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test venv jars archive prometheus lint format types imports unit integration simulate lock skein sbom scan clean check-python check-java
+.PHONY: help demo test test-all soak venv jars archive prometheus lint format types imports pages unit simulate lock skein sbom scan clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -36,14 +37,19 @@ help:
 demo: jars archive
 	$(BIN)/python -m demo
 
-test: lint types imports jars archive prometheus
-	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_OPTIONS)
+test: lint types imports pages jars archive prometheus
+	$(BIN)/python -m tests.phases gate -- $(PYTEST_OPTIONS)
+
+test-all: lint types imports pages jars archive prometheus
+	$(BIN)/python -m tests.phases all -- $(PYTEST_OPTIONS)
+
+soak: jars archive prometheus
+	$(BIN)/python -m tests.phases soak -- $(PYTEST_OPTIONS)
+	$(BIN)/python -m tests.simulation.run 100000 --jobs $(JOBS)
 
 unit: venv
-	$(BIN)/python -m pytest -m 'not integration' $(PYTEST_OPTIONS)
-
-integration: jars archive prometheus
-	$(BIN)/python -m pytest -m integration $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest tests/unit tests/property tests/simulation tests/scenarios -m 'not acceptance and not soak' \
+		--numprocesses 3 --dist worksteal $(PYTEST_OPTIONS)
 
 SEEDS ?= 1000
 JOBS ?= 2
@@ -54,6 +60,7 @@ simulate: venv
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.lint_patience
 
 format: venv
 	$(BIN)/ruff check --fix .
@@ -64,6 +71,9 @@ types: venv
 
 imports: venv
 	$(BIN)/lint-imports --no-logo
+
+pages: venv
+	$(BIN)/python -m docs.generate --check
 
 # Only compares sizes when the jars are there.
 jars: check-java venv

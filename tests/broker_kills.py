@@ -29,21 +29,16 @@ from standby.model import Phase, ReplicaStatus, Role
 from tests.fakes.ledger_job import END, Model
 from tests.kernel_lab import Child, Lab
 from tests.meanwhile import meanwhile
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, STRIKE_SECONDS, TRY_SECONDS
 
 #: How long all tasks may take to commit again after a broker serves again: far beyond every time-out of theirs.
-_AGAIN_SECONDS: Final = 180.0
+_AGAIN_SECONDS: Final = 2 * PATIENCE_SECONDS
 
 #: What Kafka's coordinator says when it leaves markers out (docs/decisions/0016).
 _LEFT_OUT: Final = "can be skipped"
 
-_LOOK_SECONDS: Final = 0.02
-
 #: How often a broker is started that does not come.
 _STARTS: Final = 3
-_READ_SECONDS: Final = 120.0
-
-#: Nothing more can be read if for so long nothing was.
-_QUIET_SECONDS: Final = 30.0
 
 _Records = list[tuple[int, bytes, bytes]]
 
@@ -73,7 +68,7 @@ class Fire(Lab):
 
         def work(done: threading.Event) -> None:
             begin, begun_at = time.monotonic(), self._sent
-            while not done.wait(0.01):
+            while not done.wait(LOOK_SECONDS):
                 due = begun_at + int((time.monotonic() - begin) * rate)
                 while self._sent < due:
                     self._sent += 1
@@ -86,7 +81,7 @@ class Fire(Lab):
 
         with meanwhile(work):
             yield
-        assert self._source.flush(_READ_SECONDS) == 0, "the input could not be written"
+        assert self._source.flush(PATIENCE_SECONDS) == 0, "the input could not be written"
 
     def input_ends(self) -> dict[int, int]:
         """Return where each partition of the input ends."""
@@ -98,11 +93,11 @@ class Fire(Lab):
     def _partition_ends(self, consumer: Consumer, topic: str) -> dict[int, int]:
         """Return where each partition of a topic ends for a consumer. A broker may still be on its way, or a leader."""
         found: dict[int, int] = {}
-        deadline = time.monotonic() + _READ_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(found) < self.tasks:
             place = TopicPartition(topic, len(found))
             try:
-                found[place.partition] = consumer.get_watermark_offsets(place, 10)[1]
+                found[place.partition] = consumer.get_watermark_offsets(place, TRY_SECONDS)[1]
             except KafkaException:
                 assert time.monotonic() < deadline, f"the end of {place} cannot be read"
         return found
@@ -115,15 +110,16 @@ class Fire(Lab):
         consumer.assign(partitions)
         # Of a consumer that reads committed: the last stable offsets.
         ends = self._partition_ends(consumer, topic)
-        quiet_at = time.monotonic() + _READ_SECONDS
+        # Nothing more can be read if for so long nothing was.
+        quiet_at = time.monotonic() + PATIENCE_SECONDS
         while any(
             each.offset < ends[each.partition]
             for each in consumer.position(partitions)
             if ends[each.partition]
         ):
-            messages = consumer.consume(5_000, 0.2)
+            messages = consumer.consume(5_000, LOOK_SECONDS)
             if messages:
-                quiet_at = time.monotonic() + _QUIET_SECONDS
+                quiet_at = time.monotonic() + PATIENCE_SECONDS
             elif time.monotonic() > quiet_at:
                 break
             for each in messages:
@@ -322,7 +318,7 @@ class Course:
             if time.monotonic() > deadline:
                 self.tally.stuck.append(f"before {dict(before)}: {self._told()}")
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     def _committed(self) -> dict[int, int]:
         """Return partition → how far the present active has committed; left out where there is none."""
@@ -344,8 +340,9 @@ class Course:
         if count > 1 and by_chance.random() < 0.25:
             numbers.append(by_chance.choice([each for each in range(1, count + 1) if each != numbers[0]]))
         victim = by_chance.choice(("nobody", "nobody", "active", "active", "standby"))
-        lead = by_chance.uniform(-0.5, 4)
-        time.sleep(by_chance.uniform(0, 0.6))
+        # A broker takes some seconds to start.
+        lead = by_chance.uniform(-2 * STRIKE_SECONDS, 13 * STRIKE_SECONDS)
+        time.sleep(by_chance.uniform(0, 2 * STRIKE_SECONDS))
         before = self._committed()
         if victim != "nobody" and lead < 0:
             self._kill_container(victim)
@@ -353,7 +350,7 @@ class Course:
         for number in numbers:
             self._cluster.stop_kafka(number)
             self.tally.kills += 1
-            time.sleep(by_chance.uniform(0, 0.3))
+            time.sleep(by_chance.uniform(0, STRIKE_SECONDS))
         # Side by side: of three, one alone is no quorum.
         with ThreadPoolExecutor(len(numbers)) as pool:
             starts = [pool.submit(self._restart, each) for each in numbers]
@@ -361,7 +358,7 @@ class Course:
                 time.sleep(lead)
                 self._kill_container(victim)
             while not all(each.done() for each in starts):
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)
                 if reason := self._look():
                     self.tally.named_failures.append(reason)
                     return False
@@ -402,7 +399,7 @@ class Course:
             if time.monotonic() > deadline:
                 self.tally.stuck.append(f"towards {ends}: {self._told()}")
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         return True
 
     def _count_left_out(self) -> int:

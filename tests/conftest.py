@@ -1,64 +1,28 @@
-"""What every test on real servers shares: one embedded cluster for the session, and its logs on failure."""
+"""What all tests share: Hypothesis' settings, the cluster of those on real servers, and its logs on failure."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from embedded.cluster import LocalCluster, end_abandoned
+from embedded.cluster import LocalCluster
 from embedded.registry import names
-from embedded.terminal import Progress
+from tests.servers import YARN_HOSTS, shared_cluster
 
-_DEPLOYING = "tests/integration/"
-_SERVING = (
-    "tests/contracts/",
-    *(
-        f"tests/integration/test_{each}"
-        for each in (
-            *("code", "container", "discovery", "exactness", "kafka", "kernel"),
-            *("leadership", "spark", "visits", "zookeeper"),
-        )
-    ),
-)
-_NICENESS = 10
 _TAIL_LINES = 60
 _TAIL_FILES = 12
 _BEFORE_DUMP = 20
 _DUMPS = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
-# A busy machine is no failure: an example took 355 ms where Hypothesis allows 200.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what has one process run all tests that deploy jobs, another those that need a broker or ZooKeeper alone.
-
-    Each keeps to its order and to its own cluster. Everything else comes after these, wherever there is time.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByServers(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            # The largest scopes are begun first.
-            if nodeid.startswith(_SERVING):
-                return "serving"
-            return "deploying" if nodeid.startswith(_DEPLOYING) else nodeid
-
-    return ByServers(config, log)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give way to the servers' tests where they run at the same time: what those wait for has deadlines."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_DEPLOYING, *_SERVING)):
-        os.nice(max(0, _NICENESS - os.nice(0)))
+# A busy machine is no failure, so no example has a deadline. The gate tries the same examples each time; `make soak` is
+# what looks for new ones.
+settings.register_profile("gate", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("STANDFAST_HYPOTHESIS", "gate"))
 
 
 @pytest.fixture(scope="session")
@@ -67,12 +31,14 @@ def cluster() -> Iterator[LocalCluster]:
 
     A test that fails may not get to it; then its hosts are started here, so that one failure stays one.
     """
-    end_abandoned()
-    progress = Progress()
-    cluster = LocalCluster.start(f"test-{os.getpid()}", is_temporary=True, show=progress.show)
-    progress.close()
-    with cluster:
+    with shared_cluster(YARN_HOSTS) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker: the one that `STANDFAST_KAFKA` names, else the phase's own."""
+    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
 
 
 @pytest.hookimpl(wrapper=True)

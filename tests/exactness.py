@@ -11,7 +11,6 @@ Typical use, with the flights job (or any job with its step and stores) on a clu
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -23,6 +22,7 @@ from demo.verification import Verification, verify
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS, create_topics
 from examples.flights.source import flights
 from standby import naming
+from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 __all__ = [
     "INPUT_TOPIC",
@@ -39,14 +39,14 @@ def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
     """Create the job's topics, empty: an earlier test's are deleted first."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     ours = {INPUT_TOPIC, *OUTPUT_TOPICS}
-    old = sorted(ours & set(client.list_topics(timeout=10).topics))
-    for future in client.delete_topics(old, operation_timeout=30).values() if old else ():
+    old = sorted(ours & set(client.list_topics(timeout=PATIENCE_SECONDS).topics))
+    for future in client.delete_topics(old, operation_timeout=PATIENCE_SECONDS).values() if old else ():
         future.result()
-    deadline = time.monotonic() + 30
     # A deleted topic is listed for a moment more, and cannot be created as long as it is.
-    while ours & set(client.list_topics(timeout=10).topics):
-        assert time.monotonic() < deadline, "the topics of an earlier test are still there"
-        time.sleep(0.1)
+    soon(
+        lambda: ours.isdisjoint(client.list_topics(timeout=PATIENCE_SECONDS).topics),
+        "the topics of an earlier test are gone",
+    )
     create_topics(bootstrap, partitions)
 
 
@@ -61,23 +61,22 @@ def stream(bootstrap: str, *, rows: int, rate: float, skip: int = 0) -> Traffic:
 def produce(bootstrap: str, *, rows: int, skip: int = 0) -> None:
     """Produce ``rows`` flights, after the first ``skip``, as fast as it goes, and wait for the broker."""
     traffic = stream(bootstrap, rows=rows, rate=100_000, skip=skip)
-    assert traffic.join(120), "the input could not be produced within two minutes"
+    assert traffic.join(PATIENCE_SECONDS), f"the input could not be produced within {PATIENCE_SECONDS:g} s"
 
 
-def wait_until_processed(
-    bootstrap: str, *, cluster: str, job: str, run: str, timeout_seconds: float = 120, stage: str = "main"
-) -> None:
+def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> None:
     """Wait until the job's committed offsets are at the end of the input; fails telling what is left."""
     ends = {partition: end for partition, end in end_offsets(bootstrap, INPUT_TOPIC).items() if end}
     group = naming.consumer_group(cluster, job, stage, run)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    deadline = time.monotonic() + timeout_seconds
     left = ends
     try:
-        while left and time.monotonic() < deadline:
+        for _ in looks():
             asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
             try:
-                committed = {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+                committed = {
+                    each.partition: each.offset for each in consumer.committed(asked, timeout=TRY_SECONDS)
+                }
             except KafkaException:
                 continue
             left = {
@@ -85,10 +84,11 @@ def wait_until_processed(
                 for partition, end in ends.items()
                 if committed.get(partition, 0) < end
             }
-            time.sleep(0.1)
+            if not left:
+                break
     finally:
         consumer.close()
-    assert not left, f"not processed within {timeout_seconds:.0f} s: {left} records per partition"
+    assert not left, f"not processed within {PATIENCE_SECONDS:g} s: {left} records per partition"
 
 
 def assert_exact(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> Verification:

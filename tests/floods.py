@@ -112,7 +112,7 @@ class Flood:
                 each.setblocking(False)
                 selector.register(each, selectors.EVENT_READ)
             while selector.get_map() and time.monotonic() < end:
-                for key, _ in selector.select(1.0):
+                for key, _ in selector.select(end - time.monotonic()):
                     assert isinstance(key.fileobj, socket.socket)
                     try:
                         is_over = not key.fileobj.recv(65536)

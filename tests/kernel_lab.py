@@ -48,7 +48,7 @@ from standby.wire import JobDefinition
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
 from tests.meanwhile import meanwhile
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
@@ -197,7 +197,7 @@ class Lab:
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
         # What is delivered after this would be missing in the model.
-        assert self._producer.flush(300) == 0
+        assert self._producer.flush(3 * PATIENCE_SECONDS) == 0
         for (topic, partition), offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
             self._ends[topic, partition] = offset + 1
@@ -207,13 +207,16 @@ class Lab:
         return sum(self._ends.get((topic, partition), 0) for topic in self.inputs)
 
     @contextmanager
-    def load(self, count: int = 20, pause_seconds: float = 0.01) -> Iterator[threading.Event]:
-        """Produce ``count`` records again and again in the block, or until the event that it gives is set."""
+    def load(self, count: int = 20, per_second: int = 100, keys: int = 20) -> Iterator[threading.Event]:
+        """Produce ``count`` records so many times a second in the block, or until the event that it gives is set.
+
+        It is less often by as long as producing takes.
+        """
 
         def work(done: threading.Event) -> None:
             while not done.is_set():
-                self.produce(count)
-                done.wait(pause_seconds)
+                self.produce(count, keys)
+                done.wait(1 / per_second)
 
         with meanwhile(work) as done:
             yield done
@@ -227,15 +230,15 @@ class Lab:
                     self._producer.produce(topic, value, key, 0)
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
+                    self._producer.poll(LOOK_SECONDS)
             self._producer.poll(0)
-        assert self._producer.flush(120) == 0
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
 
     def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
         """Write a record to partition 0 that is to be left out: the model does not know of it."""
         topic = self.inputs[0]
         self._producer.produce(topic, value, key, 0, headers=list(headers))
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
 
     def committed_records(self, topic: str) -> list[tuple[bytes, bytes | None]]:
         """Return every committed record of a topic with as many partitions as there are tasks."""
@@ -245,7 +248,9 @@ class Lab:
         """Return the committed input offset of each task, 0 where there is none."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.definition.group})
         topic = self.inputs[0]
-        found = consumer.committed([TopicPartition(topic, each) for each in range(self.tasks)], 20)
+        found = consumer.committed(
+            [TopicPartition(topic, each) for each in range(self.tasks)], PATIENCE_SECONDS
+        )
         consumer.close()
         return [max(0, each.offset) for each in found]
 
@@ -254,16 +259,16 @@ class Lab:
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "transactional.id": f"raw-{self.definition.name}"}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(PATIENCE_SECONDS)
         for records, is_committed in transactions:
             producer.begin_transaction()
             for key, value in records:
                 producer.produce(self.definition.changelog, value, key, 0)
-            producer.flush(10)
+            producer.flush(PATIENCE_SECONDS)
             if is_committed:
-                producer.commit_transaction(10)
+                producer.commit_transaction(PATIENCE_SECONDS)
             else:
-                producer.abort_transaction(10)
+                producer.abort_transaction(PATIENCE_SECONDS)
 
     # ---- the judge ----
 
@@ -322,7 +327,9 @@ class Lab:
         consumer = self.judge()
         partitions = [TopicPartition(topic, each, 0) for each in range(self.tasks)]
         consumer.assign(partitions)
-        ends = {each.partition: consumer.get_watermark_offsets(each, 10)[1] for each in partitions}
+        ends = {
+            each.partition: consumer.get_watermark_offsets(each, PATIENCE_SECONDS)[1] for each in partitions
+        }
         deadline = time.monotonic() + PATIENCE_SECONDS
         while any(
             each.offset < ends[each.partition]
@@ -330,7 +337,7 @@ class Lab:
             if ends[each.partition]
         ):
             assert time.monotonic() < deadline, "the end of the topic cannot be read: an open transaction?"
-            for message in consumer.consume(1000, 0.2):
+            for message in consumer.consume(1000, LOOK_SECONDS):
                 assert message.error() is None, message.error()
                 yield message
         consumer.close()
@@ -409,7 +416,7 @@ class Container:
         if kind is None:
             self.close()
         else:
-            self.replicas.close(5)
+            self.replicas.close(PATIENCE_SECONDS)
 
 
 class Child:
@@ -507,7 +514,8 @@ def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], boo
         if statuses and all(is_so(each) for each in statuses.values()):
             return
         assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
-        time.sleep(0.01)
+        # However long it has taken: who waits strikes right then, or counts what it sees.
+        time.sleep(LOOK_SECONDS)
 
 
 def await_processed(container: Container | Child, lab: Lab, seconds: float) -> None:

@@ -28,7 +28,7 @@ from tests.fakes.feed import MemoryFeed, MemoryFeeds
 from tests.fakes.kafka import Entry, MemoryKafka, Partition
 from tests.fakes.peers import PlacedRecords
 from tests.fakes.records import MemoryRecords
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 JOB = "ledger"
 
@@ -192,12 +192,12 @@ class MemoryContainer:
     def statuses(self) -> list[ReplicaStatus]:
         return list(self.replicas.statuses().values())
 
-    def eventually(self, is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    def eventually(self, is_so: Callable[[], bool]) -> None:
         """Return once it is so; woken by changes, and now and then for what changes without being told."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_so():
             assert time.monotonic() < deadline, (self.statuses(), self.replicas.broken)
-            self.changed.wait(0.01)
+            self.changed.wait(LOOK_SECONDS)
             self.changed.clear()
 
     def await_phase(self, *phases: Phase) -> None:
@@ -237,7 +237,7 @@ def starting(lab: MemoryLab) -> Iterator[Make]:
         yield one
     finally:
         for each in made:
-            each.replicas.close(5)
+            each.replicas.close(PATIENCE_SECONDS)
 
 
 def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
@@ -261,4 +261,4 @@ def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
         container.want(0, Role.ACTIVE, 1)
         yield container
     finally:
-        container.replicas.close(5)
+        container.replicas.close(PATIENCE_SECONDS)

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,11 +21,9 @@ from typing import Any, Final
 from embedded.places import cache_directory
 from embedded.ports import free_ports
 from standby.errors import Unavailable
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks
 
 _HOST: Final = "127.0.0.1"
-_POLL_SECONDS: Final = 0.1
-_READY_SECONDS: Final = 30.0
 
 
 def tool(name: str, environment: Mapping[str, str] = os.environ) -> Path:
@@ -121,16 +118,15 @@ class Prometheus:
         self._process.wait()
 
     def _until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while time.monotonic() < deadline:
+        for _ in looks():
             if self._process.poll() is not None:
                 raise Unavailable(f"Prometheus has ended: {self.log}")
             try:
-                with urllib.request.urlopen(f"http://{_HOST}:{self.port}/-/ready", timeout=2):
+                with urllib.request.urlopen(f"http://{_HOST}:{self.port}/-/ready", timeout=TRY_SECONDS):
                     return
             except (urllib.error.URLError, OSError):
-                time.sleep(_POLL_SECONDS)
-        raise Unavailable(f"Prometheus does not serve within {_READY_SECONDS:g} s: {self.log}")
+                continue
+        raise Unavailable(f"Prometheus does not serve within {PATIENCE_SECONDS:g} s: {self.log}")
 
 
 def _unpacked(environment: Mapping[str, str]) -> Path:
@@ -138,7 +134,9 @@ def _unpacked(environment: Mapping[str, str]) -> Path:
 
 
 def _run(command: tuple[str, ...], directory: Path) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=3 * PATIENCE_SECONDS, check=False
+    )
     if done.returncode:
         raise Unavailable(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
 

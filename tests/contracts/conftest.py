@@ -1,20 +1,22 @@
-"""Servers that the contract suites share, one set per test session."""
+"""Servers that the contract suites share: ZooKeeper and Kafka without YARN, and one JVM per module."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from embedded.cluster import LocalCluster
 from embedded.jars import classpath
+from tests.servers import shared_cluster
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
-    """A real broker: the one that `STANDFAST_KAFKA` names, else the shared cluster's."""
-    return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
+def cluster() -> Iterator[LocalCluster]:
+    """ZooKeeper and Kafka."""
+    with shared_cluster(hosts=0) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from standby.adapters.kafka.broker import connect
@@ -23,7 +22,8 @@ from standby.replica.store.keys import COMMIT, is_own, prefix
 from standby.replica.store.overlay import Emitted
 from standby.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
+from tests.topics import make_topics
 
 KEY = prefix("default") + b"key"
 
@@ -38,7 +38,7 @@ class Job:
 
     def writer(self, partition: int = 0) -> Writer:
         writer = self.broker.open_writer(partition)
-        writer.initialise(lambda: False, 30)
+        writer.initialise(lambda: False, PATIENCE_SECONDS)
         return writer
 
     def settled_end(self) -> int:
@@ -87,9 +87,7 @@ def make_job(request: pytest.FixtureRequest, inputs: tuple[str, ...]) -> Iterato
     definition = JobDefinition(name, "run", flat, f"{name}-changelog", f"{name}-group", 2)
     if is_real:
         topics = [NewTopic(each, 2, 1) for each in (*inputs, f"{name}-out", f"{name}-changelog")]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics(topics).values():
-            future.result(PATIENCE_SECONDS)
+        make_topics(bootstrap, topics)
     broker: Broker = (connect if is_real else MemoryKafka().connect)("contract", parse(flat), definition)
     _await_leaders(broker)
     yield Job(broker, f"{name}-out", inputs)
@@ -116,31 +114,32 @@ def write_input(job: Job, request: pytest.FixtureRequest) -> WriteInput:
         settings = {"bootstrap.servers": request.getfixturevalue("kafka_bootstrap"), "linger.ms": 0}
         producer = Producer({**settings, "transactional.id": topic} if is_transaction else settings)
         if is_transaction:
-            producer.init_transactions(20)
+            producer.init_transactions(PATIENCE_SECONDS)
             producer.begin_transaction()
         for each in records:
             producer.produce(topic, each.value, each.key, 0, headers=list(each.headers))
         if is_transaction:
-            producer.commit_transaction(20)
+            producer.commit_transaction(PATIENCE_SECONDS)
             # It returns before its markers are written; the next owner's initialisation waits for them.
-            Producer({**settings, "transactional.id": topic}).init_transactions(20)
-        assert producer.flush(20) == 0
+            Producer({**settings, "transactional.id": topic}).init_transactions(PATIENCE_SECONDS)
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     return in_memory if isinstance(job.broker, MemoryBroker) else to_kafka
 
 
 def _await_leaders(broker: Broker) -> None:
     """Return once every partition has a leader, a moment after its topic was made."""
-    deadline = time.monotonic() + 20
-    while True:
+
+    def are_led() -> bool:
         try:
             for partition in (0, 1):
                 broker.input_bounds(partition)
                 broker.changelog_bounds(partition)
-            return
         except Transient:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return False
+        return True
+
+    soon(are_led, "every partition has a leader")
 
 
 def of_stores(changes: Sequence[Change]) -> list[Change]:
@@ -151,9 +150,9 @@ def of_stores(changes: Sequence[Change]) -> list[Change]:
 def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]:
     """Return what is read of stores until the partition's position is ``position``."""
     changes: list[Change] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        for number, chunk in changelog.read(100, 0.05).items():
+        for number, chunk in changelog.read(100, LOOK_SECONDS).items():
             assert not chunk.is_out_of_range
             if number == partition:
                 changes.extend(of_stores(chunk.changes))
@@ -197,10 +196,12 @@ def test_a_commit_without_changes_writes_what_it_commits_alone(job: Job) -> None
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
     read: list[Change] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not read:
         assert time.monotonic() < deadline
-        read.extend(change for chunk in changelog.read(100, 0.05).values() for change in chunk.changes)
+        read.extend(
+            change for chunk in changelog.read(100, LOOK_SECONDS).values() for change in chunk.changes
+        )
     changelog.close()
     assert read == [(COMMIT, b"record")]
 
@@ -305,7 +306,7 @@ def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
     writer = job.writer()
     other = job.writer()
     job.commit(other, {KEY: b"other"}, 1)
-    writer.initialise(lambda: False, 30)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
     job.commit(writer, {KEY: b"1"}, 2)
     with pytest.raises(WriterLost) as lost:
         job.commit(other, {KEY: b"late"}, 3)
@@ -365,10 +366,10 @@ def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Jo
     job.commit(second, {KEY: b"other"}, 1)
     # What comes of the other one shows that reading goes on.
     seen: dict[int, list[Change]] = {0: [], 1: []}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not seen[1]:
         assert time.monotonic() < deadline
-        for partition, chunk in changelog.read(100, 0.05).items():
+        for partition, chunk in changelog.read(100, LOOK_SECONDS).items():
             seen[partition].extend(of_stores(chunk.changes))
     assert seen == {0: [], 1: [(KEY, b"other")]}
     for _ in range(2):
@@ -391,15 +392,15 @@ def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None
     changelog.add(0, 0)
     changes: list[Change] = []
     position, turns = 0, 0
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while position <= count + 1:
         assert time.monotonic() < deadline, (position, len(changes))
         turns += 1
         if turns % 10 == 0:
             changelog.pause(0)
-            assert not changelog.read(100, 0.01), "a paused partition brings nothing"
+            assert not changelog.read(100, LOOK_SECONDS), "a paused partition brings nothing"
             changelog.resume(0)
-        chunk = changelog.read(100, 0.05).get(0)
+        chunk = changelog.read(100, LOOK_SECONDS).get(0)
         if chunk is not None:
             changes.extend(of_stores(chunk.changes))
             assert chunk.position > position
@@ -415,10 +416,10 @@ def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
     changelog.add(0, 99)
     changelog.add(1, 0)
     lost, read = False, list[Change]()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (lost and read):
         assert time.monotonic() < deadline
-        for partition, chunk in changelog.read(100, 0.05).items():
+        for partition, chunk in changelog.read(100, LOOK_SECONDS).items():
             if partition == 0:
                 assert chunk.is_out_of_range
                 lost = True
@@ -520,7 +521,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
 def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
     """The newest first; of one that was begun, and fenced, as well."""
     writer = job.broker.open_writer(0)
-    writer.initialise(lambda: False, 20)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
     assert list(job.broker.ended(0, 5)) == []
     job.commit(writer, {b"k": b"1"}, 1)
     writer.begin(b"record")
@@ -528,7 +529,7 @@ def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
     writer.abort()
     writer.begin(b"record")
     later = job.broker.open_writer(0)
-    later.initialise(lambda: False, 20)
+    later.initialise(lambda: False, PATIENCE_SECONDS)
     found = job.broker.ended(0, 5)
     assert [each.is_committed for each in found] == [False, False, True]
     assert [len(each.topics) for each in found] == [1, 3, 2]

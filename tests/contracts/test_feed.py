@@ -24,7 +24,7 @@ from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.wire import JobDefinition
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 pytestmark = pytest.mark.integration
 
@@ -49,10 +49,12 @@ class Broker:
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_SECONDS)
         # The controller has answered; a record may still come to a broker that does not know the topic, and is then
         # given up by librdkafka (its issue 4904).
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while failure := self._failure(name, partitions):
-            assert time.monotonic() < deadline, f"{name} does not become known: {failure!r}"
-        return name
+        failure: Exception | None = None
+        for _ in looks():
+            failure = self._failure(name, partitions)
+            if failure is None:
+                return name
+        raise AssertionError(f"{name} does not become known: {failure!r}")
 
     def _failure(self, topic: str, partitions: int) -> Exception | None:
         """Return why the broker does not tell the end of a topic's partitions; None: it does."""
@@ -62,8 +64,8 @@ class Broker:
         # sometimes finds none for half a minute and more.
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         try:
-            for each in admin.list_offsets(asked, request_timeout=2).values():
-                each.result(3)
+            for each in admin.list_offsets(asked, request_timeout=TRY_SECONDS).values():
+                each.result(2 * TRY_SECONDS)
         except (KafkaException, concurrent.futures.TimeoutError) as error:
             return error
         return None
@@ -131,7 +133,7 @@ class Deliveries:
             while not until():
                 assert not feed.wait(0), f"the feed ended: {feed.failure!r}"
                 assert time.monotonic() < deadline, f"after {PATIENCE_SECONDS} s only {self.calls}"
-                self._changed.wait(0.1)
+                self._changed.wait(LOOK_SECONDS)
 
     def assert_gapless(self, starts: Mapping[int, int]) -> None:
         for partition, start in starts.items():
@@ -479,7 +481,7 @@ def test_a_bounded_run_may_be_stopped(broker: Broker, make: Make) -> None:
     assert entered.wait(PATIENCE_SECONDS)
     stopper = threading.Thread(target=feed.stop)
     stopper.start()
-    stopper.join(0.3)
+    stopper.join(A_MOMENT_SECONDS)
     assert stopper.is_alive()
     leave.set()
     stopper.join(PATIENCE_SECONDS)
@@ -546,7 +548,7 @@ def test_stop_waits_for_the_batch_in_deliver(broker: Broker, make: Make) -> None
     assert entered.wait(PATIENCE_SECONDS)
     stopper = threading.Thread(target=feed.stop)
     stopper.start()
-    stopper.join(0.3)
+    stopper.join(A_MOMENT_SECONDS)
     assert stopper.is_alive()
     assert not feed.wait(0)
     leave.set()
@@ -669,10 +671,7 @@ def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make
 
 def await_prepared(feed: Feed) -> None:
     """Return once the feed says that it is prepared; nothing tells, it is looked at as the kernel does."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not feed.is_prepared:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    soon(lambda: feed.is_prepared, "it is prepared")
 
 
 def test_a_prepared_feed_delivers_nothing_until_it_is_started(broker: Broker, make: Make) -> None:
@@ -734,7 +733,7 @@ def test_a_position_past_what_was_prepared_waits_for_its_first_record(broker: Br
     await_prepared(feed)
     broker.produce(topic, numbered(3, "done"))
     feed.start({task(0): at(7)}, seen)
-    assert not feed.wait(0.3)
+    assert not feed.wait(A_MOMENT_SECONDS)
     assert seen.calls == []
     broker.produce(topic, numbered(3, "new"))
     seen.wait(feed, lambda: seen.end() == 10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from typing import Any
 
@@ -21,7 +20,7 @@ from standby.ports import Deliver, Feed, TaskBatch
 from standby.replica.store.overlay import Outbox
 from standby.wire import JobDefinition
 from tests.fakes.task_state import TaskState
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 pytestmark = pytest.mark.integration
 
@@ -94,14 +93,15 @@ def test_every_order_goes_out_once_with_its_customer(
 
 def start(feed: Feed, deliver: Deliver) -> None:
     """Start it, again while a new topic's partition has no leader yet; as the kernel does."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    def has_started() -> bool:
         try:
             feed.start({TASK: Offsets.of(0, 0)}, deliver)
-            return
         except Transient:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return False
+        return True
+
+    soon(has_started, "every partition has a leader")
 
 
 def write(bootstrap: str, names: dict[str, str]) -> None:
@@ -112,4 +112,4 @@ def write(bootstrap: str, names: dict[str, str]) -> None:
     for topic, key, body, time_ms in RECORDS:
         value = None if body is None else json.dumps(body).encode()
         producer.produce(names[topic], value, key.encode(), 0, timestamp=1_700_000_000_000 + time_ms)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0

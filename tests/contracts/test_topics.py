@@ -15,6 +15,7 @@ from appmaster.topics.ports import TopicAdmin
 from standby.config import parse
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.topics import MemoryTopics
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
@@ -60,11 +61,11 @@ def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(k
     producer, member = Producer(settings), Consumer({**settings, "group.id": f"group-{topic}"})
     for partition in (0, 1):
         producer.produce(topic, b"record", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     topics.commit_first(f"group-{topic}", topic, (0, 1))
     both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    assert [each.offset for each in member.committed(both, 30)] == [1, 0]
+    assert [each.offset for each in member.committed(both, PATIENCE_SECONDS)] == [1, 0]
     member.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,6 @@ HOST = "127.0.0.1"
 def clock() -> int:
     """Return monotonic milliseconds."""
     return time.monotonic_ns() // 1_000_000
-
-
-def until(is_so: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return once ``is_so``; fails the test after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        pause.wait(0.02)
 
 
 class Gated:

@@ -16,6 +16,7 @@ from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver, InputAway
 from standby.wire import JobDefinition
 from tests.fakes.kafka import MemoryKafka
+from tests.patience import LOOK_SECONDS
 
 _BATCH = 7
 
@@ -178,7 +179,7 @@ class MemoryFeed:
     ) -> dict[InputPartition, tuple[int, int]]:
         with self._kafka.lock:
             if self._kafka.is_away:
-                self._kafka.lock.wait(0.02)
+                self._kafka.lock.wait(LOOK_SECONDS)
                 return {}
             spans = {
                 where: (start, end)
@@ -187,7 +188,7 @@ class MemoryFeed:
                 and (end := min(self._end(where, until), start + self.batch)) > start
             }
             if not spans:
-                self._kafka.lock.wait(0.02)
+                self._kafka.lock.wait(LOOK_SECONDS)
             return spans
 
     def _end(self, where: InputPartition, until: Mapping[InputPartition, int] | None) -> int:

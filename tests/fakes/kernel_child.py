@@ -30,6 +30,7 @@ from standby.model import Wanted
 from standby.ports import Feed
 from standby.wire import JobDefinition
 from tests.fakes.records import FileRecords
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 
 class Spec(msgspec.Struct):
@@ -100,7 +101,7 @@ def main() -> None:
 
     def report() -> None:
         while True:
-            changed.wait(0.1)
+            changed.wait(5 * LOOK_SECONDS)
             changed.clear()
             if replicas.broken is not None:
                 # As the whole container would.
@@ -113,7 +114,7 @@ def main() -> None:
     jobs = {spec.definition.name: spec.definition}
     for line in sys.stdin:
         replicas.obey(msgspec.json.decode(line, type=tuple[Wanted, ...]), jobs)
-    replicas.close(10)
+    replicas.close(PATIENCE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import grpc
 from standby.adapters.tls import Keys
 from standby.records import ControllerRecord
 from standby.wire import METHOD, Assignment, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 _Message = TypeVar("_Message", Hello, Heartbeat, Report)
 
@@ -70,7 +70,7 @@ class Session:
                     if isinstance(message, kind) and condition(message):
                         return message
                 left = deadline - time.monotonic()
-                if left <= 0 or (self.is_over.is_set() and not self._news.wait(0.1)):
+                if left <= 0 or (self.is_over.is_set() and not self._news.wait(A_MOMENT_SECONDS)):
                     raise AssertionError(f"no such {kind.__name__}; came: {self.received[-5:]}")
                 self._news.wait(left)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from kazoo.client import KazooClient
 
@@ -13,8 +12,6 @@ from embedded.ports import free_ports
 from embedded.servers import ZOOKEEPER
 from tests.patience import PATIENCE_SECONDS
 
-_START_SECONDS: Final = 60.0
-
 
 class LoneZooKeeper(OwnServer):
     """One server on loopback: as the embedded cluster's, but a child of the test."""
@@ -23,7 +20,7 @@ class LoneZooKeeper(OwnServer):
         port = free_ports(1)[0]
         self.connect = f"127.0.0.1:{port}"
         launch = own_blueprint(directory, "zookeeper", {f"{ZOOKEEPER}.client": port}).zookeeper()
-        super().__init__("ZooKeeper", launch, directory / "zookeeper.log", _START_SECONDS)
+        super().__init__("ZooKeeper", launch, directory / "zookeeper.log", PATIENCE_SECONDS)
 
     def await_service(self, patience: probes.Patience) -> None:
         """Return when it serves."""

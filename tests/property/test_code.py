@@ -24,8 +24,9 @@ from appmaster.code.steps import (
     plan,
 )
 from standby.peers import BundleSource
+from tests.examples import examples
 
-PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=examples(150))
 
 SYNC_MS = 30_000
 DELAY_MS = 100_000

@@ -27,9 +27,10 @@ from standby.eventtime import (
 )
 from standby.state import JSON
 from standby.state.serdes import INT
+from tests.examples import examples
 from tests.fakes.task_state import TaskState
 
-PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=examples(120))
 
 
 def _append(total: list[int], value: int) -> list[int]:

@@ -9,8 +9,9 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from appmaster.planning.state.grouping import GROUPERS, Grouper, balanced, group, moved, regroup
+from tests.examples import examples
 
-PROPERTY = settings(max_examples=300, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=examples(150))
 
 
 @st.composite

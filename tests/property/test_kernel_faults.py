@@ -17,7 +17,9 @@ from standby.errors import CorruptState, Fenced, Transient, Unavailable
 from standby.kernel.ports import WriterLost
 from standby.kernel.probes import POINTS
 from standby.model import Phase, Role
+from tests.examples import examples
 from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import LOOK_SECONDS
 
 FAULTS = (
     "hand over",
@@ -147,7 +149,7 @@ class Play:
             case "broker away" | "records away":
                 what = self.lab.kafka if fault == "broker away" else self.lab.records
                 what.is_away = True
-                time.sleep(0.05)  # for work to run into it; there is nothing to wait for
+                time.sleep(2 * LOOK_SECONDS)  # for work to run into it; there is nothing to wait for
                 what.is_away = False
             case "restart the standby":
                 self.restart(1 - self.copy)
@@ -169,7 +171,7 @@ INPUTS = st.sampled_from(["in", "in,also"])
 
 
 @given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=7), INPUTS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_is_lost_or_counted_twice_after_any_faults(faults: list[Fault], inputs: str) -> None:
     play_through(faults, inputs)
 
@@ -190,7 +192,7 @@ def test_exact_after_an_error_of_any_kind_at_any_point(point: str, error: type[E
 
 
 @given(st.lists(st.one_of(st.sampled_from(FAULTS), mines()), min_size=2, max_size=7), INPUTS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 def test_exact_after_errors_anywhere_among_other_faults(faults: list[Fault], inputs: str) -> None:
     play_through(faults, inputs)
 

@@ -21,6 +21,7 @@ from standby.replica.lifecycle import (
     step,
 )
 from standby.replica.reconcile import reconcile
+from tests.examples import examples
 
 ID = ReplicaId(TaskId("job", "main", 0), 0)
 
@@ -160,4 +161,4 @@ class Container(RuleBasedStateMachine):
 
 
 TestContainer = Container.TestCase
-TestContainer.settings = settings(max_examples=60, stateful_step_count=30)
+TestContainer.settings = settings(max_examples=examples(40), stateful_step_count=30)

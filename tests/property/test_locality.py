@@ -15,8 +15,9 @@ from locality.hosts import HostInfo
 from locality.judging import Judgement, best, explain
 from locality.question import Question, Sibling, Verdict
 from standby.model import Held, TaskId
+from tests.examples import examples
 
-PROPERTY = settings(max_examples=250, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=examples(120))
 
 NAMES = ("node1", "node2", "node10", "node02", "10.0.0.7", "süd-3", "a", "b")
 ZONES = ("a", "b")

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
 from appmaster.planning.state.view import Operation, Policy
+from tests.examples import examples
 from tests.fakes.yarn import FakeCluster
 
 FAULTS = st.sampled_from(
@@ -101,7 +102,7 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
     cluster.run(100)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
@@ -148,7 +149,7 @@ def test_every_task_is_whole_again_after_any_faults(
     assert plan(cluster.view) == ()  # a settled cluster is left alone
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12))
 @given(
     faults=st.lists(st.tuples(FAULTS | OF_CELLS, st.integers(0, 7)), max_size=10),
     kind=st.sampled_from(["promote", "restart", "mixed"]),
@@ -186,7 +187,7 @@ def test_every_task_is_whole_and_in_two_cells_again_after_cells_were_lost_too(
             assert len({each.cell for each in held if each is not None}) == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=10))
 def test_epochs_never_fall_and_each_epoch_has_one_active(faults: list[tuple[str, int]]) -> None:
     cluster = FakeCluster()

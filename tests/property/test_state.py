@@ -15,6 +15,7 @@ from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Database, OpenDatabase, Profile
 from standby.replica.store.overlay import BatchState
 from standby.state import INT, TEXT, Expiring, tuple_of
+from tests.examples import examples
 from tests.fakes.database import MemoryDisk
 
 #: Among many keys, so that a scan takes several pages, and a few that are hit again and again.
@@ -97,7 +98,7 @@ def between(model: dict[bytes, bytes], start: bytes, stop: bytes | None) -> list
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60))
 @given(played=batches)
 def test_stores_are_ordered_dictionaries(kind: str, played: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -120,7 +121,7 @@ visits = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60))
 @given(batches=visits)
 def test_expiry_on_a_real_database_says_what_a_dictionary_would(batches: list[Any]) -> None:
     key = tuple_of(TEXT, INT)

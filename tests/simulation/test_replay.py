@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.patience import PATIENCE_SECONDS
 from tests.simulation.run import parse_seeds, story_of
 
 ROOT = Path(__file__).parents[2]
@@ -16,10 +19,11 @@ def told_elsewhere(seeds: str, hash_seed: str) -> bytes:
     command = [sys.executable, "-m", "tests.simulation.run", seeds, "--story", "600"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=PATIENCE_SECONDS
     ).stdout
 
 
+@pytest.mark.acceptance
 def test_a_seed_replays_its_story_byte_for_byte_in_any_process() -> None:
     # Another hash seed gives sets another order: nothing may depend on it.
     assert told_elsewhere("0-11", "1") == told_elsewhere("0-11", "2")

@@ -197,6 +197,7 @@ def test_make_installs_the_locked_releases_whatever_the_index_has_besides(projec
     assert project.installed() == LOCKED
 
 
+@pytest.mark.acceptance
 def test_documented_commands_install_the_locked_releases(project: Project) -> None:
     found = set()
     for page in ("README.md", "docs/operations.md"):
@@ -213,6 +214,7 @@ def test_documented_commands_install_the_locked_releases(project: Project) -> No
     assert project.installed() == LOCKED
 
 
+@pytest.mark.acceptance
 def test_pip_that_resolves_and_is_older_than_23_3_fails_with_a_complete_lock(project: Project) -> None:
     """The defect that the first test is for."""
     (bundled,) = project.environment.glob("lib/python*/site-packages/pip-*.dist-info")
@@ -254,6 +256,7 @@ def test_incomplete_lock_is_at_fault(project: Project, locked: Sequence[str]) ->
     assert "the lock is at fault: needy 1.0 requires extra-pkg, which is not installed." in ended.said
 
 
+@pytest.mark.acceptance
 def test_package_of_a_former_lock_is_no_fault_of_this_one(project: Project, tmp_path: Path) -> None:
     (packages,) = project.environment.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel(tmp_path, "former", "1.0", ["gone"])) as former:

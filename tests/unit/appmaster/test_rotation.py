@@ -109,7 +109,10 @@ def cluster() -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.mark.parametrize("breaks_off_after", range(7))
+@pytest.mark.parametrize(
+    "breaks_off_after",
+    [pytest.param(each, marks=() if each in (0, 6) else pytest.mark.acceptance) for each in range(7)],
+)
 def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_off(
     cluster: Cluster, breaks_off_after: int
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.contest import Contestant, Failed, Results, compete, run
 from benchmarks.running import Running
 from demo.interrupt import Interrupted
+from tests.patience import PATIENCE_SECONDS
 
 ANSWER = 'print(\'{"benchmark": 1, "wall_seconds": 0.5, "checksum": "ff"}\')'
 
@@ -26,7 +27,7 @@ def fail(error: Exception) -> None:
 
 
 def test_a_contestant_says_its_figures(tmp_path: Path) -> None:
-    found = run(Contestant("it", program(ANSWER)), 30, tmp_path / "log")
+    found = run(Contestant("it", program(ANSWER)), PATIENCE_SECONDS, tmp_path / "log")
     assert found["wall_seconds"] == 0.5
     assert found["checksum"] == "ff"
     assert found["process_seconds"] > 0
@@ -45,12 +46,16 @@ def test_a_contestant_that_does_not_finish_well_has_failed(
     tmp_path: Path, lines: tuple[str, ...], reason: str
 ) -> None:
     with pytest.raises(Failed, match=reason):
-        run(Contestant("it", program(*lines)), 30, tmp_path / "log")
+        run(Contestant("it", program(*lines)), PATIENCE_SECONDS, tmp_path / "log")
 
 
 def test_what_it_complains_of_is_in_its_log(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="log"):
-        run(Contestant("it", program("import sys", "sys.exit('it hurts')")), 30, tmp_path / "log")
+        run(
+            Contestant("it", program("import sys", "sys.exit('it hurts')")),
+            PATIENCE_SECONDS,
+            tmp_path / "log",
+        )
     assert "it hurts" in (tmp_path / "log").read_text()
 
 
@@ -67,7 +72,7 @@ def test_one_that_overruns_is_killed_with_its_children(tmp_path: Path) -> None:
     found = int(pid.read_text())
     if psutil.pid_exists(found):
         # Killed, and not yet buried by whoever inherited it.
-        psutil.wait_procs([psutil.Process(found)], timeout=10)
+        psutil.wait_procs([psutil.Process(found)], timeout=PATIENCE_SECONDS)
     assert not psutil.pid_exists(found)
 
 
@@ -78,7 +83,7 @@ def test_each_round_begins_with_another_one_and_is_prepared(tmp_path: Path) -> N
         for name in ("a", "b")
     ]
     results = Results({"a": [], "b": []})
-    compete(results, contestants, 2, 30, tmp_path, "it")
+    compete(results, contestants, 2, PATIENCE_SECONDS, tmp_path, "it")
     assert seen == ["a", "b", "b", "a"]
     assert {name: len(each) for name, each in results.answers.items()} == {"a": 2, "b": 2}
     assert results.as_json()["medians"]["a"]["wall_seconds"]["median"] == 0.5
@@ -112,7 +117,7 @@ def test_whatever_stops_one_the_others_go_on_and_what_there_was_is_kept(tmp_path
         Contestant("b", program(ANSWER), prepare=cannot),
         Contestant("c", program(ANSWER)),
     ]
-    compete(results, contestants, 1, 30, tmp_path, "it")
+    compete(results, contestants, 1, PATIENCE_SECONDS, tmp_path, "it")
     assert {name: len(each) for name, each in results.answers.items()} == {"a": 1, "b": 0, "c": 1}
     assert results.failures == ["it, round 1, b: OSError: no room"]
     assert seen == [(1, 0), (1, 1), (2, 1)]
@@ -153,24 +158,24 @@ def test_what_is_told_of_all_rounds_is_in_each() -> None:
 def test_a_running_process_says_that_it_is_ready_and_ends_with_its_input(tmp_path: Path) -> None:
     lines = ("import sys", "print('hello')", "print('ready', flush=True)", "sys.stdin.read()", "print('bye')")
     with Running(program(*lines), tmp_path / "log") as process:
-        process.await_ready(30)
+        process.await_ready(PATIENCE_SECONDS)
         process.check()
-        process.end(30)
-        assert process.join(1).splitlines() == ["hello", "ready", "bye"]
+        process.end(PATIENCE_SECONDS)
+        assert process.join(PATIENCE_SECONDS).splitlines() == ["hello", "ready", "bye"]
 
 
 def test_a_running_process_is_told_and_asked(tmp_path: Path) -> None:
     lines = ("import sys", "for line in sys.stdin: print(line.strip()[::-1], flush=True)")
     with Running(program(*lines), tmp_path / "log") as process:
-        assert process.ask("abc", 30) == "cba"
+        assert process.ask("abc", PATIENCE_SECONDS) == "cba"
         process.tell("one")
-        process.end(30)
-        assert process.join(1).splitlines() == ["cba", "eno"]
+        process.end(PATIENCE_SECONDS)
+        assert process.join(PATIENCE_SECONDS).splitlines() == ["cba", "eno"]
 
 
 def test_one_that_has_ended_cannot_be_told_anything(tmp_path: Path) -> None:
     with Running(program("pass"), tmp_path / "log") as process:
-        process.join(30)
+        process.join(PATIENCE_SECONDS)
         with pytest.raises(Failed, match="does not listen"):
             process.tell("more")
 
@@ -181,15 +186,15 @@ def test_one_that_ends_without_an_answer_has_failed(tmp_path: Path) -> None:
         Running(program(*lines), tmp_path / "log") as process,
         pytest.raises(Failed, match="does not answer"),
     ):
-        process.ask("abc", 30)
+        process.ask("abc", PATIENCE_SECONDS)
 
 
 def test_a_process_that_ends_instead_has_failed(tmp_path: Path) -> None:
     with Running(program("raise SystemExit(4)"), tmp_path / "log") as process:
         with pytest.raises(Failed, match="not ready"):
-            process.await_ready(30)
+            process.await_ready(PATIENCE_SECONDS)
         with pytest.raises(Failed, match="status 4"):
-            process.join(30)
+            process.join(PATIENCE_SECONDS)
         with pytest.raises(Failed, match="status 4"):
             process.check()
 
@@ -198,5 +203,5 @@ def test_a_process_ends_with_its_block(tmp_path: Path) -> None:
     with Running(
         program("import sys", "print('ready', flush=True)", "sys.stdin.read()"), tmp_path / "log"
     ) as process:
-        process.await_ready(30)
+        process.await_ready(PATIENCE_SECONDS)
     assert not process.is_alive

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.contest import Failed
 from benchmarks.restarted import Processes, Restarted, WarmSpark
+from tests.patience import PATIENCE_SECONDS
 
 #: Notes that it works, in a file of its own disk; a spare when it is told to.
 PROGRAM = """
@@ -51,7 +52,7 @@ def test_one_that_is_restarted_has_an_empty_disk_each_time(processes: Processes,
         assert one.kill() == (0, 1)
         one.mend()
         assert one._running is not None
-        assert one._running.ask("who is there?", 30) in ("works", "here")
+        assert one._running.ask("who is there?", PATIENCE_SECONDS) in ("works", "here")
         assert (tmp_path / "disk-1" / "arguments").read_text() == "--step keep"
     finally:
         one.close()
@@ -75,7 +76,7 @@ def test_a_spare_goes_on_when_the_first_is_killed_and_has_a_spare_itself(
             assert f"disk-{life}" not in working(tmp_path)
             assert one.kill() == (0, 1)
             assert not first.is_alive
-            assert spare.ask("who is there?", 30) in ("works", "here")
+            assert spare.ask("who is there?", PATIENCE_SECONDS) in ("works", "here")
             assert f"disk-{life}" in working(tmp_path)
             # The next spare takes nothing from it before the gap has been measured.
             assert not (tmp_path / f"disk-{life + 1}").exists()

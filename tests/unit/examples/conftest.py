@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,3 +28,11 @@ def spark() -> Iterator[SparkSession]:
     spark = Spark(settings, ())
     yield spark.session
     spark.release()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a JVM is not in the gate, which has Spark in the feeds' contracts and on YARN."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.acceptance)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from examples.flights import flights_plain
 from examples.flights.model import Expected, expected
 from examples.flights.source import ROWS, Raw, flights
+from tests.examples import examples
 from tests.unit.examples.fakes import FLIGHT, Job, by_key, table
 
 SAMPLE = 6_000
@@ -44,6 +45,7 @@ def outputs(*records: Raw) -> list[dict[str, object]]:
     return [value for _, value in job.output.topics["flight-delays"]]
 
 
+@pytest.mark.acceptance
 def test_the_source_is_the_whole_year_in_the_order_of_the_timetable() -> None:
     records = list(flights())
     assert len(records) == ROWS
@@ -62,7 +64,7 @@ def test_the_sample_has_every_kind_of_row() -> None:
     assert sum(kinds.values()) == SAMPLE
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.data_too_large])
 @given(cuts=st.sets(st.integers(1, SAMPLE - 1), max_size=30))
 def test_any_split_into_batches_gives_what_the_model_says(cuts: set[int]) -> None:
     records = list(sample())

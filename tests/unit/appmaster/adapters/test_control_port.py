@@ -58,7 +58,9 @@ class Port:
             else grpc.secure_channel(address, credentials, _OPTIONS)
         )
         with channel:
-            return json.loads(channel.unary_unary(CALL, None, None)(b'{"operation":"status"}', timeout=3))
+            return json.loads(
+                channel.unary_unary(CALL, None, None)(b'{"operation":"status"}', timeout=PATIENCE_SECONDS)
+            )
 
 
 @pytest.fixture
@@ -141,10 +143,10 @@ def test_client_does_not_talk_to_a_server_of_another_cluster() -> None:
     context.load_cert_chain(other / "master.crt", other / "master.key")
     context.set_alpn_protocols(["h2"])
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(PATIENCE_SECONDS)
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with grpc.secure_channel(address, of(PeerRole.OPERATOR), _OPTIONS) as channel:
-            future = channel.unary_unary(CALL, None, None).future(b"{}", timeout=4)
+            future = channel.unary_unary(CALL, None, None).future(b"{}", timeout=PATIENCE_SECONDS)
             connection, _ = server.accept()
             with connection, pytest.raises(ssl.SSLError):
                 context.wrap_socket(connection, server_side=True).recv(1)

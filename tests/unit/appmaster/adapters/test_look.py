@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from appmaster.adapters.look import NOT_ASKED, Look, look_at
+from appmaster.adapters.look import _CONNECT_SECONDS, NOT_ASKED, Look, look_at
 
 
 def test_an_answer_that_is_heard_too_late_is_an_answer() -> None:
@@ -17,7 +17,7 @@ def test_an_answer_that_is_heard_too_late_is_an_answer() -> None:
             await asyncio.sleep(0)  # its name is being resolved
         for _ in range(50):
             # Longer than a connection is waited for, whatever the look has come to.
-            time.sleep(0.3)
+            time.sleep(1.2 * _CONNECT_SECONDS)
             await asyncio.sleep(0)
             if looking.done():
                 break

@@ -107,7 +107,7 @@ class Cluster:
     def close(self) -> None:
         for server, container in zip(self.servers, self.containers, strict=True):
             server.close()
-            container.replicas.close(5)
+            container.replicas.close(PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.output import Progress
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, Unavailable
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
 
@@ -58,7 +58,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[Yarn], str]:
     """Return what is said when a host of a cluster is looked at."""
 
     def look(yarn: Yarn) -> str:
-        seconds = PATIENCE_SECONDS if yarn.report.state != "ACCEPTED" else 0.2
+        seconds = PATIENCE_SECONDS if yarn.report.state != "ACCEPTED" else A_MOMENT_SECONDS
         probe.check_host(config(), yarn, Deadline(seconds), Progress())
         return capsys.readouterr().err
 

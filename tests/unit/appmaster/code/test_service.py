@@ -12,7 +12,7 @@ from appmaster.code.store import BundleStore
 from standby.code import bundles
 from standby.errors import BadConfiguration, Transient
 from standby.peers import BundleSource
-from tests.fakes.candidates import until
+from tests.patience import soon
 
 DATA = b"abc" * 1000
 DIGEST = bundles.digest_of(DATA)
@@ -38,7 +38,7 @@ class MemoryDirectory:
         for _ in range(2):
             seen = self.reads
             self._changed()
-            until(lambda seen=seen: self.reads > seen, "the service has looked")  # type: ignore[misc]
+            soon(lambda seen=seen: self.reads > seen, "the service has looked")  # type: ignore[misc]
 
     def start(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -120,12 +120,12 @@ def test_what_cannot_be_deleted_is_not_tried_again_at_every_turn(tmp_path: Path)
         directory.say()
         assert directory.condemned == []
         clock.now_ms = 1_000
-        until(lambda: directory.condemned, "no job has named it for long")
+        soon(lambda: directory.condemned, "no job has named it for long")
         for _ in range(5):
             directory.say()
         assert directory.condemned == [DIGEST]
         clock.now_ms = 1_250
-        until(lambda: len(directory.condemned) == 2, "tried once more after a while")
+        soon(lambda: len(directory.condemned) == 2, "tried once more after a while")
         clock.now_ms = 1_700
         directory.say()
         assert len(directory.condemned) == 2, "and later each time"
@@ -140,7 +140,7 @@ def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tm
         directory.say()
         directory.withdrawing = lambda: service.received(DIGEST)
         clock.now_ms = 1_000
-        until(lambda: not store.has(DIGEST), "after the delay it goes")
+        soon(lambda: not store.has(DIGEST), "after the delay it goes")
         directory.say(Directory(frozenset({"a"}), {DIGEST: ()}, deleted={DIGEST: 1}))
         assert service.view.held == frozenset()
         assert directory.announced == []

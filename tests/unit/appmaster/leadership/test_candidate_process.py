@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.patience import PATIENCE_SECONDS
+
 _PROGRAM = """
 import threading, time
 from appmaster.__main__ import end_with_thread
@@ -20,7 +22,11 @@ time.sleep(60)
 
 def test_a_thread_that_dies_ends_the_candidate() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", _PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 1
     assert "records: an error that nobody foresaw" in done.stderr

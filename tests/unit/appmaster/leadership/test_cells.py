@@ -85,7 +85,13 @@ class Lab:
         #: Connecting to these cells takes until the event is set.
         self.slow: dict[int, threading.Event] = {}
         self.under_test = Cells(
-            self, self._connect, self.events.put, lambda: 7, own=1, is_dead=self._is_dead, answer_seconds=5.0
+            self,
+            self._connect,
+            self.events.put,
+            lambda: 7,
+            own=1,
+            is_dead=self._is_dead,
+            answer_seconds=PATIENCE_SECONDS,
         )
 
     def take_over(self) -> list[Event]:

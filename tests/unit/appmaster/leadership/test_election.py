@@ -19,7 +19,7 @@ from appmaster.planning.state.view import ClusterView, Policy
 from standby.errors import Fenced, Transient
 from standby.records import ControllerRecord
 from standby.threads.inbox import Inbox
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 SESSION_MS = 6_000
 
@@ -351,9 +351,7 @@ def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Cloc
 
     rivals = [election(ensemble, clock, each, ask=ask) for each in ("b", "c")]
     waiting = [entered(each) for each in rivals]
-    found = threading.Event()
-    while not any(won for _, won in waiting):
-        found.wait(0.01)
+    soon(lambda: any(won for _, won in waiting), "one of them leads")
     assert ensemble.epoch == 2
     assert sum(each.is_leader for each in rivals) == 1
     for each in (first, *rivals):

@@ -20,6 +20,7 @@ from standby.errors import BadConfiguration, Fenced, Transient
 from standby.records import ControllerRecord
 from standby.threads.inbox import Inbox
 from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 
 
 class Servers:
@@ -181,7 +182,7 @@ def test_leader_whose_containers_have_obeyed_a_higher_epoch_makes_way(lab: Lab, 
     for _ in range(2):
         lab.candidate.outdated(8)
     lab.effects.writer.close()
-    lab.effects.writer.join(5)
+    lab.effects.writer.join(PATIENCE_SECONDS)
     assert lab.servers.raised == ([] if is_deposed else [8]), "once, however many containers say so"
     assert lab.election.has_left
     assert "epoch 8" in lab.election.why

@@ -84,7 +84,14 @@ def test_no_host_takes_every_copy_not_even_with_a_master_on_it(standbys: int, co
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize(("standbys", "containers"), [(1, 2), (1, 3), (2, 2)])
+@pytest.mark.parametrize(
+    ("standbys", "containers"),
+    [
+        (1, 2),
+        pytest.param(1, 3, marks=pytest.mark.acceptance),
+        pytest.param(2, 2, marks=pytest.mark.acceptance),
+    ],
+)
 def test_copies_are_parted_again_when_a_master_comes_to_the_host_of_an_active(
     standbys: int, containers: int, restarts: bool
 ) -> None:

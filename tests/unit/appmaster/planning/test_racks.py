@@ -33,7 +33,7 @@ def in_one_rack(cluster: FakeCluster) -> set[TaskId]:
 
 
 @pytest.mark.parametrize("cells", [(), (1, 2)])
-@pytest.mark.parametrize("standbys", [1, 2])
+@pytest.mark.parametrize("standbys", [1, pytest.param(2, marks=pytest.mark.acceptance)])
 def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple[int, ...]) -> None:
     racks = {**RACKS, "h4": "/a"}
     cluster = deployed(standbys=standbys, cells=cells, racks=racks, hosts=tuple(racks))
@@ -51,6 +51,7 @@ def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple
     assert plan(cluster.view) == ()
 
 
+@pytest.mark.acceptance
 def test_a_rack_that_is_away_is_asked_with_a_back_off_and_nothing_else_suffers() -> None:
     cluster = deployed()
     cluster.lose_host("h3", silent=False)

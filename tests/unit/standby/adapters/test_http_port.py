@@ -6,7 +6,7 @@ import http.client
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import pytest
@@ -19,9 +19,9 @@ from standby.peers import PeerAnswer
 from standby.security.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.floods import dripping, flood, idle
-from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 
-#: A real container is given more of them (`tests/integration/test_container_floods.py`).
+#: A real container is given more of them (`tests/system/lone/test_container_floods.py`).
 _STRANGERS = 1_000
 
 #: More than any answer's part of it that a socket takes at once.
@@ -99,7 +99,7 @@ def test_error_of_our_own_is_told_once_and_not_shown(
 
 
 def test_who_is_slow_is_cut_off_whether_he_asks_or_takes() -> None:
-    pages = HttpPages("127.0.0.1", limits=Limits(connections=8, per_address=8, seconds=0.2))
+    pages = HttpPages("127.0.0.1", limits=Limits(connections=8, per_address=8, seconds=A_MOMENT_SECONDS))
     pages.start(answer)
     try:
         for said in (b"", b"GET /pa", b"GET /large HTTP/1.0\r\n\r\n"):
@@ -107,7 +107,7 @@ def test_who_is_slow_is_cut_off_whether_he_asks_or_takes() -> None:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 connection.sendall(said)
                 # Nothing is read until the port has given up.
-                _until(lambda: pages.gate.refused[Refusal.TOO_SLOW] > 0)
+                soon(lambda: pages.gate.refused[Refusal.TOO_SLOW] > 0, "it is cut off")
                 pages.gate._refused.clear()
     finally:
         pages.close()
@@ -147,16 +147,6 @@ def test_request_in_the_works_does_not_make_way() -> None:
 # ---- floods ----
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    """Look until it is so."""
-    waiting = threading.Event()
-    for _ in range(round(PATIENCE_SECONDS / 0.01)):
-        if condition():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it never came")
-
-
 def _logged(caplog: pytest.LogCaptureFixture) -> int:
     return sum(len(each.getMessage()) + 100 for each in caplog.records)
 
@@ -173,7 +163,7 @@ def test_flood_costs_no_thread_and_no_log_and_keeps_nobody_out(
     threads = threading.active_count()
     with caplog.at_level(logging.DEBUG), flood() as strangers:
         strangers.pour("127.0.0.1", [pages.port], _STRANGERS, [idle, dripping])
-        _until(lambda: _settled(pages.gate))
+        soon(lambda: _settled(pages.gate), "all are accepted")
         assert get(pages.port, source="127.0.0.2").endswith(b"/page a/b")
         # Two make answers.
         assert threading.active_count() <= threads + 2

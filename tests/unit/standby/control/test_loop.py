@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -27,7 +28,7 @@ from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
 from standby.threads.inbox import Inbox
 from standby.wire import Assignment, JobDefinition, Report
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 JOB = JobDefinition("flights", "r1", {}, "changelog", "group", 1)
 LEFT = (Leftover(TaskId("flights", "main", 4), "r1", 9),)
@@ -97,11 +98,11 @@ class Surrounded:
         return self.stream(1)
 
     def stream(self, count: int) -> FakeStream:
-        for _ in range(200):
-            if len(self.streams) == count:
-                return self.streams[-1]
-            self.loop.turn(0.05)
-        raise AssertionError(f"{len(self.streams)} streams")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(self.streams) != count:
+            assert time.monotonic() < deadline, f"{len(self.streams)} streams"
+            self.loop.turn(LOOK_SECONDS)
+        return self.streams[-1]
 
     def order(self, *partitions: int) -> None:
         wanted = tuple(
@@ -110,7 +111,7 @@ class Surrounded:
         stream = self.streams[-1].order
         message = Assignment(1, 7, len(self.replicas.applied) + 1, wanted, (JOB,))
         self.inbox.post(AssignmentReceived(stream.stream, message))
-        self.loop.turn(0.05)
+        self.loop.turn(LOOK_SECONDS)
 
 
 def test_it_introduces_the_container_with_what_the_disks_hold() -> None:
@@ -158,7 +159,7 @@ def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
     world.loop.begin()
     world.inbox.post(SessionConnected())
     for _ in range(5):
-        world.loop.turn(0.01)
+        world.loop.turn(LOOK_SECONDS)
     assert not world.streams
     answer.set()
     assert world.stream(1).order.hello.leftovers == LEFT
@@ -166,7 +167,7 @@ def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
 
 def run_to_the_end(world: Surrounded) -> int:
     while world.loop._quit is None:
-        world.loop.turn(0.05)
+        world.loop.turn(LOOK_SECONDS)
     return world.loop._quit.code
 
 

@@ -6,12 +6,12 @@ import itertools
 import threading
 
 from standby.control.watchdog import Watchdog
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 
 def test_a_count_that_stands_still_is_told() -> None:
     told = threading.Event()
-    Watchdog(lambda: 7, told.set, looks=3, interval_seconds=0.01).start()
+    Watchdog(lambda: 7, told.set, looks=3, interval_seconds=LOOK_SECONDS).start()
     assert told.wait(PATIENCE_SECONDS)
 
 
@@ -28,7 +28,7 @@ def test_a_count_that_rises_is_left_alone() -> None:
             watchdog.stop()
             return -1
 
-    watchdog = Watchdog(count, told.set, looks=3, interval_seconds=0.01)
+    watchdog = Watchdog(count, told.set, looks=3, interval_seconds=LOOK_SECONDS)
     watchdog.start()
     assert looked.wait(PATIENCE_SECONDS)
     assert not told.is_set()

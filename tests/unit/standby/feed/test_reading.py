@@ -16,7 +16,7 @@ from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
 from standby.feed.reading import COMPUTE_SECONDS, Reading
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
 
 def task(partition: int) -> TaskId:
@@ -101,8 +101,8 @@ def test_nothing_passes_before_the_gate_is_open() -> None:
         passed.set()
 
     threading.Thread(target=query, daemon=True).start()
-    assert not passed.wait(0.05)
-    assert held.has_arrived
+    soon(lambda: held.has_arrived, "it is at the gate")
+    assert not passed.wait(A_MOMENT_SECONDS)
     held.open(at({0: 1}), seen)
     assert passed.wait(PATIENCE_SECONDS)
     assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
@@ -120,12 +120,13 @@ def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> Non
 
     threading.Thread(target=query, daemon=True).start()
     held.pass_below(at({0: 2, 1: 5}))
+    soon(lambda: held.has_arrived, "it is at the gate")
     with pytest.raises(queue.Empty):
-        passed.get(timeout=0.05)
+        passed.get(timeout=A_MOMENT_SECONDS)
     held.pass_below(at({0: 3, 1: 6}))
     assert passed.get(timeout=PATIENCE_SECONDS) == 1
     with pytest.raises(queue.Empty):
-        passed.get(timeout=0.05)
+        passed.get(timeout=A_MOMENT_SECONDS)
     assert held.records_below(at({0: 1, 1: 6})) is None, "that has gone"
     assert held.records_below(at({0: 3, 1: 6})) == 1
     held.open(at({0: 3, 1: 6}), seen)
@@ -143,7 +144,8 @@ def test_a_batch_stays_at_the_gate_until_the_input_has_gone_on() -> None:
 
     threading.Thread(target=query, daemon=True).start()
     held.pass_below(at({0: 1, 1: 6}))
-    assert not passed.wait(0.05)
+    soon(lambda: held.has_arrived, "it is at the gate")
+    assert not passed.wait(A_MOMENT_SECONDS)
     held.pass_below(at({0: 1, 1: 7}))
     assert passed.wait(PATIENCE_SECONDS)
 
@@ -181,8 +183,9 @@ def test_far_from_the_start_few_batches_are_computed_and_near_it_the_one_at_the_
     held.pass_below(at({0: 2}), is_near=False)
     threading.Thread(target=query, daemon=True).start()
     assert answer() is False, "the first"
+    soon(lambda: held.has_arrived, "it is at the gate")
     with pytest.raises(queue.Empty):
-        asked.get(timeout=0.05)
+        asked.get(timeout=A_MOMENT_SECONDS)
     held.pass_below(at({0: 3}), is_near=False)
     assert answer() is True, "it has waited for that without its rows"
     now[0] += COMPUTE_SECONDS
@@ -190,15 +193,15 @@ def test_far_from_the_start_few_batches_are_computed_and_near_it_the_one_at_the_
     assert answer() is False, "the third, which is still at the gate"
     held.pass_below(at({0: 4}), is_near=False)
     with pytest.raises(queue.Empty):
-        asked.get(timeout=0.05)
+        asked.get(timeout=A_MOMENT_SECONDS)
     held.pass_below(at({0: 4}), is_near=True)
     assert answer() is False, "the fourth"
     seen = Seen()
     held.open(at({0: 4}), seen)
     assert (answer(), answer()) == (False, False)
     assert held.has_arrived
-    while not seen.spans.get(0) or seen.spans[0][-1] != (5, 6):
-        assert not held.wait(0.01)
+    soon(lambda: (5, 6) in seen.spans.get(0, ()), "the last batch is delivered")
+    assert not held.has_ended
     assert (seen.spans, seen.offsets) == ({0: [(4, 5), (5, 6)]}, {0: [4, 5]})
 
 
@@ -338,7 +341,8 @@ def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> 
 
     threading.Thread(target=query, daemon=True).start()
     held.pass_below({task(0): Offsets.of(5, 0)})
-    assert not passed.wait(0.05)
+    soon(lambda: held.has_arrived, "it is at the gate")
+    assert not passed.wait(A_MOMENT_SECONDS)
     held.pass_below({task(0): Offsets.of(5, 1)})
     assert passed.wait(PATIENCE_SECONDS)
     assert held.positions == {task(0): Offsets.of(1, 1)}

@@ -30,7 +30,7 @@ from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
 
@@ -526,7 +526,7 @@ def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: 
     standby.eventually(lambda: "no JVM here" in str(standby.replicas.broken))
     # It can be closed all the same: stores must be flushed.
     standby.await_phase(Phase.TAILING)
-    assert standby.replicas.close(5)
+    assert standby.replicas.close(PATIENCE_SECONDS)
 
 
 def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, start: Make) -> None:
@@ -1038,7 +1038,7 @@ def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(
 
 
 def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_DEAF_SECONDS", 0.2)
+    monkeypatch.setattr(queries, "_DEAF_SECONDS", A_MOMENT_SECONDS)
     lab = MemoryLab(tmp_path, 2)
     lab.name(0, 1)
 
@@ -1047,7 +1047,7 @@ def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path, monkeypatch: pyt
         feed.batch = 20
 
     def step(rows: Any, state: Any, out: Any) -> None:
-        time.sleep(0.5)
+        time.sleep(2 * A_MOMENT_SECONDS)
         ledger_job.step(rows, state, out)
 
     active = lab.container("a", script=script, step=step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -21,7 +22,7 @@ class Client:
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
 
-    def poll(self, timeout: float = -1) -> None:
+    def poll(self, timeout: float = math.inf) -> None:
         assert timeout == 0
         self._tell()
 
@@ -62,13 +63,13 @@ def test_what_has_a_reason_of_its_own_is_left_alone(error: Exception) -> None:
 
 
 def test_a_broker_that_is_away_and_a_login_of_long_ago_explain_nothing() -> None:
-    seconds = 0.0
-    refusals = Refusals(lambda: seconds)
+    now = 0.0
+    refusals = Refusals(lambda: now)
     refusals.note(KafkaError(KafkaError._TRANSPORT, "connection refused"))
     assert refusals.why() == ""
     refusals.note(LOGIN)
     assert refusals.why() == "no token"
-    seconds = 60.0
+    now = 60.0
     error = Transient("no answer")
     refusals.explain(error)
     assert str(error) == "no answer"

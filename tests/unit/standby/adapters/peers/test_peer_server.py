@@ -40,7 +40,7 @@ def server() -> Iterator[PeerServer]:
 
 
 def connect(server: PeerServer, ring: Keyring | None = None) -> http.client.HTTPConnection:
-    raw = socket.create_connection(("127.0.0.1", server.port), 5)
+    raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.sock = (
         keys_of(PeerRole.OPERATOR, ring)
@@ -99,7 +99,7 @@ def test_without_the_clusters_credentials_nobody_is_answered(server: PeerServer)
         context.verify_mode = ssl.CERT_NONE
         if ring is not None:
             context.load_cert_chain(ring.directory / "container.crt", ring.directory / "container.key")
-        raw = socket.create_connection(("127.0.0.1", server.port), 5)
+        raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
         # With TLS 1.3 the client hears of the refusal only when it reads.
         with pytest.raises(OSError):  # noqa: PT011 - refused by the one side or reset by the other
             ask_once(raw, context)
@@ -123,7 +123,7 @@ def test_closing_cuts_off_who_is_being_answered() -> None:
         ask(connection, "/test/echo/a")
     connection.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.port), 5)
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
 
 
 def test_no_server_without_an_address() -> None:

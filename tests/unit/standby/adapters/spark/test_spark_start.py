@@ -21,6 +21,7 @@ from standby.adapters.spark import session as pyspark
 from standby.adapters.spark.jvm import SparkProcess
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
+from tests.patience import A_MOMENT_SECONDS
 
 #: Opens a gateway as Spark does, and never answers a question.
 _SILENT = f"""#!{sys.executable}
@@ -92,8 +93,8 @@ def test_jvm_that_does_not_answer_in_time_is_no_refusal(java: Path, monkeypatch:
 
 
 def test_whole_start_takes_no_longer_than_its_caller_has(java: Path) -> None:
-    with pytest.raises(Transient, match=r"did not answer within 0\.3 s while it was started"):
-        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=0.3)
+    with pytest.raises(Transient, match=rf"did not answer within {A_MOMENT_SECONDS} s while it was started"):
+        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)
     with pytest.raises(Transient, match=r"did not answer within .* s while its session was started"):
         start(java, _SILENT, within_seconds=2)
 
@@ -109,7 +110,7 @@ def test_session_that_the_job_s_code_has_made_is_not_taken_for_the_container_s(
     """Its JVM would have none of the settings, and nobody would end it."""
     monkeypatch.setattr("pyspark.SparkContext._gateway", object())
     with pytest.raises(BadConfiguration, match=r"has started Spark itself.*rows\.sparkSession"):
-        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=0.3)
+        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)
 
 
 #: Keeps what it was started with, and what anybody on the host could read of it.

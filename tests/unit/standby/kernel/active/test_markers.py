@@ -253,7 +253,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurry")
-@pytest.mark.parametrize("is_answered", [True, False], ids=["", "slow"])
+@pytest.mark.parametrize(
+    "is_answered", [True, pytest.param(False, marks=pytest.mark.acceptance)], ids=["", "slow"]
+)
 @pytest.mark.parametrize("is_same", [True, False], ids=["same", "other"])
 @pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda each: "-".join(each) or "none")
 @pytest.mark.parametrize("point", POINTS)
@@ -306,7 +308,9 @@ TAKEOVER_POINTS = ("before_sweep", "before_begin", "after_begin", "before_commit
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda each: "-".join(each) or "none")
 @pytest.mark.parametrize("second", TAKEOVER_POINTS)
-@pytest.mark.parametrize("first", ["before_offsets", "before_commit", "after_commit"])
+@pytest.mark.parametrize(
+    "first", [pytest.param("before_offsets", marks=pytest.mark.acceptance), "before_commit", "after_commit"]
+)
 def test_wherever_a_takeover_is_lost_on_its_way_all_is_exact(
     lab: MemoryLab,
     active: MemoryContainer,
@@ -355,7 +359,7 @@ def lab_of_two(tmp_path: Path) -> Iterator[tuple[MemoryLab, Make]]:
 
     yield lab, start
     for each in made:
-        each.replicas.close(5)
+        each.replicas.close(PATIENCE_SECONDS)
 
 
 def to_both(rows: Any, state: Any, out: Any) -> None:

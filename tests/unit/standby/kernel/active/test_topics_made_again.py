@@ -14,6 +14,7 @@ from standby.model import Fault, Phase, Role, TopicIdentity
 from standby.replica.store.keys import is_own, split
 from tests.fakes import ledger_job
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+from tests.patience import PATIENCE_SECONDS
 
 #: As a run has recorded them at its beginning.
 RECORDED = {each: TopicIdentity(f"id of {each}") for each in ("in", "changelog", "out")}
@@ -45,7 +46,7 @@ def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> Iterator
         container.want(0, Role.ACTIVE, epoch)
         yield container
     finally:
-        container.replicas.close(5)
+        container.replicas.close(PATIENCE_SECONDS)
 
 
 def process(lab: MemoryLab, container: MemoryContainer, records: int = 40) -> None:

@@ -130,7 +130,15 @@ def test_what_closes_by_one_row_comes_in_bounded_transactions(tmp_path: Path, se
     assert most_outputs(lab) <= 4 * MOST + (2 * batch if batch < 60 else 4 * 60)
 
 
-@pytest.mark.parametrize("when", ["before_commit", "after_commit", "before_begin", "before_offsets"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "before_commit",
+        "after_commit",
+        pytest.param("before_begin", marks=pytest.mark.acceptance),
+        pytest.param("before_offsets", marks=pytest.mark.acceptance),
+    ],
+)
 def test_a_loss_at_any_transaction_changes_nothing(tmp_path: Path, when: str) -> None:
     total = 1
     lost = 0

@@ -48,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield one
     for each in made:
-        each.replicas.close(5)
+        each.replicas.close(PATIENCE_SECONDS)
 
 
 def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
@@ -58,7 +58,7 @@ def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
 def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
     """The offset is committed a moment before the record is counted."""
     container.eventually(
-        lambda: {each.replica.task.partition: each.skipped for each in container.statuses()} == expected, 3
+        lambda: {each.replica.task.partition: each.skipped for each in container.statuses()} == expected
     )
 
 

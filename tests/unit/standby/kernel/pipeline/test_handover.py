@@ -13,7 +13,7 @@ from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -214,7 +214,8 @@ def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(
 
     def hold() -> None:
         entered.set()
-        leave.wait(0.3)
+        # The hand-over may wait for this batch.
+        leave.wait(A_MOMENT_SECONDS)
 
     lab.kafka.before_commit = hold
     lab.produce(20)

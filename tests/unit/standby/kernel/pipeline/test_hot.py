@@ -13,6 +13,7 @@ from standby.feeding import core, preparation, state
 from standby.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
+from tests.patience import PATIENCE_SECONDS
 
 HOT: Final = {"job.hotstandby.query": "hot"}
 
@@ -51,7 +52,7 @@ def await_hot(lab: MemoryLab, standby: MemoryContainer) -> MemoryFeed:
 
 def kill(active: MemoryContainer) -> None:
     """End a container as a crash does: nobody hands anything over."""
-    active.replicas.close(5)
+    active.replicas.close(PATIENCE_SECONDS)
 
 
 def promote(lab: MemoryLab, standby: MemoryContainer) -> None:

@@ -14,6 +14,7 @@ from standby.replica.claim import CommitRecord
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
 
@@ -40,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield one
     for each in made:
-        each.replicas.close(5)
+        each.replicas.close(PATIENCE_SECONDS)
 
 
 def status(container: MemoryContainer) -> ReplicaStatus:
@@ -74,7 +75,7 @@ def test_both_are_processed_and_told_as_their_sum_and_one_by_one(start: Start) -
 def commit_before(lab: MemoryLab, offsets: Offsets) -> None:
     """Commit ``offsets`` as an active of earlier did."""
     writer = lab.kafka.connect("cluster", lab.config, lab.definition).open_writer(0)
-    writer.initialise(lambda: False, 1)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
     writer.begin(CommitRecord(0, 0, "run", offsets).encode())
     writer.prepare([], {}, offsets, "")
     writer.commit()

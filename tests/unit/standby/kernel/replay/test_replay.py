@@ -11,7 +11,7 @@ import pytest
 from standby.kernel import probes
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 
 def filled(tmp_path: Path, **config: str) -> MemoryLab:
@@ -182,7 +182,7 @@ def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> 
     active.await_processed()
     end = len(lab.kafka.logs["changelog", in_step.partition])
     standby.eventually(
-        lambda: end in {each.applied for each in standby.statuses() if each.replica.task == in_step}, 5
+        lambda: end in {each.applied for each in standby.statuses() if each.replica.task == in_step}
     )
     assert phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING}
     standby.close()
@@ -284,7 +284,7 @@ def tailing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **config: str
 ) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
     """Return a lab whose readers are soon held to be deaf, its active and its standby, which tails."""
-    monkeypatch.setattr("standby.kernel.replay.replayer._SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("standby.kernel.replay.replayer._SILENCE_SECONDS", A_MOMENT_SECONDS)
     lab = MemoryLab(tmp_path, 2, **config)
     lab.name(0, 1)
     active, standby = lab.container("a"), lab.container("b")
@@ -360,7 +360,8 @@ def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_de
     active.await_processed()
     lab.kafka.is_away = True
     lab.now_ms += 5_000
-    time.sleep(0.4)
+    # For longer than a reader may be silent; there is nothing to wait for.
+    time.sleep(2 * A_MOMENT_SECONDS)
     lab.kafka.is_away = False
     standby.eventually(lambda: any(each.phase is not Phase.TAILING for each in standby.statuses()))
     standby.await_phase(Phase.TAILING, Phase.FAILED)

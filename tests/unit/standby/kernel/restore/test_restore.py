@@ -60,7 +60,7 @@ def start(lab: MemoryLab, net: PeerNet) -> Iterator[Start]:
 
     yield one
     for each in made:
-        each.replicas.close(5)
+        each.replicas.close(PATIENCE_SECONDS)
 
 
 def sources(container: MemoryContainer) -> dict[str, float]:

@@ -31,7 +31,7 @@ from standby.security.roles import Caller, PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.peers import Giver, PeerNet, SilentPort
 from tests.fakes.stores import open_store
-from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 TASK = TaskId("job", "main", 0)
@@ -300,7 +300,7 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
     given: TaskStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it would pin its files, and one of the places in line, until somebody else is lent one."""
-    snapshots = Snapshots(lambda task, run: offer(given), RestoreCounters(), lease_seconds=0.5)
+    snapshots = Snapshots(lambda task, run: offer(given), RestoreCounters(), lease_seconds=A_MOMENT_SECONDS)
     look, has_lent_again, is_over = snapshots.expire, threading.Event(), threading.Event()
 
     def lend() -> None:
@@ -343,7 +343,7 @@ def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
         target=lambda: found.append(decode_manifest(other.take(TASK, "run", NEVER_SECONDS)))
     )
     thread.start()
-    thread.join(0.2)
+    thread.join(A_MOMENT_SECONDS)
     assert thread.is_alive()
     assert not found
     source.release(first.lease)
@@ -351,7 +351,7 @@ def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
     assert [each.origin.offset for each in found] == [4]
     assert giver.snapshots.lent == 2
     with pytest.raises(Refused, match="as many copies as allowed"):
-        other.take(TASK, "run", 0.05)
+        other.take(TASK, "run", A_MOMENT_SECONDS)
     other.close()
 
 

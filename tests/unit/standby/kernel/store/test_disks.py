@@ -57,7 +57,7 @@ def start(lab: MemoryLab) -> Iterator[Callable[[], MemoryContainer]]:
 
     yield one
     for each in made:
-        each.replicas.close(5)
+        each.replicas.close(PATIENCE_SECONDS)
 
 
 def fill(disk: Path) -> None:
@@ -214,6 +214,6 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     assert where(lab, disks[1]).is_dir()
     assert taker.replicas.broken is None
     taker.close()
-    giver.replicas.close(5)
+    giver.replicas.close(PATIENCE_SECONDS)
     net.close()
     assert contents(lab, disks[1]) == expected(lab)

@@ -22,7 +22,7 @@ from standby.model import TaskId
 from standby.naming import state_path
 from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin
 from tests.fakes.stores import open_store
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -134,7 +134,7 @@ def test_nothing_is_looked_at_while_a_database_is_opened(host: Host) -> None:
     thread = threading.Thread(target=lambda: cleared.append(host.strays.clear()))
     with host.opening:
         thread.start()
-        thread.join(0.2)
+        thread.join(A_MOMENT_SECONDS)
         assert cleared == []
         # What is opened now is held from now on.
         host.known = Known({TaskId("job", "main", 0): None}, {"job": "run"})

@@ -1,0 +1,230 @@
+"""Runs the suite in phases, one after the other: ``python -m tests.phases gate`` (or ``all``, ``soak``).
+
+docs/testing.md tells what each phase is for. A module on real servers that fails is run once more at the end, alone and
+on fresh servers: when it passes then, it is reported as unsteady. More than two such modules, or a second failure, is
+red.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+REPORTS: Final = ROOT / "build" / "tests"
+
+#: How many modules may pass only when they are repeated.
+MOST_UNSTEADY: Final = 2
+
+_GATE: Final = "not acceptance and not soak"
+_ACCEPTANCE: Final = "acceptance and not soak"
+_TEXT_LINES: Final = 20
+
+#: pytest's exit codes for "a test failed" and "no test was selected".
+_FAILED: Final = 1
+_NONE: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One run of pytest."""
+
+    name: str
+    folders: tuple[str, ...]
+    select: str
+    """Which tests of the folders, by their markers."""
+    workers: int = 1
+    is_repeated: bool = False
+    """Whether a module that fails is run once more: only where real servers are what it runs on."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Tests of replicas in memory wait for half of their time: a third process for two cores takes a fifth off.
+_FAST: Final = ("tests/simulation", "tests/property", "tests/unit", "tests/scenarios")
+_LONE: Final = ("tests/system/lone",)
+_YARN: Final = ("tests/system/yarn",)
+
+GATE: Final = (
+    Phase("fast", _FAST, _GATE, workers=3),
+    Phase("contracts", ("tests/contracts",), _GATE),
+    Phase("lone", _LONE, _GATE, is_repeated=True),
+    Phase("yarn", _YARN, _GATE, is_repeated=True),
+)
+ACCEPTANCE: Final = (
+    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=3),
+    Phase("lone, acceptance", _LONE, _ACCEPTANCE, is_repeated=True),
+    Phase("yarn, acceptance", _YARN, _ACCEPTANCE, is_repeated=True),
+)
+_RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh", "STANDFAST_LONG": "1"}
+SOAK: Final = (
+    Phase("fresh examples", _FAST, "not soak", workers=3, environment=_RANDOM),
+    Phase("lone, at full length", _LONE, "not soak", environment=_RANDOM),
+    Phase("soak", ("tests",), "soak", environment=_RANDOM),
+)
+SUITES: Final[Mapping[str, tuple[Phase, ...]]] = {"gate": GATE, "all": (*GATE, *ACCEPTANCE), "soak": SOAK}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A case that failed, or the set-up or tear-down around it."""
+
+    module: str
+    case: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run of pytest."""
+
+    exit_code: int
+    passed: int = 0
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules with failures, in the order in which they failed."""
+        return tuple(dict.fromkeys(each.module for each in self.failures))
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether pytest came to its end: else nobody knows what it would have found."""
+        return self.exit_code in (0, _NONE) or (self.exit_code == _FAILED and bool(self.failures))
+
+
+#: Runs the tests of a phase and returns what came of them.
+Run = Callable[[Phase], Outcome]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of a suite."""
+
+    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    unsteady: list[Failure] = field(default_factory=list)
+    """The first failures of modules that passed when they were repeated."""
+    failures: list[Failure] = field(default_factory=list)
+    ended_early: list[str] = field(default_factory=list)
+    """Phases of which pytest did not come to the end."""
+
+    @property
+    def is_green(self) -> bool:
+        """Whether the suite passed."""
+        return not self.failures and not self.ended_early
+
+    @property
+    def passed(self) -> int:
+        """How many cases passed, repetitions not counted."""
+        return sum(each.passed for _, each in self.outcomes) + len({each.case for each in self.unsteady})
+
+    @property
+    def skipped(self) -> int:
+        """How many cases were skipped."""
+        return sum(each.skipped for _, each in self.outcomes)
+
+
+def judge(phases: Sequence[Phase], run: Run) -> Verdict:
+    """Run the phases one after the other, then each module once more that may be; return what came of it.
+
+    With more modules to repeat than may be unsteady the suite is red whatever a repetition says, and there is none.
+    """
+    verdict = Verdict()
+    repeats: list[tuple[Phase, Outcome]] = []
+    for phase in phases:
+        outcome = run(phase)
+        verdict.outcomes.append((phase.name, outcome))
+        if not outcome.is_judged:
+            verdict.ended_early.append(phase.name)
+        if phase.is_repeated and outcome.failures:
+            repeats.append((phase, outcome))
+        else:
+            verdict.failures += outcome.failures
+    if sum(len(outcome.modules) for _, outcome in repeats) > MOST_UNSTEADY:
+        verdict.failures += (each for _, outcome in repeats for each in outcome.failures)
+        return verdict
+    for phase, outcome in repeats:
+        for module in outcome.modules:
+            again = run(replace(phase, name=f"{module} again", folders=(module,)))
+            first = [each for each in outcome.failures if each.module == module]
+            is_mended = again.exit_code == 0 and again.passed > 0
+            (verdict.unsteady if is_mended else verdict.failures).extend(first)
+            verdict.failures += again.failures
+    return verdict
+
+
+def run_pytest(phase: Phase, options: Sequence[str] = ()) -> Outcome:
+    """Run the tests of a phase by pytest in a process of its own, whose servers end with it."""
+    report = REPORTS / f"{phase.name.replace('/', '.').replace(', ', '-').replace(' ', '-')}.xml"
+    report.unlink(missing_ok=True)
+    workers = ["--numprocesses", str(phase.workers), "--dist", "worksteal"] if phase.workers > 1 else []
+    # This family tells the file of each case.
+    reporting = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
+    print(f"\n======== {phase.name} ========", flush=True)
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *phase.folders, "-m", phase.select, *workers, *reporting, *options],
+        cwd=ROOT,
+        env={**os.environ, **phase.environment},
+        check=False,
+    )
+    return replace(read(report, done.returncode), seconds=time.monotonic() - begin)
+
+
+def read(report: Path, exit_code: int) -> Outcome:
+    """Return what pytest's report tells; without one, only how it ended."""
+    if not report.exists():
+        return Outcome(exit_code)
+    failures: list[Failure] = []
+    passed = skipped = 0
+    for case in ET.parse(report).iter("testcase"):
+        module = case.get("file") or case.get("classname") or "?"
+        found = [each for each in case if each.tag in ("failure", "error")]
+        for each in found:
+            text = "\n".join(filter(None, (each.get("message"), each.text)))
+            failures.append(Failure(module, f"{module}::{case.get('name')}", text))
+        is_skipped = any(each.tag == "skipped" for each in case)
+        skipped += is_skipped
+        passed += not found and not is_skipped
+    return Outcome(exit_code, passed, skipped, tuple(failures))
+
+
+def tell(verdict: Verdict) -> str:
+    """Return the last lines of a run: times, what was unsteady and why, what failed, and the verdict."""
+    lines = ["", "phase                        passed  failed  seconds"]
+    for name, outcome in verdict.outcomes:
+        lines.append(f"{name:28} {outcome.passed:6} {len(outcome.failures):7} {outcome.seconds:8.0f}")
+    lines += [f"PHASE ENDED EARLY {name}: what pytest said stands above" for name in verdict.ended_early]
+    lines += [f"FAILED {each.case}" for each in verdict.failures]
+    for each in verdict.unsteady:
+        lines += [f"UNSTEADY {each.case}: passed when it was repeated alone. The first time:"]
+        lines += [f"    {line}" for line in each.text.splitlines()[-_TEXT_LINES:]]
+    failed = len({each.case for each in verdict.failures}) + len(verdict.ended_early)
+    return "\n".join((*lines, f"{verdict.passed} passed, {failed} failed, {verdict.skipped} skipped"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a suite; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.phases", description=__doc__)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("options", nargs="*", help="after --: options of pytest, for every phase")
+    parsed = parser.parse_args(arguments)
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    verdict = judge(SUITES[parsed.suite], lambda phase: run_pytest(phase, parsed.options))
+    print(tell(verdict))
+    return 0 if verdict.is_green and verdict.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

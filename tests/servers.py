@@ -1,0 +1,24 @@
+"""The servers that the tests of a phase share, started when the first of them is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from embedded.cluster import LocalCluster, end_abandoned
+from embedded.terminal import Progress
+
+#: Hosts of the YARN that the deploying tests share.
+YARN_HOSTS = 3
+
+
+@contextmanager
+def shared_cluster(hosts: int) -> Iterator[LocalCluster]:
+    """Return ZooKeeper, Kafka and, unless there are no hosts, YARN, for as long as the block lasts."""
+    end_abandoned()
+    progress = Progress()
+    cluster = LocalCluster.start(f"test-{os.getpid()}", nodes=hosts, is_temporary=True, show=progress.show)
+    progress.close()
+    with cluster:
+        yield cluster

@@ -1,0 +1,109 @@
+"""A second Kafka broker next to the embedded cluster's own: with one alone, no partition can lack its leader."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from embedded.cluster import LocalCluster
+from embedded.jars import classpath
+from embedded.java import LEAN, find_java
+from tests.patience import PATIENCE_SECONDS, soon
+
+#: The ids of the embedded cluster's own broker and of this one.
+FIRST: Final = 1
+SECOND: Final = 2
+
+
+@contextmanager
+def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a broker serve in the block, which may kill it; new topics may be placed on it meanwhile."""
+    own = cluster.directory / "kafka"
+    settings = {
+        **_read(own / "server.properties"),
+        "process.roles": "broker",
+        "node.id": str(SECOND),
+        "listeners": "BROKER://127.0.0.1:0",
+        "log.dirs": str(directory / "data"),
+    }
+    # It tells the port that it got.
+    del settings["advertised.listeners"]
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "server.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+    # With the cluster's marks in it this ends with the cluster, whatever becomes of the test.
+    environment = cluster.environment()
+    java = [str(find_java(environment).command), "-Xmx256m", *LEAN, "-cp"]
+    java.append(":".join(map(str, classpath("kafka"))))
+    cluster_id = _read(own / "data" / "meta.properties")["cluster.id"]
+    with (directory / "log").open("wb") as log:
+        format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)]
+        subprocess.run(
+            format_it, env=environment, stdout=log, stderr=log, check=True, timeout=PATIENCE_SECONDS
+        )
+        broker = subprocess.Popen([*java, "kafka.Kafka", str(file)], env=environment, stdout=log, stderr=log)
+    client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
+    try:
+        _await_registered(client)
+        yield broker
+    finally:
+        broker.kill()
+        broker.wait()
+        _delete_what_was_on_it(client)
+
+
+def _delete_what_was_on_it(client: AdminClient) -> None:
+    """Delete the topics of a broker that is gone for good.
+
+    A marker that belongs there has the coordinator look for the leader without a pause, with a third of a core, for as
+    long as the topic exists.
+    """
+    topics = client.list_topics(timeout=PATIENCE_SECONDS).topics
+    on_it = [
+        name
+        for name, topic in topics.items()
+        if any(SECOND in each.replicas for each in topic.partitions.values())
+    ]
+    if on_it:
+        for each in client.delete_topics(on_it).values():
+            each.result(PATIENCE_SECONDS)
+
+
+def leader(client: AdminClient, topic: str, partition: int) -> int:
+    """Return who leads a partition, -1: nobody."""
+    return client.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions[partition].leader
+
+
+def await_leaderless(client: AdminClient, topic: str, partition: int) -> None:
+    """Return once nobody leads a partition."""
+    soon(lambda: leader(client, topic, partition) == -1, f"nobody leads {topic}[{partition}]")
+
+
+def _await_registered(client: AdminClient) -> None:
+    """Return once a topic can be made on the second broker; being listed comes before that."""
+    topic = "only-to-see"
+
+    def is_made() -> bool:
+        try:
+            client.create_topics([NewTopic(topic, 1, replica_assignment=[[SECOND]])])[topic].result(
+                PATIENCE_SECONDS
+            )
+        except KafkaException:
+            return False
+        return True
+
+    soon(is_made, "the second broker joins")
+    client.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+
+
+def _read(properties: Path) -> dict[str, str]:
+    lines = properties.read_text(encoding="utf-8").splitlines()
+    pairs = (each.partition("=") for each in lines if each and not each.startswith("#"))
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,519 @@
+"""The container's process as YARN would start it: real ZooKeeper, real TLS stream, a leader that does as told.
+
+The kernel is a fake here, so that what is seen is the process around it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from embedded.ensemble import Ensemble
+from standby.cluster import ClusterConfig, dump
+from standby.control import exits
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.naming import container_path, controller_path
+from standby.process.ended import ProcessEnd
+from standby.process.witness import READ
+from standby.records import ContainerRecord, decode_container, encode
+from standby.security.credentials import FILE as CREDENTIALS
+from standby.security.roles import PeerRole
+from standby.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
+from tests.fakes.certificates import keys_of, write_credentials
+from tests.fakes.leader import ScriptedLeader
+from tests.fakes.replicas import BREAKS, SPINS
+from tests.fakes.zookeeper import LoneZooKeeper
+from tests.patience import PATIENCE_SECONDS, soon
+
+ROOT = Path(__file__).parents[3]
+HEARTBEAT_MS = 100
+CONTAINER = "container_1700000000000_0001_01_000002"
+JOB = JobDefinition(
+    "flights",
+    "r1",
+    {
+        "job.name": "flights",
+        "task.inputs": "in",
+        "task.step": "flights:totals",
+        "kafka.bootstrap.servers": "k:1",
+        "zookeeper.connect": "z:1",
+    },
+    "changelog",
+    "group",
+    1,
+)
+
+
+def wanted(partition: int = 0, role: Role = Role.ACTIVE, epoch: int = 1) -> Wanted:
+    return Wanted(ReplicaId(TaskId("flights", "main", partition), 0), role, epoch)
+
+
+class Process:
+    """A container's process and what it leaves behind."""
+
+    def __init__(self, directory: Path, config: ClusterConfig, environment: Mapping[str, str]) -> None:
+        (directory / "cluster.json").write_bytes(dump(config))
+        self.config = config
+        self.log = directory / "container.log"
+        with self.log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "tests.fakes.container"],
+                cwd=directory,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(ROOT),
+                    "GRPC_VERBOSITY": "ERROR",
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process itself: what was started is its witness."""
+        (own,) = psutil.Process(self.popen.pid).children()
+        return own.pid
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def ends(self) -> int:
+        """Return its exit code."""
+        return self.popen.wait(PATIENCE_SECONDS)
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+
+class Stage:
+    """ZooKeeper, and a directory for one container."""
+
+    def __init__(self, zookeeper: LoneZooKeeper | Ensemble, directory: Path, name: str) -> None:
+        self.zookeeper = zookeeper
+        self.directory = directory
+        self.name = name
+        self.client: Any = zookeeper.client()
+        self.processes: list[Process] = []
+
+    def container(self, **settings: Any) -> Process:
+        """Start the container, with credentials."""
+        write_credentials(self.directory)
+        return self.bare_container(
+            {"CONTAINER_ID": CONTAINER, "NM_HOST": "127.0.0.11", "SKEIN_CONTAINER_ID": "anywhere_0"},
+            **settings,
+        )
+
+    def bare_container(self, environment: Mapping[str, str], **settings: Any) -> Process:
+        """Start the container without writing any file but its settings."""
+        config = ClusterConfig(
+            self.name,
+            self.zookeeper.connect,
+            zookeeper_session_ms=settings.pop("session_ms", 10_000),
+            zookeeper_acl="open",
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            orphan_timeout_ms=settings.pop("orphan_ms", 30_000),
+        )
+        assert not settings
+        process = Process(self.directory, config, environment)
+        self.processes.append(process)
+        return process
+
+    @contextmanager
+    def leader(self, epoch: int = 1) -> Iterator[ScriptedLeader]:
+        """Have a leader whose znode says where it is; the znode goes when the block ends."""
+        with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=epoch, candidate=f"c{epoch}") as leader:
+            self.announce(leader)
+            yield leader
+        self.withdraw()
+
+    def announce(self, leader: ScriptedLeader) -> None:
+        path = controller_path(self.name)
+        self.withdraw()
+        self.client.create(path, encode(leader.record), makepath=True)
+
+    def withdraw(self) -> None:
+        if self.client.exists(controller_path(self.name)):
+            self.client.delete(controller_path(self.name))
+
+    def czxid(self) -> int | None:
+        stat = self.client.retry(self.client.exists, container_path(self.name, CONTAINER))
+        return None if stat is None else int(stat.czxid)
+
+    def record(self) -> ContainerRecord:
+        """Return what the container has registered."""
+        return decode_container(self.client.get(container_path(self.name, CONTAINER))[0], "")
+
+    def close(self) -> None:
+        for each in self.processes:
+            if each.popen.poll() is None:
+                each.popen.kill()
+                each.popen.wait()
+        self.client.stop()
+        self.client.close()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def stage(zookeeper: LoneZooKeeper, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    stage = Stage(zookeeper, tmp_path, str(request.node.name))
+    yield stage
+    stage.close()
+    for each in stage.processes:
+        print(each.text())
+
+
+def get(hello: Hello, path: str) -> tuple[int, str]:
+    """Return status and body of the container's HTTP port."""
+    try:
+        with urllib.request.urlopen(
+            f"http://{hello.host}:{hello.http_port}{path}", timeout=PATIENCE_SECONDS
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def accepts(hello: Hello) -> bool:
+    """Return whether the container's port accepts, as the leader probes it."""
+    try:
+        with socket.create_connection((hello.host, hello.port), timeout=PATIENCE_SECONDS):
+            return True
+    except ConnectionRefusedError:
+        return False
+
+
+def told_end(hello: Hello) -> ProcessEnd | None:
+    """Return what the process's witness says at its port."""
+    with socket.create_connection((hello.host, hello.port), timeout=PATIENCE_SECONDS) as asking:
+        said = asking.makefile("rb").readline()
+        asking.sendall(READ)
+    return decode_end(said)
+
+
+def metric(hello: Hello, name: str) -> float:
+    for line in get(hello, "/metrics")[1].splitlines():
+        if line.startswith(name):
+            return float(line.rpartition(" ")[2])
+    raise AssertionError(f"no {name}")
+
+
+# ---- the start ----
+
+
+def test_it_introduces_itself_and_is_what_it_says(stage: Stage) -> None:
+    with stage.leader() as leader:
+        process = stage.container()
+        begun = time.monotonic()
+        session = leader.session()
+        print(f"start → introduction: {time.monotonic() - begun:.2f} s")
+        hello = session.hello
+        assert (hello.container, hello.skein_id, hello.host) == (CONTAINER, "anywhere_0", "127.0.0.11")
+        assert (hello.pid, hello.incarnation) == (process.pid, stage.czxid())
+        assert (hello.replicas, hello.leftovers, hello.controller_epoch) == ((), (), 0)
+        data, _ = stage.client.get(container_path(stage.name, CONTAINER))
+        record = decode_container(data, "")
+        assert (record.port, record.http_port, record.pid) == (hello.port, hello.http_port, hello.pid)
+        assert all(accepts(hello) for _ in range(300)), "more connections than any backlog holds"
+        session.wait_for(Heartbeat, lambda each: each.sequence == 5)
+        report = session.wait_for(Report)
+        assert report.rss_bytes > 10_000_000
+        status, body = get(hello, "/healthz")
+        assert (status, json.loads(body)["led"]) == (200, True)
+        assert metric(hello, "standfast_is_led") == 1
+        assert metric(hello, 'standfast_process_rss_bytes{of="self"}') > 10_000_000
+        assert get(hello, "/")[0] == 404
+
+
+def test_without_credentials_it_does_not_start(stage: Stage) -> None:
+    write_credentials(stage.directory)
+    (stage.directory / CREDENTIALS).unlink()
+    process = stage.bare_container({"CONTAINER_ID": CONTAINER, "NM_HOST": "127.0.0.11"})
+    assert process.ends() == 2
+    assert CREDENTIALS in process.text()
+    assert "Traceback" not in process.text()
+
+
+def test_outside_of_yarn_it_says_so(stage: Stage) -> None:
+    write_credentials(stage.directory)
+    process = stage.bare_container({"NM_HOST": "127.0.0.11"})
+    assert process.ends() == 2
+    assert "CONTAINER_ID: not in the environment" in process.text()
+
+
+def test_a_host_that_is_not_this_one_is_named(stage: Stage) -> None:
+    write_credentials(stage.directory)
+    process = stage.bare_container({"CONTAINER_ID": CONTAINER, "NM_HOST": "192.0.2.1"})
+    assert process.ends() == 3
+    assert "192.0.2.1" in process.text()
+
+
+# ---- orders ----
+
+
+def test_orders_are_obeyed_and_reported_and_deposed_leaders_refused(stage: Stage) -> None:
+    with stage.leader(epoch=2) as leader:
+        process = stage.container()
+        session = leader.session()
+        begun = time.monotonic()
+        session.assign(1, epoch=2, replicas=(wanted(),), jobs=(JOB,))
+        report = session.wait_for(Report, lambda each: each.number == 1)
+        print(f"order → report: {(time.monotonic() - begun) * 1000:.1f} ms")
+        assert [(each.role, each.phase, each.epoch) for each in report.replicas] == [
+            (Role.ACTIVE, Phase.ACTIVE, 1)
+        ]
+        assert report.warm
+        assert metric(session.hello, 'standfast_replica_applied_offset{copy="0",job="flights"') == 10
+
+        session.assign(2, epoch=1)
+        session.assign(3, epoch=2, incarnation=session.hello.incarnation - 1)
+        session.exit(epoch=1)
+        soon(lambda: metric(session.hello, "standfast_refused_orders_total") == 3, "all three are refused")
+        assert process.popen.poll() is None
+        seen = len(session.received)
+        last = session.wait_for(Report, after=seen)
+        assert (last.number, last.replicas[0].phase) == (1, Phase.ACTIVE)
+
+
+def test_heartbeats_go_on_while_user_code_keeps_the_interpreter_busy(stage: Stage) -> None:
+    with stage.leader() as leader:
+        stage.container()
+        session = leader.session()
+        session.wait_for(Heartbeat, lambda each: each.sequence == 5)
+        first = len(session.received)
+        session.assign(1, replicas=(wanted(SPINS),), jobs=(JOB,))
+        session.wait_for(Heartbeat, lambda each: each.sequence == 35)
+        beats = [
+            at
+            for each, at in zip(session.received[first:], session.at[first:], strict=True)
+            if isinstance(each, Heartbeat)
+        ]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(beats)]
+        print(f"largest gap between heartbeats of 100 ms: {max(gaps) * 1000:.0f} ms")
+
+
+# ---- leaders come and go ----
+
+
+def test_a_cut_stream_is_opened_again_to_the_successor_with_everything_held(stage: Stage) -> None:
+    stage.container()
+    with stage.leader(epoch=1) as first:
+        session = first.session()
+        session.assign(4, epoch=1, replicas=(wanted(),), jobs=(JOB,))
+        session.wait_for(Report, lambda each: each.number == 4)
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=2, candidate="b") as second:
+        begun = time.monotonic()
+        stage.announce(second)
+        again = second.session()
+        print(f"successor's znode → introduction: {(time.monotonic() - begun) * 1000:.0f} ms")
+        assert again.hello.controller_epoch == 1
+        assert again.hello.incarnation == session.hello.incarnation
+        assert [each.phase for each in again.hello.replicas] == [Phase.ACTIVE]
+        assert again.wait_for(Report).number == 0, "numbers are the new leader's"
+
+
+def test_a_stream_that_only_broke_is_opened_again_to_the_same_leader(stage: Stage) -> None:
+    with stage.leader() as leader:
+        stage.container()
+        session = leader.session()
+        for _ in range(3):
+            session.assign(1)
+            session.wait_for(Report, lambda each: each.number == 1)
+            begun = time.monotonic()
+            session.end()
+            session = leader.session()
+            print(f"end of a stream → next introduction: {(time.monotonic() - begun) * 1000:.0f} ms")
+
+
+def test_a_successor_is_gone_to_while_the_old_stream_still_stands(stage: Stage) -> None:
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as old:
+        stage.announce(old)
+        stage.container()
+        session = old.session()
+        with stage.leader(epoch=2) as new:
+            again = new.session()
+            assert session.is_over.wait(PATIENCE_SECONDS), "the deposed leader's stream is dropped"
+            again.assign(1, epoch=2, replicas=(wanted(),), jobs=(JOB,))
+            again.wait_for(Report, lambda each: each.number == 1)
+
+
+def test_without_a_leader_it_ends_as_an_orphan(stage: Stage) -> None:
+    with stage.leader() as leader:
+        process = stage.container(orphan_ms=1_500)
+        session = leader.session()
+        session.assign(1, replicas=(wanted(),), jobs=(JOB,))
+        session.wait_for(Report, lambda each: each.number == 1)
+        begun = time.monotonic()
+    assert process.ends() == exits.ORPHANED
+    assert time.monotonic() - begun > 1.4
+    assert stage.czxid() is None
+    assert not accepts(session.hello)
+
+
+# ---- the end ----
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "exit"])
+def test_it_closes_in_order_says_so_and_leaves_nothing(stage: Stage, how: str) -> None:
+    with stage.leader() as leader:
+        process = stage.container(session_ms=20_000)
+        session = leader.session()
+        session.assign(1, replicas=(wanted(),), jobs=(JOB,))
+        session.wait_for(Report, lambda each: each.number == 1)
+        begun = time.monotonic()
+        if how == "exit":
+            session.exit()
+        else:
+            process.send(signal.SIGTERM)
+        assert process.ends() == exits.ORDERLY
+        print(f"{how} → end: {(time.monotonic() - begun) * 1000:.0f} ms")
+        assert stage.czxid() is None, "the session would have lived for 20 s"
+        session.wait_for(Report, lambda each: [one.phase for one in each.replicas] == [Phase.CLOSED])
+        assert session.is_over.wait(PATIENCE_SECONDS)
+        assert not accepts(session.hello)
+
+
+def test_a_broken_kernel_ends_it_at_once(stage: Stage) -> None:
+    with stage.leader() as leader:
+        process = stage.container()
+        session = leader.session()
+        begun = time.monotonic()
+        session.assign(1, replicas=(wanted(BREAKS),), jobs=(JOB,))
+        end = told_end(session.hello) if session.is_over.wait(PATIENCE_SECONDS) else None
+        assert end is not None
+        assert (end.status, end.ran) == (exits.BROKEN, ())
+        assert process.ends() == exits.BROKEN
+        print(f"broken → end: {(time.monotonic() - begun) * 1000:.0f} ms")
+        assert "the JVM is gone" in process.text()
+        assert session.is_over.wait(PATIENCE_SECONDS)
+
+
+def test_a_killed_process_has_a_witness_or_refuses_before_its_stream_ends(stage: Stage) -> None:
+    """What the leader sees as a broken stream must be provable as a death at once, on a busy machine, too."""
+    noticed: list[float] = []
+    with stage.leader() as leader:
+        for number in range(10):
+            # The next one of this name waits for its session's end.
+            process = stage.container(session_ms=1_500)
+            session = leader.session()
+            is_alone = number % 2 == 0
+            begun = time.monotonic()
+            if is_alone:
+                process.send(signal.SIGKILL)
+            else:
+                process.popen.kill()
+            assert session.is_over.wait(PATIENCE_SECONDS)
+            noticed.append(time.monotonic() - begun)
+            if is_alone:
+                end = told_end(session.hello)
+                assert end is not None
+                assert (end.status, end.ran) == (-signal.SIGKILL, ())
+                assert process.ends() == 128 + signal.SIGKILL
+            else:
+                assert not accepts(session.hello)
+                process.ends()
+    print(f"kill -9 → end of the stream: {', '.join(f'{each * 1000:.0f}' for each in noticed)} ms")
+
+
+# ---- standing still ----
+
+
+def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage: Stage) -> None:
+    process = stage.container(session_ms=1_500)
+    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as first:
+        stage.announce(first)
+        session = first.session()
+        session.assign(1, epoch=1, replicas=(wanted(),), jobs=(JOB,))
+        session.wait_for(Report, lambda each: each.number == 1)
+        process.send(signal.SIGSTOP)
+        soon(lambda: stage.czxid() is None, "its session ends")
+        assert accepts(session.hello), "stopped is not dead"
+    with stage.leader(epoch=2) as second:
+        process.send(signal.SIGCONT)
+        begun = time.monotonic()
+        while (again := second.session()).hello.incarnation == session.hello.incarnation:
+            assert again.is_over.wait(PATIENCE_SECONDS), "the former incarnation's stream is left"
+        print(f"SIGCONT → introduction of the new incarnation: {(time.monotonic() - begun) * 1000:.0f} ms")
+        assert again.hello.incarnation == stage.czxid()
+        assert again.hello.controller_epoch == 1
+        assert [each.phase for each in again.hello.replicas] == [Phase.ACTIVE], (
+            "its inventory, for the leader to judge"
+        )
+        again.assign(1, epoch=2, replicas=(wanted(role=Role.STANDBY, epoch=2),), jobs=(JOB,))
+        report = again.wait_for(Report, lambda each: each.number == 1)
+        assert [each.phase for each in report.replicas] == [Phase.TAILING]
+    assert process.popen.poll() is None
+
+
+def test_a_short_stop_costs_no_stream(stage: Stage) -> None:
+    with stage.leader() as leader:
+        process = stage.container(session_ms=10_000)
+        session = leader.session()
+        session.wait_for(Heartbeat, lambda each: each.sequence == 2)
+        process.send(signal.SIGSTOP)
+        time.sleep(1.5)
+        seen, begun = len(session.received), time.monotonic()
+        process.send(signal.SIGCONT)
+        session.wait_for(Heartbeat, after=seen + 10)
+        took = time.monotonic() - begun
+        assert not session.is_over.is_set()
+        beats = [each for each in session.received[seen:] if isinstance(each, Heartbeat)]
+        # Some were under way when it was stopped.
+        assert len(beats) <= took * 1_000 / HEARTBEAT_MS + 4, "missed ones are not made up for"
+
+
+def test_zookeeper_away_longer_than_the_session_ends_nothing(tmp_path: Path) -> None:
+    # A container on a busy machine has this long to come back to a server that has started.
+    session_ms = 12_000
+    (tmp_path / "zookeeper").mkdir()
+    (tmp_path / "container").mkdir()
+    with LoneZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        stage = Stage(zookeeper, tmp_path / "container", "away")
+        try:
+            with stage.leader() as leader:
+                process = stage.container(session_ms=session_ms, orphan_ms=session_ms)
+                session = leader.session()
+                session.assign(1, replicas=(wanted(),), jobs=(JOB,))
+                session.wait_for(Report, lambda each: each.number == 1)
+                zookeeper.kill()
+                seen = len(session.received)
+                beats = max(
+                    (each.sequence for each in session.received if isinstance(each, Heartbeat)), default=0
+                )
+                away = session_ms / HEARTBEAT_MS + 10
+                session.wait_for(Heartbeat, lambda each: each.sequence > beats + away, after=seen)
+                assert not session.is_over.is_set()
+                assert process.popen.poll() is None
+                assert metric(session.hello, "standfast_is_zookeeper_connected") == 0
+                zookeeper.start()
+                soon(
+                    lambda: metric(session.hello, "standfast_is_zookeeper_connected") == 1,
+                    "it is connected again",
+                )
+                assert stage.czxid() == session.hello.incarnation, "the server gives sessions their time anew"
+                assert not session.is_over.is_set()
+                assert process.popen.poll() is None
+        finally:
+            stage.close()
+            print(process.text())

@@ -1,0 +1,420 @@
+"""A container's place in a real ZooKeeper: registration, sessions that end, who leads, task records."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from kazoo.client import KazooClient, KazooState
+
+from appmaster import records
+from appmaster.adapters.zookeeper.code import ZooKeeperBundles, tombstone
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from embedded.ports import free_ports
+from embedded.servers import LOOPBACK
+from standby.adapters.zookeeper.access import make_client
+from standby.adapters.zookeeper.membership import (
+    ZooKeeperCode,
+    ZooKeeperMembership,
+    ZooKeeperPeers,
+    ZooKeeperRecords,
+)
+from standby.code import bundles
+from standby.control.events import (
+    Event,
+    Leader,
+    LeaderChanged,
+    LeaderMoved,
+    LeaderUnknown,
+    Registered,
+    SessionConnected,
+    SessionLost,
+    SessionSuspended,
+)
+from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.model import TaskId, TaskRecord
+from standby.naming import (
+    code_complete_path,
+    code_part_path,
+    code_path,
+    container_path,
+    controller_path,
+    task_path,
+)
+from standby.peers import PeerAddress
+from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
+from tests.fakes.zookeeper import LoneZooKeeper
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, looks, soon
+from tests.wire import Wire
+
+RECORD = ContainerRecord(
+    "container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, 1, "0.1.0", peer_port=4003
+)
+TASK = TaskId("flights", "main", 0)
+
+#: More often than a client would show that it lives if there was nothing to ask.
+
+_Kind = TypeVar("_Kind", bound=Event)
+_Read = TypeVar("_Read")
+
+
+class Member:
+    """A membership with what it posted."""
+
+    def __init__(self, zookeeper: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.client = make_client(zookeeper.connect, 15_000)
+        self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
+        self.membership.start()
+
+    def next(self, kind: type[_Kind]) -> _Kind:
+        event = self._queue.get(timeout=PATIENCE_SECONDS)
+        assert isinstance(event, kind), event
+        return event
+
+    def until(self, kind: type[_Kind]) -> _Kind:
+        while True:
+            event = self._queue.get(timeout=PATIENCE_SECONDS)
+            if isinstance(event, kind):
+                return event
+
+    def registered(self) -> int:
+        self.membership.register()
+        return self.next(Registered).incarnation
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A cluster of the test's own."""
+    return str(request.node.name).replace("[", "-").replace("]", "")
+
+
+@pytest.fixture
+def client(zookeeper: LoneZooKeeper) -> Iterator[Any]:
+    client = zookeeper.client()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def member(zookeeper: LoneZooKeeper, name: str) -> Iterator[Member]:
+    member = Member(zookeeper, name)
+    member.next(SessionConnected)
+    yield member
+    member.membership.leave(PATIENCE_SECONDS)
+    member.client.close()
+
+
+def end_session(zookeeper: LoneZooKeeper, member: KazooClient) -> None:
+    """End another client's session, as its expiry would."""
+    twin = KazooClient(zookeeper.connect, client_id=member.client_id, timeout=1.5)
+    twin.start(timeout=PATIENCE_SECONDS)
+    twin.stop()
+    twin.close()
+
+
+def test_the_registration_says_where_the_container_is(member: Member, client: Any, name: str) -> None:
+    incarnation = member.registered()
+    data, stat = client.get(container_path(name, RECORD.container))
+    assert decode_container(data, "") == RECORD
+    assert stat.czxid == incarnation
+    assert stat.ephemeralOwner == member.client.client_id[0]
+
+
+def test_registering_twice_is_one_incarnation(member: Member) -> None:
+    assert member.registered() == member.registered()
+
+
+def test_what_a_former_session_left_is_replaced(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    client.create(container_path(name, RECORD.container), b"old", ephemeral=True, makepath=True)
+    old = client.exists(container_path(name, RECORD.container))
+    assert member.registered() > old.czxid
+
+
+def test_leaving_deletes_the_registration(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    member.registered()
+    member.membership.leave(PATIENCE_SECONDS)
+    assert client.exists(container_path(name, RECORD.container)) is None
+
+
+def test_an_ended_session_is_told_and_the_next_registration_is_a_new_incarnation(
+    zookeeper: LoneZooKeeper, member: Member
+) -> None:
+    first = member.registered()
+    end_session(zookeeper, member.client)
+    member.until(SessionLost)
+    member.until(SessionConnected)
+    assert member.registered() > first
+
+
+def test_the_leader_is_followed_through_every_change(member: Member, client: Any, name: str) -> None:
+    path = controller_path(name)
+
+    def look_up() -> Leader | None:
+        member.membership.look_up_leader()
+        return member.next(LeaderChanged).leader
+
+    assert look_up() is None
+    for epoch in range(1, 4):
+        client.create(path, encode(ControllerRecord("a", "h", 5, epoch)), ephemeral=True, makepath=True)
+        member.next(LeaderMoved)
+        assert look_up() == Leader("a", "h", 5, epoch)
+        client.set(path, encode(ControllerRecord("b", "h", 6, epoch)))
+        member.next(LeaderMoved)
+        assert look_up() == Leader("b", "h", 6, epoch)
+        client.delete(path)
+        member.next(LeaderMoved)
+        assert look_up() is None
+
+
+def test_a_leader_record_of_another_program_is_told_as_unknown(
+    member: Member, client: Any, name: str
+) -> None:
+    client.create(controller_path(name), b"{}", makepath=True)
+    member.membership.look_up_leader()
+    assert "controller" in member.next(LeaderUnknown).reason
+
+
+def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: Any, name: str) -> None:
+    own = make_client(zookeeper.connect, 5_000)
+    own.start(timeout=PATIENCE_SECONDS)
+    records = ZooKeeperRecords(own, name)
+    assert records.read(TASK) is None
+    record = TaskRecord(TASK, 0, 3, {0: "container_1", 1: "container_2"}, {0: "h1"}, (0, 1), True, "d1")
+    client.create(task_path(name, TASK), encode_task(record), makepath=True)
+    assert records.read(TASK) == record
+    later = TaskRecord(TASK, 1, 4, {1: "container_2"}, {}, (1,), True, "d2")
+    client.set(task_path(name, TASK), encode_task(later))
+    assert records.read(TASK) == later
+    client.set(task_path(name, TASK), b"{}")
+    with pytest.raises(BadConfiguration):
+        records.read(TASK)
+    own.stop()
+    own.close()
+
+
+def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        client = make_client(server.connect, 2_000)
+        client.start(timeout=PATIENCE_SECONDS)
+        records = ZooKeeperRecords(client, "c", timeout_seconds=A_MOMENT_SECONDS)
+        assert records.read(TASK) is None
+        server.kill()
+        with pytest.raises(Transient):
+            records.read(TASK)
+        server.start()
+        assert retried(lambda: records.read(TASK)) is None
+        client.stop()
+        client.close()
+
+
+def test_a_registered_container_is_found_by_its_peers(
+    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+) -> None:
+    own = make_client(zookeeper.connect, 5_000)
+    own.start(timeout=PATIENCE_SECONDS)
+    peers = ZooKeeperPeers(own, name)
+    assert peers.find(RECORD.container) is None
+    member.registered()
+    assert peers.find(RECORD.container) == PeerAddress(RECORD.container, "127.0.0.11", 4003)
+    # One of a version that has no such port.
+    old = msgspec.structs.replace(RECORD, container="old", peer_port=0)
+    client.create(container_path(name, "old"), encode(old).replace(b',"peer_port":0', b""))
+    assert peers.find("old") == PeerAddress("old", "127.0.0.11", 0)
+    own.stop()
+    with pytest.raises(Transient):
+        peers.find(RECORD.container)
+    own.close()
+
+
+@pytest.fixture
+def master(zookeeper: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
+    with ZooKeeper(zookeeper.connect, name) as master:
+        yield master
+
+
+def delete(client: Any, cluster: str, digest: str) -> None:
+    """Put a tombstone on a bundle."""
+    client.set(code_path(cluster, digest), records.encode(tombstone()))
+
+
+@pytest.mark.parametrize("size", [0, 1, bundles.CHUNK_BYTES, bundles.LEFT_BYTES])
+def test_a_bundle_of_code_comes_back_as_it_was_written(
+    master: ZooKeeper, client: Any, name: str, size: int
+) -> None:
+    data = bytes(index % 251 for index in range(size))
+    digest = bundles.digest_of(data)
+    assert not master.code.has(digest)
+    master.code.put(digest, data)
+    assert master.code.has(digest)
+    assert master.code.names() == (digest,)
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+    sizes = [
+        len(client.get(code_part_path(name, digest, each))[0]) for each in range(-(-size // (512 << 10)))
+    ]
+    assert sum(sizes) == size
+    assert all(0 < each <= 512 << 10 for each in sizes)
+    master.code.put(digest, data)
+    delete(client, name, digest)
+    assert master.code.names() == ()
+    # Deleted is not gone at once: who is just starting with it still gets it.
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+    version = client.get(code_path(name, digest))[1].version
+    master.code.put(digest, data)
+    assert master.code.names() == (digest,)
+    assert not ZooKeeperBundles(client, name).bury(digest, version), "somebody wrote it again meanwhile"
+    delete(client, name, digest)
+    assert ZooKeeperBundles(client, name).bury(digest, client.get(code_path(name, digest))[1].version)
+    with pytest.raises(BadConfiguration, match=f"{digest} is not in ZooKeeper"):
+        ZooKeeperCode(client, name).read_code(digest)
+
+
+def test_a_bundle_that_was_half_written_is_none_and_is_completed_by_the_next_writer(
+    master: ZooKeeper, client: Any, name: str
+) -> None:
+    data = b"x" * (bundles.CHUNK_BYTES + 7)
+    digest = bundles.digest_of(data)
+    client.create(code_part_path(name, digest, 0), b"half of a pa", makepath=True)
+    assert not master.code.has(digest)
+    with pytest.raises(BadConfiguration, match="submit the job's code again"):
+        ZooKeeperCode(client, name).read_code(digest)
+    master.code.put(digest, data)
+    assert ZooKeeperCode(client, name).read_code(digest) == data
+
+
+def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
+    master: ZooKeeper, client: Any, name: str
+) -> None:
+    digest = bundles.digest_of(b"right")
+    with pytest.raises(CorruptState, match=digest):
+        master.code.put(digest, b"wrong")
+    large = bytes(bundles.LEFT_BYTES + 1)
+    with pytest.raises(BadConfiguration, match=r"code\.distributor=hdfs"):
+        master.code.put(bundles.digest_of(large), large)
+    assert master.code.names() == ()
+    client.create(code_part_path(name, digest, 0), b"wrong", makepath=True)
+    client.create(code_complete_path(name, digest), b"1")
+    with pytest.raises(CorruptState, match=digest):
+        ZooKeeperCode(client, name).read_code(digest)
+
+
+def retried(read: Callable[[], _Read]) -> _Read:
+    """Return what is read as soon as nobody says that it is worth a retry."""
+    for _ in looks():
+        try:
+            return read()
+        except Transient:
+            continue
+    raise AssertionError("the reader did not come back")
+
+
+def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        client = make_client(server.connect, 2_000)
+        client.start(timeout=PATIENCE_SECONDS)
+        server.kill()
+        with pytest.raises(Transient):
+            ZooKeeperCode(client, "c", timeout_seconds=A_MOMENT_SECONDS).read_code("0" * 64)
+        server.start()
+        with pytest.raises(BadConfiguration):
+            retried(lambda: ZooKeeperCode(client, "c").read_code("0" * 64))
+        client.stop()
+        client.close()
+
+
+def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path: Path) -> None:
+    with LoneZooKeeper(tmp_path) as server:
+        # On a busy machine the first handshake with a server that has just started takes a second and more.
+        member = Member(server, "c", msgspec.structs.replace(RECORD, container="container_2"))
+        member.next(SessionConnected)
+        first = member.registered()
+        member.membership.look_up_leader()
+        member.next(LeaderChanged)
+        server.kill()
+        member.next(SessionSuspended)
+        server.start()
+        member.next(SessionConnected)
+        assert member.registered() == first, "suspended is not lost"
+        # The watch went with the connection; asking again on SessionConnected brings it back.
+        member.membership.look_up_leader()
+        member.next(LeaderChanged)
+        client = server.client()
+        client.create(controller_path("c"), b"{}", makepath=True)
+        member.next(LeaderMoved)
+        client.stop()
+        client.close()
+        member.membership.leave(PATIENCE_SECONDS)
+        member.client.close()
+
+
+@contextmanager
+def wired(zookeeper: LoneZooKeeper, session_ms: int) -> Iterator[tuple[Wire, KazooClient]]:
+    """Have a client, not started yet, that reaches the server by a wire."""
+    (port,) = free_ports(1)
+    client = make_client(f"{LOOPBACK}:{port}", session_ms)
+    with Wire(port, int(zookeeper.connect.rpartition(":")[2])) as wire:
+        yield wire, client
+        client.stop()
+        client.close()
+
+
+@contextmanager
+def outlived(client: KazooClient) -> Iterator[queue.SimpleQueue[str]]:
+    """Fail unless the connection is lost with the block, and the session is not; what becomes of it is in the queue."""
+    client.start(timeout=PATIENCE_SECONDS)
+    states: queue.SimpleQueue[str] = queue.SimpleQueue()
+    client.add_listener(states.put)
+    session = client.client_id
+    yield states
+    assert states.get(timeout=PATIENCE_SECONDS) == KazooState.SUSPENDED
+    assert states.get(timeout=PATIENCE_SECONDS) == KazooState.CONNECTED
+    assert client.client_id == session
+
+
+def test_a_server_that_takes_connections_and_does_not_answer_costs_no_session(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """A server that starts loses what was sent to it too early; one that hangs takes connections all the same."""
+    with wired(zookeeper, 6_000) as (wire, client):
+        with outlived(client):
+            wire.break_off(unanswered=2)
+        assert wire.unanswered == 0
+
+
+def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """What is sent counts as a sign of life of ours, and not of the server's."""
+    with wired(zookeeper, 3_000) as (wire, client), outlived(client) as states:
+        wire.hush()
+
+        def has_left() -> bool:
+            client.exists_async("/")
+            return not states.empty()
+
+        soon(has_left, "it leaves the server")
+
+
+def test_a_server_that_is_slow_to_answer_everybody_is_given_the_time_in_the_end(
+    zookeeper: LoneZooKeeper,
+) -> None:
+    """Whoever gave up too early comes back with more patience."""
+    with wired(zookeeper, 1_000) as (wire, client):
+        wire.hold_back(0.5)
+        client.start(timeout=PATIENCE_SECONDS)

@@ -1,0 +1,149 @@
+"""The broker dies and comes back under an active, a standby and a restore: all go on by themselves, exact.
+
+And at any moment, one broker and any of three, with containers that die in between; `benchmarks.brokerkills` does the
+same for hours.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.cluster import LocalCluster
+from standby.kernel import probes
+from standby.model import Phase, Role
+from tests.broker_kills import Course
+from tests.kernel_lab import IS_LONG, Lab
+from tests.patience import PATIENCE_SECONDS
+
+#: Two minutes with ``STANDFAST_LONG=1``; above the transaction's time-out in any case.
+AWAY_SECONDS = 120 if IS_LONG else 7
+
+#: How long all may take to be processed after a broker has come back.
+AGAIN_SECONDS = 2 * PATIENCE_SECONDS
+
+#: How often a broker is killed at any moment, and when: what a failure tells can be had again.
+KILLS = int(os.environ.get("STANDFAST_BROKER_KILLS", "50" if IS_LONG else "2"))
+SEED = int(os.environ.get("STANDFAST_BROKER_SEED") or random.randrange(1 << 30))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Servers of its own: others have a broker that nobody kills."""
+    with LocalCluster.start(f"killed-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(10 * PATIENCE_SECONDS)
+@pytest.mark.parametrize("away_seconds", [0, AWAY_SECONDS], ids=["restart", "away"])
+def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], away_seconds: float
+) -> None:
+    # A restart takes longer than the default of 5 s, but is to be over before the open transactions have timed out.
+    timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
+    lab = Lab(cluster.kafka_bootstrap, tmp_path, 2, **timeout)
+    restoring, may_restore = threading.Event(), threading.Event()
+    stopping, stopped, held = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold_open(point: str) -> None:
+        # Each task has a transaction open when the broker goes; the test below kills it at any moment.
+        if point == probes.BEFORE_COMMIT and stopping.is_set():
+            held.release()
+            assert stopped.wait(PATIENCE_SECONDS)
+
+    def hold(point: str) -> None:
+        # In the midst of its restore when the broker goes.
+        if point == probes.REPLAYED:
+            restoring.set()
+            assert may_restore.wait(3 * PATIENCE_SECONDS)
+
+    lab.name(0, 1)
+    with (
+        lab.local("host-a", hold_open) as active,
+        lab.local("host-b") as standby,
+        lab.local("host-c", hold) as late,
+    ):
+        active.want(0, Role.ACTIVE, 1)
+        standby.want(1, Role.STANDBY, 1)
+        active.await_phase(Phase.ACTIVE)
+        standby.await_phase(Phase.TAILING)
+        with lab.load(20, per_second=50):
+            active.await_all(lambda each: (each.input_committed or 0) > 100)
+            late.want(2, Role.STANDBY, 1)
+            assert restoring.wait(PATIENCE_SECONDS)
+            stopping.set()
+            assert all(held.acquire(timeout=PATIENCE_SECONDS) for _ in range(lab.tasks))
+            cluster.stop_kafka()
+            stopped.set()
+            may_restore.set()
+            if away_seconds:
+                # For longer than the ends count as fresh: the standby's membership is frozen, nothing is lost.
+                standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING)
+                time.sleep(away_seconds - 4)
+            before = {each.replica: each.input_committed or 0 for each in active.statuses().values()}
+            cluster.start_kafka()
+            began = time.monotonic()
+            active.await_all(
+                lambda each: (
+                    each.phase is Phase.ACTIVE and (each.input_committed or 0) > before.get(each.replica, 0)
+                ),
+                AGAIN_SECONDS,
+            )
+            recovered = time.monotonic() - began
+        # A broker that has just come back is busy with all that other tests have left on it.
+        active.await_processed(AGAIN_SECONDS)
+        for each in (standby, late):
+            each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0)
+        assert [each.replicas.broken for each in (active, standby, late)] == [None] * 3
+        # And the standbys are as good as they say.
+        lab.name(1, 2, claimed=True)
+        standby.want(1, Role.ACTIVE, 2)
+        lab.produce(100)
+        standby.await_processed()
+        late.await_all(lambda one: one.lag_records == 0)
+    lab.assert_exact()
+    lab.assert_local_state("host-b")
+    with capsys.disabled():
+        print(
+            f"\n  away for {away_seconds:g} s: commits again {recovered:.1f} s after the broker served again"
+        )
+
+
+@pytest.fixture
+def three_brokers() -> Iterator[LocalCluster]:
+    """Servers of its own: most tests are lighter with one broker."""
+    with LocalCluster.start(f"three-{os.getpid()}", nodes=0, brokers=3, is_temporary=True) as cluster:
+        yield cluster
+
+
+@pytest.mark.soak
+@pytest.mark.timeout((10 + KILLS) * PATIENCE_SECONDS)
+@pytest.mark.parametrize("which", ["cluster", "three_brokers"], ids=["one broker", "any of three"])
+def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
+    request: pytest.FixtureRequest, tmp_path: Path, which: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster: LocalCluster = request.getfixturevalue(which)
+    # Three brokers start slowly on a small machine.
+    kills = KILLS if which == "cluster" else (KILLS + 1) // 2
+    # What counts is when they die. With a full load, on a machine that other tests share, most of the time went by
+    # in which 16,000 records were caught up with.
+    less = {} if IS_LONG else {"tasks": 2, "rate": 100}
+    tally = Course(cluster, tmp_path, SEED, **less).run(kills)
+    told = f"STANDFAST_BROKER_SEED={SEED} STANDFAST_BROKER_KILLS={KILLS}: {tally}"
+    (verdict,) = tally.verdicts
+    assert verdict.is_exact, told
+    assert verdict.records > 0, told
+    assert not tally.stuck, told
+    # Of a release that writes every marker there is nothing that nobody could tell.
+    assert not tally.named_failures or tally.markers_left_out, told
+    with capsys.disabled():
+        print(
+            f"\n  seed {SEED}: {tally.kills} kills of brokers and {tally.container_kills} of containers, "
+            f"{verdict.records} records, exact; {tally.named_failures or 'nothing failed'}"
+        )

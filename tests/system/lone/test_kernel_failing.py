@@ -1,0 +1,140 @@
+"""Failing records on a real broker: left out once, whoever dies where, and found when they end processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from standby.adapters.kafka.broker import connect
+from standby.config import parse
+from standby.kernel import probes
+from standby.model import InputFailures, Phase, Role
+from tests.kernel_lab import CLUSTER, Child, Lab
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+
+
+def lab_with_dead_letters(
+    kafka_bootstrap: str, directory: Path, tasks: int, **config: str
+) -> tuple[Lab, str]:
+    dead = f"dead-{uuid.uuid4().hex[:10]}"
+    lab = Lab(
+        kafka_bootstrap,
+        directory,
+        tasks,
+        **{"task.on.error": "dead-letter", "task.dead.letter": dead, **config},
+    )
+    for future in lab.admin.create_topics([NewTopic(dead, tasks, 1)]).values():
+        future.result(PATIENCE_SECONDS)
+    return lab, dead
+
+
+@pytest.mark.parametrize("point", [probes.BEFORE_COMMIT, probes.AFTER_COMMIT, probes.AFTER_STORE])
+@pytest.mark.parametrize("hit", [2, 3, 4])
+def test_one_dead_letter_for_each_record_whichever_commit_is_deadly(
+    kafka_bootstrap: str, tmp_path: Path, start_child: Callable[..., Child], point: str, hit: int
+) -> None:
+    """The first is the claim; then come the good half before the record, its dead letter, the half behind it."""
+    lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=1)
+    lab.produce(5)
+    lab.poison(b"raise", headers=(("trace", b"1"),))
+    lab.produce(5)
+    lab.name(0, 1)
+    doomed = start_child(lab, "host-a", kill_at=point, hit=hit)
+    doomed.want(0, Role.ACTIVE, 1)
+    with lab.local("host-b") as successor:
+        successor.want(1, Role.STANDBY, 1)
+        assert doomed.await_death() == -signal.SIGKILL
+        lab.name(1, 2, claimed=True)
+        successor.want(1, Role.ACTIVE, 2)
+        lab.produce(5)
+        successor.await_processed()
+    assert lab.committed_records(dead) == [(b"0/poison", b"raise")]
+    lab.assert_exact()
+    lab.assert_local_state("host-b")
+
+
+def test_the_dead_letter_has_the_headers_of_the_record_and_ours(kafka_bootstrap: str, tmp_path: Path) -> None:
+    lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=2)
+    lab.name(0, 1)
+    with lab.local("host-a") as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(50)
+        container.await_processed()
+        lab.poison(b"raise", headers=(("trace", b"1"), ("trace", b"2"), ("none", None)))
+        lab.produce(50)
+        container.await_processed()
+        container.await_all(lambda each: each.skipped == (1 if each.replica.task.partition == 0 else 0))
+    lab.assert_exact()
+    reading = {"task.inputs": dead, "task.on.error": "fail", "task.dead.letter": ""}
+    config = parse({**lab.definition.config, **reading})
+    broker = connect(CLUSTER, config, lab.definition)
+    found = [record for each in (0, 1) if (record := broker.read_input(dead, each, 0)) is not None]
+    broker.close()
+    (letter,) = found
+    assert (letter.key, letter.value) == (b"0/poison", b"raise")
+    headers = list(letter.headers)
+    assert headers[:3] == [("trace", b"1"), ("trace", b"2"), ("none", None)]
+    ours = dict(headers[3:])
+    assert ours["standfast-offset"] == b"25"
+    assert ours["standfast-error-type"] == b"ValueError"
+    assert ours["standfast-topic"] == lab.definition.config["task.inputs"].encode()
+
+
+def test_a_record_that_ends_every_process_is_given_up_in_the_end(
+    kafka_bootstrap: str,
+    tmp_path: Path,
+    start_child: Callable[..., Child],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The test plays the leader: it counts each end at the offset that was committed last."""
+    lab, dead = lab_with_dead_letters(
+        kafka_bootstrap, tmp_path, 1, **{"task.on.error.attempts": "2", "task.batch.max.records": "16"}
+    )
+    lab.produce(13)
+    lab.poison(b"crash")
+    lab.produce(13)
+    broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+    failures: InputFailures | None = None
+    end = lab.input[0][-1][0] + 1
+    began = time.monotonic()
+    for epoch in range(1, 20):
+        lab.name(0, epoch, claimed=epoch > 1, failures={0: failures} if failures is not None else None)
+        child = start_child(lab, "host-a")
+        child.want(0, Role.ACTIVE, epoch)
+        told: InputFailures | None = None
+        while child.process.poll() is None:
+            statuses = list(child.statuses().values())
+            if any(each.phase is Phase.ACTIVE and each.input_committed == end for each in statuses):
+                break
+            time.sleep(LOOK_SECONDS)
+        else:
+            assert child.await_death() == -signal.SIGKILL
+            child.await_told()
+            told = next((each.failures for each in child.statuses().values()), None)
+            (committed,) = broker.committed([0])[0]
+            assert committed is not None
+            known = [
+                each for each in (failures, told) if each is not None and each.offset == committed.offset
+            ]
+            count = max((each.count for each in known), default=0) + 1
+            failures = InputFailures(committed.offset, count)
+            continue
+        (status,) = child.statuses().values()
+        assert status.failures is None
+        child.end()
+        break
+    else:
+        raise AssertionError(f"it ends processes for ever: {failures}")
+    broker.close()
+    # As often as is asked for, and then one for each half of 16 at the most.
+    assert epoch - 1 <= 2 + 4
+    assert lab.committed_records(dead) == [(b"0/poison", b"crash")]
+    lab.assert_exact()
+    with capsys.disabled():
+        print(f"\n  a record that ends processes: {epoch - 1} ends, {time.monotonic() - began:.1f} s")

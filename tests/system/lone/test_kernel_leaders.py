@@ -1,0 +1,76 @@
+"""A partition without a leader on a real broker: of its task nothing is known, and of the others everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embedded.cluster import LocalCluster
+from standby.adapters.kafka.broker import connect
+from standby.adapters.kafka.input import InputBounds
+from standby.config import kafka_settings, parse
+from standby.errors import Transient
+from standby.model import Phase, ReplicaStatus, Role
+from standby.ports import InputAway
+from tests.kernel_lab import CLUSTER, Container, Lab
+from tests.system.lone.second_broker import FIRST, SECOND, await_leaderless, leader, second_broker
+
+
+class LabOnTwoBrokers(Lab):
+    """What belongs to the second of its two tasks lies on the second broker."""
+
+    BROKERS = (FIRST, SECOND)
+
+
+def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with second_broker(cluster, tmp_path / "second") as second:
+        lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
+        config = parse(lab.definition.config)
+        broker, bounds = connect(CLUSTER, config, lab.definition), InputBounds(kafka_settings(config))
+        lab.name(0, 1)
+        with lab.local("host-a") as active, lab.local("host-b") as standby:
+            lab.settle(active, standby)
+            standby.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+            second.kill()
+            second.wait()
+            end, input_end = of_task(standby, 0).end, of_task(active, 0).input_end
+            lab.write([(b"0/k", b"value")])
+            active.await_all(lambda one: one.replica.task.partition != 0 or is_past(one.input_end, input_end))
+            standby.await_all(lambda one: one.replica.task.partition != 0 or is_past(one.end, end))
+            assert leader(lab.admin, lab.definition.changelog, 1) != -1, "seconds before it is missed"
+            # Until then its partitions are asked for in vain; they never end at nothing.
+            with pytest.raises(Transient):
+                broker.changelog_ends((1,))
+            await_leaderless(lab.admin, lab.definition.changelog, 1)
+            # What a feed asks before it starts names that one, and so leaves the other to be started.
+            (topic,) = lab.inputs
+            await_leaderless(lab.admin, topic, 1)
+            with pytest.raises(InputAway) as away:
+                bounds.check({(topic, 0): 0, (topic, 1): 0})
+            assert away.value.partitions == {1}
+            with lab.local("host-c") as late:
+                late.want(2, Role.STANDBY, 1)
+                for each in (standby, late):
+                    each.await_all(lambda one: one.replica.task.partition != 0 or is_level(one, active))
+                assert of_task(late, 1).phase is not Phase.TAILING
+                assert of_task(standby, 1).end is None
+        broker.close()
+
+
+def is_past(found: int | None, before: int | None) -> bool:
+    """Return whether an end is known that has moved since."""
+    return found is not None and found > (before or 0)
+
+
+def of_task(container: Container, partition: int) -> ReplicaStatus:
+    return next(each for each in container.statuses().values() if each.replica.task.partition == partition)
+
+
+def is_level(status: ReplicaStatus, active: Container) -> bool:
+    """Return whether a standby is in sync with all that the task's active has committed."""
+    applied = of_task(active, status.replica.task.partition).applied
+    assert applied is not None
+    return status.phase is Phase.TAILING and status.lag_records == 0 and (status.applied or 0) >= applied

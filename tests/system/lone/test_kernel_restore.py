@@ -1,0 +1,256 @@
+"""A new replica's state on a real broker, over real HTTP, with real databases, while the active goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from standby.adapters.rocksdict import open_database
+from standby.kernel import probes
+from standby.kernel.ports import Profile
+from standby.model import Phase, Role, TaskId
+from standby.replica.lifecycle import Signal
+from standby.replica.store.origin import DATABASE
+from tests.fakes.peers import PeerNet, PlacedRecords, by_source
+from tests.kernel_lab import Container, Lab
+from tests.patience import PATIENCE_SECONDS
+
+STATE_RECORDS = 4000
+
+
+@pytest.fixture
+def lab(kafka_bootstrap: str, tmp_path: Path) -> Lab:
+    return Lab(kafka_bootstrap, tmp_path, **{"job.restore.peer.min.records": "100"})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[PeerNet]:
+    made = PeerNet(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(lab: Lab) -> PlacedRecords:
+    return PlacedRecords(lab.records)
+
+
+Start = Callable[[str], Container]
+
+
+@pytest.fixture
+def start(lab: Lab, net: PeerNet, records: PlacedRecords) -> Iterator[Start]:
+    made: list[Container] = []
+
+    def one(host: str) -> Container:
+        """Start a container whose id is that of its host."""
+        container = lab.local(host, records=records, peers=net.peers_of(host))
+        made.append(container)
+        net.give(host, container.replicas.offer)
+        return container
+
+    yield one
+    for each in made:
+        each.replicas.close(PATIENCE_SECONDS)
+
+
+def sources(container: Container) -> dict[str, float]:
+    return by_source(container.restores)
+
+
+def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
+    database = open_database(lab.state_of(host, task) / DATABASE, Profile.SERVING)
+    try:
+        return [each for each in database.items(b"") if each[0] != b"\x00position"]
+    finally:
+        database.close()
+
+
+def follow(container: Container, active: Container) -> None:
+    """Return once everything is applied that the active has committed."""
+    done = {each.replica.task: each.applied or 0 for each in active.statuses().values()}
+    container.await_phase(Phase.TAILING)
+    container.await_all(lambda each: (each.applied or 0) >= done[each.replica.task])
+
+
+def active_and_standby(lab: Lab, start: Start) -> tuple[Container, Container]:
+    """Start an active in a and a standby in b, in step with each other, with some state."""
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    return active, standby
+
+
+def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
+    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
+) -> None:
+    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    active, standby = active_and_standby(lab, start)
+    with lab.load(50, per_second=50, keys=500):
+        before = len(net.giver_of("a").requests)
+        new = start("c")
+        new.want(2, Role.STANDBY, 1)
+        new.await_phase(Phase.TAILING)
+    active.await_processed()
+    follow(new, active)
+    follow(standby, active)
+    assert sources(new) == {"standby": lab.tasks}
+    assert len(net.giver_of("a").requests) == before, "the active gave nothing"
+    for each in (new, standby, active):
+        each.close()
+    for host in ("a", "b", "c"):
+        lab.assert_local_state(host)
+    for task in lab.task_ids:
+        assert contents(lab, "c", task) == contents(lab, "a", task) == contents(lab, "b", task)
+    lab.assert_exact()
+
+
+def test_a_bootstrapped_standby_takes_over_exactly(lab: Lab, records: PlacedRecords, start: Start) -> None:
+    records.placed, records.in_sync = {0: "a", 2: "c"}, (0,)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    follow(new, active)
+    assert sources(new) == {"active": lab.tasks}
+    lab.produce(200, keys=500)
+    lab.name(2, 2, claimed=True)
+    # The old one is not told: it must be fenced, as when it cannot be reached.
+    new.want(2, Role.ACTIVE, 2)
+    new.await_phase(Phase.ACTIVE)
+    lab.produce(200, keys=500)
+    new.await_processed()
+    active.want(0, Role.STANDBY, 2)
+    active.await_phase(Phase.TAILING)
+    new.close()
+    active.close()
+    lab.assert_exact()
+    lab.assert_local_state("c")
+
+
+def test_a_giver_that_dies_half_way_costs_no_record(
+    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
+) -> None:
+    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
+    active, standby = active_and_standby(lab, start)
+    doomed = net.giver_of("b")
+    reached, go_on = doomed.hold_files()
+    new = start("c")
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    doomed.close()
+    go_on.set()
+    follow(new, active)
+    assert sources(new) == {"active": lab.tasks}
+    for each in (new, active, standby):
+        each.close()
+    for host in ("a", "b", "c"):
+        lab.assert_local_state(host)
+
+
+def test_all_containers_restarted_with_their_disks_replay_only_tails(
+    lab: Lab, records: PlacedRecords, start: Start
+) -> None:
+    """B9."""
+    records.placed, records.in_sync = {0: "a", 1: "b"}, (0, 1)
+    active, standby = active_and_standby(lab, start)
+    active.close()
+    standby.close()
+    lab.name(0, 2, claimed=True)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 2)
+    standby.want(1, Role.STANDBY, 2)
+    lab.produce(100, keys=500)
+    active.await_processed()
+    follow(standby, active)
+    assert sources(active) == sources(standby) == {"local": lab.tasks}
+    for each in active.statuses().values():
+        assert each.drained_from is not None
+        assert each.drained_to is not None
+        # The marker of the last commit, and of the claim.
+        assert each.drained_to - each.drained_from <= 4
+    active.close()
+    standby.close()
+    lab.assert_exact()
+    lab.assert_local_state("b")
+
+
+def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
+    kafka_bootstrap: str, tmp_path: Path, net: PeerNet
+) -> None:
+    """What is left of the changelog is not the whole state; what another replica has is."""
+    lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
+    records = PlacedRecords(lab.records)
+    lab.name(0, 1)
+    lab.produce(STATE_RECORDS, keys=500)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == probes.REPLAYED:
+            reached.set()
+            go_on.wait(PATIENCE_SECONDS)
+
+    with lab.local("a", records=records) as active:
+        active.want(0, Role.ACTIVE, 1)
+        active.await_processed()
+        net.give("a", active.replicas.offer)
+        records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
+        # Its changelog is below the default from which on peers are asked: it replays.
+        with lab.local("b", hold, records, peers=net.peers_of("b")) as standby:
+            standby.want(1, Role.STANDBY, 1)
+            assert reached.wait(PATIENCE_SECONDS)
+            lab.produce(STATE_RECORDS, keys=500)
+            active.await_processed()
+            ends = {each.replica.task.partition: each.applied for each in active.statuses().values()}
+            cut = TopicPartition(lab.definition.changelog, 0, ends[0] or 0)
+            for future in lab.admin.delete_records([cut]).values():
+                future.result(PATIENCE_SECONDS)
+            # Its reader may have fetched ahead; what it has in hand is no cut.
+            lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
+            lost._post(lost, lost._run, Signal.STATE_LOST, "the changelog was cut off")
+            go_on.set()
+            standby.await_all(lambda each: bool(sources(standby).get("active")))
+            follow(standby, active)
+            assert sources(standby) == {"changelog": lab.tasks, "active": 1}
+    lab.assert_local_state("b")
+
+
+def test_state_older_than_the_tombstones_is_replaced(lab: Lab, records: PlacedRecords, start: Start) -> None:
+    """B12, with a clock that is two days ahead."""
+    lab.name(0, 1)
+    records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
+    lab.produce(STATE_RECORDS, keys=500)
+    active, standby = start("a"), start("b")
+    active.want(0, Role.ACTIVE, 1)
+    active.await_processed()
+    standby.want(1, Role.STANDBY, 1)
+    follow(standby, active)
+    standby.close()
+    # Keys are deleted while it is away.
+    lab.produce(500, keys=500)
+    active.await_processed()
+
+    def later() -> int:
+        return time.time_ns() // 1_000_000 + 2 * 86_400_000
+
+    marks = [lab.state_of("b", task) / "not-wiped" for task in lab.task_ids]
+    for each in marks:
+        each.touch()
+    with lab.local("b", records=records, clock=later) as again:
+        again.want(1, Role.STANDBY, 1)
+        follow(again, active)
+        assert sources(again) == {"changelog": lab.tasks}
+        assert not any(each.exists() for each in marks)
+    lab.assert_local_state("b")

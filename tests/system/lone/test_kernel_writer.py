@@ -1,0 +1,279 @@
+"""A task's producer on a real broker: what it is given in one transaction comes out whole and in order."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from standby.adapters.kafka import writer as kafka_writer
+from standby.adapters.kafka.broker import connect
+from standby.config import parse
+from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
+from standby.model import Offsets
+from standby.replica.store.keys import COMMIT
+from standby.replica.store.overlay import Changes, Emitted
+from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS, soon
+
+#: Fewer than the records of one transaction below.
+QUEUE = 50
+
+Open = Callable[..., Writer]
+
+
+@pytest.fixture
+def name(kafka_bootstrap: str) -> str:
+    """Return the name of a job whose topics are there, with one partition each."""
+    name = f"writer-{uuid.uuid4().hex[:10]}"
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    topics = [NewTopic(f"{name}-{each}", 1, 1) for each in ("in", "out", "late", "changelog")]
+    for future in admin.create_topics(topics).values():
+        future.result(PATIENCE_SECONDS)
+    return name
+
+
+@pytest.fixture
+def broker(name: str, kafka_bootstrap: str) -> Broker:
+    flat = {
+        "job.name": name,
+        "task.inputs": f"{name}-in",
+        "task.outputs": f"{name}-out,{name}-late",
+        "task.step": "m:f",
+        "kafka.bootstrap.servers": kafka_bootstrap,
+        "kafka.queue.buffering.max.messages": str(QUEUE),
+        "zookeeper.connect": "unused:1",
+    }
+    definition = JobDefinition(name, "run", flat, f"{name}-changelog", f"{name}-group", 1)
+    return connect("test", parse(flat), definition)
+
+
+@pytest.fixture
+def writer(broker: Broker) -> Writer:
+    return opened(broker)
+
+
+def opened(broker: Broker) -> Writer:
+    writer = broker.open_writer(0)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
+    return writer
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[Message]:
+    """Return the first ``count`` committed records of the topic's only partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        messages = consumer.consume(count, PATIENCE_SECONDS)
+    finally:
+        consumer.close()
+    assert len(messages) == count
+    assert all(each.error() is None for each in messages)
+    return messages
+
+
+def test_more_records_than_the_producers_queue_holds_keep_their_order(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    outputs = [
+        Emitted(f"{name}-{'late' if number % 7 == 0 else 'out'}", b"k", b"%d" % number)
+        for number in range(400)
+    ]
+    changes: Changes = {b"key%d" % number: b"%d" % number for number in range(300)}
+    writer.begin(b"record")
+    writer.prepare(outputs, changes, Offsets.of(1), "m")
+    assert writer.commit() == len(changes) + 1
+    for topic in (f"{name}-out", f"{name}-late"):
+        expected = [each.value for each in outputs if each.topic == topic]
+        assert [each.value() for each in read(kafka_bootstrap, topic, len(expected))] == expected
+    written = read(kafka_bootstrap, f"{name}-changelog", len(changes) + 1)
+    assert [(each.key(), each.value()) for each in written] == [(COMMIT, b"record"), *changes.items()]
+    writer.close()
+
+
+def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    topic = f"{name}-out"
+    outputs = [
+        Emitted(topic, b"", b""),
+        Emitted(topic, None, None),
+        Emitted(topic, b"k", b"1", {"h": b"x"}),
+        Emitted(topic, b"k", None),
+        Emitted(topic, None, b"2", [("h", b"1"), ("h", None)]),
+        Emitted(topic, b"k", b"3"),
+    ]
+    writer.begin(b"record")
+    writer.prepare(outputs, {}, Offsets.of(1), "m")
+    writer.commit()
+    came = read(kafka_bootstrap, topic, len(outputs))
+    assert [(each.key(), each.value()) for each in came] == [(each.key, each.value) for each in outputs]
+    assert [each.headers() for each in came] == [
+        *(None, None, [("h", b"x")], None, [("h", b"1"), ("h", None)], None)
+    ]
+    writer.close()
+
+
+def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: str) -> None:
+    small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(9 << 20))
+    writer.begin(b"record")
+    with pytest.raises(
+        RecordTooLarge, match=rf"9437185 bytes, .* {name}-out: kafka.message.max.bytes is 8388608"
+    ):
+        writer.prepare([small, large, small], {}, Offsets.of(1), "m")
+    # Nothing else is wrong with it: what it had begun can be ended.
+    writer.abort()
+    writer.begin(b"record")
+    writer.prepare([small], {}, Offsets.of(1), "m")
+    writer.commit()
+    writer.close()
+
+
+@pytest.mark.parametrize("size", [110_000, 900_000])
+def test_a_record_that_the_topic_refuses_is_named_and_the_next_transaction_is_well(
+    broker: Broker, writer: Writer, name: str, kafka_bootstrap: str, size: int
+) -> None:
+    bound(kafka_bootstrap, f"{name}-out", 100_000)
+    small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(size))
+    told = rf"{size + 1} bytes, .* {name}-out: the topic's max.message.bytes is 100000"
+    writer.begin(b"record")
+    with pytest.raises(RecordTooLarge, match=told):
+        write(writer, [small, large, small])
+    writer.abort()
+    writer.close()
+    writer = opened(broker)
+    writer.begin(b"record")
+    write(writer, [small])
+    writer.close()
+    assert [each.value() for each in read(kafka_bootstrap, f"{name}-out", 1)] == [b"1"]
+
+
+class Overtaken(Producer):
+    """Hears while it sends offsets that a record was refused, and says only that its state is wrong."""
+
+    was_overtaken = False
+
+    def send_offsets_to_transaction(self, *args: Any) -> None:
+        if not self.was_overtaken:
+            self.was_overtaken = True
+            assert self.flush(PATIENCE_SECONDS) == 0
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        super().send_offsets_to_transaction(*args)
+
+
+def test_a_record_is_named_that_is_refused_while_offsets_are_sent(
+    name: str, kafka_bootstrap: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound(kafka_bootstrap, f"{name}-out", 100_000)
+    monkeypatch.setattr(kafka_writer, "Producer", Overtaken)
+    writer = opened(broker)
+    writer.begin(b"record")
+    with pytest.raises(RecordTooLarge, match=r"the topic's max\.message\.bytes is 100000"):
+        write(writer, [Emitted(f"{name}-out", b"k", bytes(110_000))])
+    writer.abort()
+    writer.close()
+
+
+def test_a_record_without_a_key_is_refused_by_a_compacted_topic_and_is_no_fault_of_the_topic(
+    broker: Broker, writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    alter(kafka_bootstrap, f"{name}-out", "cleanup.policy", "compact")
+    writer.begin(b"record")
+    with pytest.raises(RecordRefused, match="takes none without a key"):
+        write(writer, [Emitted(f"{name}-out", None, b"1")])
+    writer.abort()
+    writer.close()
+    writer = opened(broker)
+    writer.begin(b"record")
+    write(writer, [Emitted(f"{name}-out", b"k", b"1")])
+    writer.close()
+
+
+def test_records_that_are_too_many_for_one_piece_are_sent_in_smaller_ones(
+    broker: Broker, writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    """librdkafka sends up to a megabyte in one piece, and does not part one that is refused."""
+    bound(kafka_bootstrap, f"{name}-out", 20_000)
+    outputs = [Emitted(f"{name}-out", b"k", b"%d" % number + bytes(1_000)) for number in range(300)]
+    writer.begin(b"record")
+    with pytest.raises(RecordTooLarge, match=rf"the largest records: {name}-out 1004 bytes"):
+        write(writer, outputs)
+    writer.abort()
+    writer.close()
+    writer = opened(broker)
+    writer.begin(b"record")
+    write(writer, outputs)
+    writer.close()
+    came = read(kafka_bootstrap, f"{name}-out", len(outputs))
+    assert [each.value() for each in came] == [each.value for each in outputs]
+
+
+def bound(bootstrap: str, topic: str, most: int) -> None:
+    """Have the topic take pieces of so many bytes at most."""
+    alter(bootstrap, topic, "max.message.bytes", str(most))
+
+
+def alter(bootstrap: str, topic: str, setting: str, value: str) -> None:
+    """Return when the setting counts at the broker: the controller's answer comes before."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    # A broker takes over one change after the other: where the second one is seen, the first one counts.
+
+    def has(name: str, wanted: str) -> bool:
+        return bool(admin.describe_configs([asked])[asked].result(PATIENCE_SECONDS)[name].value == wanted)
+
+    for name, wanted in ((setting, value), ("file.delete.delay.ms", str(time.time_ns() // 1_000_000))):
+        entry = ConfigEntry(name, wanted, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([changed])[changed].result(PATIENCE_SECONDS)
+        soon(partial(has, name, wanted), f"{name} of {topic}")
+
+
+def write(writer: Writer, outputs: list[Emitted]) -> None:
+    writer.prepare(outputs, {}, Offsets.of(1), "m")
+    writer.commit()
+
+
+def test_a_sweep_ends_in_each_partition_that_a_transaction_may_have_been_in(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    topics = ("out", "late", "changelog")
+    assert writer.sweep() == {(f"{name}-{topic}", 0): 0 for topic in topics}
+    small = Emitted(f"{name}-out", b"k", b"1")
+    writer.begin(b"record")
+    writer.prepare([small], {}, Offsets.of(1), "m")
+    writer.commit()
+    writer.close()
+    (came,) = read(kafka_bootstrap, f"{name}-out", 1)
+    assert (came.offset(), came.value()) == (2, b"1"), "a record and a marker come before it"
+    consumer = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": "test"})
+    assert consumer.get_watermark_offsets(TopicPartition(f"{name}-late", 0), PATIENCE_SECONDS) == (0, 2)
+    consumer.close()
+
+
+def test_a_sweep_that_does_not_reach_a_partition_is_none(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    alter(kafka_bootstrap, f"{name}-late", "max.message.bytes", "1")
+    try:
+        with pytest.raises(WriterLost, match=f"no answer from .*{name}-late-0$"):
+            writer.sweep()
+    finally:
+        # Before the transaction runs out of time: a marker that has no room keeps the coordinator busy for ever.
+        alter(kafka_bootstrap, f"{name}-late", "max.message.bytes", "1048588")
+    writer.close()

@@ -1,0 +1,122 @@
+"""Records on which a Spark plan fails, or would: its error names neither task nor record, and yet they are found."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from embedded.jars import classpath
+from standby.config import JobConfig
+from standby.feed.make import make_feed
+from standby.model import Phase, Role
+from standby.ports import Feed
+from standby.wire import JobDefinition
+from tests.kernel_lab import Lab
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def start_lab(kafka_bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, str]]:
+    def start(transform: str, on_error: str, **more: str) -> tuple[Lab, str]:
+        dead = f"dead-{uuid.uuid4().hex[:10]}"
+        lab = Lab(
+            kafka_bootstrap,
+            tmp_path,
+            3,
+            **{
+                "task.feed": "spark",
+                "task.transform": f"tests.system.lone.spark_failing_job:{transform}",
+                "task.batch.max.records": "1000",
+                "task.on.error": on_error,
+                **({"task.dead.letter": dead} if on_error == "dead-letter" else {}),
+                # The workers find the transform's module where this process does.
+                "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[3]),
+                **more,
+            },
+        )
+        for future in lab.admin.create_topics([NewTopic(dead, 3, 1)]).values():
+            future.result(PATIENCE_SECONDS)
+        return lab, dead
+
+    return start
+
+
+def spark(config: JobConfig, definition: JobDefinition) -> Feed:
+    return make_feed(config, definition, classpath("spark-kafka"), Path("no-code"))
+
+
+@pytest.mark.parametrize("transform", ["refuses_a_value", "raises_in_worker", "kills_its_worker"])
+def test_what_a_plan_fails_on_is_found_by_halves_and_left_out(
+    start_lab: Callable[..., tuple[Lab, str]], transform: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab, dead = start_lab(transform, "dead-letter")
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(300)
+        container.await_processed()
+        began = time.monotonic()
+        lab.produce(90)
+        lab.poison(b"poison")
+        lab.produce(90)
+        lab.poison(b"poison")
+        lab.produce(90)
+        container.await_processed()
+        seconds = time.monotonic() - began
+        container.await_all(lambda each: each.skipped == (2 if each.replica.task.partition == 0 else 0))
+        assert all(each.failures is None for each in container.statuses().values())
+    assert lab.committed_records(dead) == [(b"0/poison", b"poison")] * 2
+    lab.assert_exact()
+    with capsys.disabled():
+        print(f"\n  {transform}: two records found among 272 of three tasks and given up in {seconds:.1f} s")
+
+
+def test_a_plan_that_fails_ends_its_task_alone(start_lab: Callable[..., tuple[Lab, str]]) -> None:
+    lab, _ = start_lab("raises_in_worker", "fail")
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        lab.produce(60)
+        container.await_processed()
+        lab.poison(b"poison")
+        container.await_all(
+            lambda each: each.phase is (Phase.FAILED if each.replica.task.partition == 0 else Phase.ACTIVE)
+        )
+        (detail,) = (each.detail for each in container.statuses().values() if each.phase is Phase.FAILED)
+        assert detail.startswith(
+            f"poison: input {lab.definition.config['task.inputs']}[0], offsets [20, 21): "
+        )
+        assert "no such plane: poison" in detail
+        (raised,) = (each.traceback for each in container.statuses().values() if each.phase is Phase.FAILED)
+        assert raised.splitlines()[-1] == "LookupError: no such plane: poison"
+        assert "spark_failing_job.py" in raised
+        assert "in _raise" in raised
+        assert not any(other in raised for other in ("worker.py", "org.apache", "py4j")), raised
+        lab.produce(60)
+        ends = [records[-1][0] + 1 for records in lab.input]
+        container.await_all(
+            lambda each: (
+                each.replica.task.partition == 0 or each.input_committed == ends[each.replica.task.partition]
+            )
+        )
+
+
+def test_a_backlog_of_large_records_leaves_the_jvm_its_memory(
+    start_lab: Callable[..., tuple[Lab, str]],
+) -> None:
+    """360 MB wait for a heap of 512 MB: as one batch, which their number would allow, they would be called poison."""
+    lab, _ = start_lab("refuses_a_value", "fail", **{"task.batch.max.records": "40000"})
+    lab.produce(24_000, padding=b"x" * 15_000)
+    lab.name(0, 1)
+    with lab.local("host-a", make_feed=spark) as container:
+        container.want(0, Role.ACTIVE, 1)
+        container.await_processed()
+        assert all(each.failures is None for each in container.statuses().values())
+    lab.assert_exact()

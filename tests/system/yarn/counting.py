@@ -1,0 +1,229 @@
+"""The counting job under any name and with any topics, and what its output and state have to be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from appmaster.api.client import ClusterClient
+from demo.command import ROOT
+from demo.events import EventLog
+from demo.standing import Status, parse
+from demo.topics import Stamped, read_committed
+from embedded.cluster import LocalCluster
+from standby import naming
+from standby.errors import StandfastError
+from standby.replica.store.keys import is_own, split
+from tests.patience import PATIENCE_SECONDS, looks
+from tests.system.yarn.running import STEADY, RunningJob, keyring
+
+_CODE = Path(__file__).with_name("counting_job.py")
+
+#: Key and value of an input record.
+Pair = tuple[bytes, bytes]
+
+
+class CountingJob(RunningJob):
+    """One job with topics of its own: ``topic`` → ``topic-out``, and ``topic-dead`` for dead letters."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        directory: Path,
+        name: str,
+        topic: str,
+        partitions: int,
+        also: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
+        super().__init__(cluster, name, int(settings.get("appmaster.cells", 2)))
+        self.cluster_name = settings.get("cluster.name", name)
+        self.topic = topic
+        self.inputs = (topic, *also)
+        self.partitions = partitions
+        self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
+        """What was produced and is to be counted."""
+        # One for all: an idempotent producer takes half a second and more until it sends.
+        self._producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap, "enable.idempotence": True})
+        self._open = ExitStack()
+        self.file = directory / "job.yaml"
+        directory.mkdir()
+        shutil.copy(_CODE, directory)
+        config = {
+            "job.name": name,
+            "job.modules": [_CODE.name],
+            "job.hotstandby.enabled": True,
+            "task.inputs": list(self.inputs),
+            "task.outputs": f"{topic}-out",
+            "task.step": f"{_CODE.stem}:step",
+            "task.feed": "plain",
+            "cluster-manager.container.memory.mb": 256,
+            "yarn.am.container.memory.mb": 256,
+            **STEADY,
+            **settings,
+        }
+        self.file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+        client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
+        topics = [NewTopic(each, partitions, 1) for each in (*self.inputs, f"{topic}-out", f"{topic}-dead")]
+        for future in client.create_topics(topics, operation_timeout=PATIENCE_SECONDS).values():
+            future.result()
+        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(self.cluster_name))
+        self._is_watched = False
+        self._client: ClusterClient | None = None
+
+    @property
+    def log(self) -> EventLog:
+        """The cluster's event log."""
+        return self._log
+
+    def submit(self, *more: str) -> subprocess.Popen[str]:
+        """Begin to submit; returns the command, which ends when every replica is deployed."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._log.start()
+            self._open.callback(self._log.stop)
+        return subprocess.Popen(
+            # Each look at a host takes a container of its own; test_submit.py has one.
+            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), "--no-probe", *more],
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """Delete the job, wherever it is, and look no more."""
+        try:
+            self.standfast("delete", self.name, "--cluster", self.cluster_name, "--no-sweep")
+        finally:
+            self._open.close()
+
+    @property
+    def client(self) -> ClusterClient:
+        """Who asks the leader."""
+        if self._client is None:
+            ring = keyring(self.cluster, self.cluster_name)
+            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, ring)
+            self._client = self._open.enter_context(client)
+        return self._client
+
+    def first(self, condition: Callable[[Status], bool], seconds: float) -> Status | None:
+        """Return the first status, seen from now on, that meets the condition; None when none comes in time."""
+        for _ in looks(seconds):
+            try:
+                status = parse(self.client.status())
+            except StandfastError:
+                status = Status()
+            if status.jobs and condition(status):
+                return status
+        return None
+
+    def produce(
+        self, partition: int, pairs: Iterable[Pair], *, counts: bool = True, topic: str | None = None
+    ) -> None:
+        """Write records to a partition of an input, the first unless told otherwise, and wait for the broker.
+
+        Those that do not count are to be left out.
+        """
+        pairs = list(pairs)
+        for key, value in pairs:
+            self._producer.produce(topic or self.topic, value, key, partition)
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
+        if counts:
+            self.taken[partition] += pairs
+
+    def grow(self, partitions: int) -> None:
+        """Add partitions to the inputs, up to so many."""
+        client = AdminClient({"bootstrap.servers": self.cluster.kafka_bootstrap})
+        wanted = [NewPartitions(each, partitions) for each in self.inputs]
+        for future in client.create_partitions(wanted, operation_timeout=PATIENCE_SECONDS).values():
+            future.result()
+        self.taken += [[] for _ in range(partitions - self.partitions)]
+        self.partitions = partitions
+        # The one before knows the topics as they were.
+        self._producer = Producer(
+            {"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True}
+        )
+
+    def dead_letters(self) -> list[Stamped]:
+        """Return every committed record of the topic of dead letters."""
+        return list(read_committed(self.cluster.kafka_bootstrap, f"{self.topic}-dead"))
+
+    def assert_exact(self, partitions: Iterable[int] | None = None, run: str | None = None) -> None:
+        """Fail unless, once their input is committed as processed, outputs and state of tasks are exact.
+
+        ``run`` is the run id, where no leader can be asked for it.
+        """
+        tasks = set(range(self.partitions) if partitions is None else partitions)
+        run, bootstrap = run or self.run_id, self.cluster.kafka_bootstrap
+        self._wait_until_processed(tasks, run)
+        counts: Counter[bytes] = Counter()
+        owed: dict[bytes, list[bytes]] = {}
+        for task in tasks:
+            for key, value in self.taken[task]:
+                counts[key] += 1
+                owed.setdefault(key, []).append(b"%d %s" % (counts[key], value))
+        others = {key for task in range(self.partitions) if task not in tasks for key, _ in self.taken[task]}
+        seen: dict[bytes, list[bytes]] = {}
+        for record in read_committed(bootstrap, f"{self.topic}-out"):
+            if record.key not in others:
+                seen.setdefault(record.key, []).append(record.value or b"")
+        assert seen == owed
+        changelog = naming.changelog_topic(self.cluster_name, self.name, "main", run)
+        changes = [each for each in read_committed(bootstrap, changelog) if not is_own(each.key)]
+        state = {split(each.key)[1]: each.value for each in changes}
+        found = {key: value for key, value in state.items() if key not in others and value is not None}
+        assert found == {key: b"%d" % count for key, count in counts.items()}
+
+    def _wait_until_processed(self, tasks: set[int], run: str) -> None:
+        group = naming.consumer_group(self.cluster_name, self.name, "main", run)
+        consumer = Consumer({"bootstrap.servers": self.cluster.kafka_bootstrap, "group.id": group})
+        asked = [TopicPartition(topic, task) for topic in self.inputs for task in sorted(tasks)]
+        try:
+            ends = {
+                (each.topic, each.partition): consumer.get_watermark_offsets(each, PATIENCE_SECONDS)[1]
+                for each in asked
+            }
+            done: dict[tuple[str, int], int] = {}
+            for _ in looks():
+                found = consumer.committed(asked, timeout=PATIENCE_SECONDS)
+                done = {(each.topic, each.partition): each.offset for each in found}
+                if done == ends:
+                    return
+            raise AssertionError(f"processed up to {done} of {ends}\n{self.story()}")
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def submitted(*jobs: CountingJob) -> Iterator[None]:
+    """Deploy jobs side by side; delete them after the block."""
+    with ExitStack() as stack:
+        commands = []
+        for job in jobs:
+            commands.append(job.submit())
+            stack.callback(job.close)
+        # All are waited for before any is judged: none may be left behind.
+        said = [command.communicate(timeout=3 * PATIENCE_SECONDS)[0] for command in commands]
+        assert all(command.returncode == 0 for command in commands), "\n".join(said)
+        for job in jobs:
+            job.wait_until_settled()
+        yield
+
+
+def some(count: int, keys: int, begin: int = 0) -> list[Pair]:
+    """Return so many records, the keys in turn."""
+    return [(b"key %d" % (number % keys), b"value %d" % number) for number in range(begin, begin + count)]

@@ -1,0 +1,254 @@
+"""A job that runs on the shared cluster: its event log, its containers, the command line. For tests to build on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from appmaster.adapters.credentials.keyring import Keyring, keyring_in
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from demo.command import ROOT
+from demo.events import Event, EventLog
+from demo.standing import Replica, Status
+from embedded.cluster import ContainerProcess, LocalCluster
+from standby.adapters.zookeeper.access import owner_access
+from tests.patience import PATIENCE_SECONDS, looks, soon
+
+#: Detection times of a job that a test deploys for anything but detection: a process that dies shows by its broken
+#: stream and its refused port, and nobody is taken for lost because the machine stood still.
+STEADY = {
+    "job.hotstandby.heartbeat.timeout.ms": "180000",
+    "job.hotstandby.host.timeout.ms": "180000",
+    "task.progress.timeout.ms": "300000",
+    "zookeeper.session.timeout.ms": "30000",
+}
+
+#: Detection times of a job of which something falls silent: a process that stands still is noticed late, since on a
+#: busy machine any may; a host soon, since the kernel of one that is only busy answers for it.
+NOTICES_SILENCE = {
+    "job.hotstandby.heartbeat.timeout.ms": "8000",
+    "job.hotstandby.host.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "20000",
+}
+
+
+def session(cluster: LocalCluster, name: str) -> ZooKeeper:
+    """Return a session for a cluster's tree, unopened, as the commands have it."""
+    return ZooKeeper(cluster.zookeeper_connect, name, access=owner_access(keyring(cluster, name).secret))
+
+
+def keyring(cluster: LocalCluster, name: str) -> Keyring:
+    """Return the credentials that a cluster's first submit has made."""
+    return keyring_in(Path(cluster.environment()["STANDFAST_CREDENTIALS"]) / name, name)
+
+
+class RunningJob(ABC):
+    """A deployed job of a cluster of its own, which has the job's name."""
+
+    def __init__(self, cluster: LocalCluster, name: str, cells: int) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.cells = cells
+
+    @property
+    @abstractmethod
+    def log(self) -> EventLog:
+        """The cluster's event log."""
+
+    @abstractmethod
+    def first(self, condition: Callable[[Status], bool], seconds: float) -> Status | None:
+        """Return the first status, seen from now on, that meets the condition; None when none comes in time."""
+
+    def wait(
+        self,
+        condition: Callable[[Status], bool],
+        what: str = "an answer of the leader",
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Status:
+        """Return the first status, seen from now on, that meets the condition."""
+        status = self.first(condition, seconds)
+        assert status is not None, f"{what} did not come within {seconds:.0f} s\n{self.story()}"
+        return status
+
+    def wait_until_settled(self) -> Status:
+        """Return the first status with every cell up and nothing on its way to a better place.
+
+        A master that came to the other's host is asked for again, and its cell late: the copies, in one cell until
+        then, are spread over both. That takes some moves, one after the other, each with a process's start.
+        """
+        return self.wait(
+            lambda status: status.settled and sum(each.is_up for each in status.cells) == self.cells,
+            "all cells, and copies where they are to stay",
+            3 * PATIENCE_SECONDS,
+        )
+
+    @property
+    def status(self) -> Status:
+        """The leader's present status."""
+        return self.wait(lambda _: True)
+
+    @property
+    def run_id(self) -> str:
+        """The job's run id."""
+        return next(job.run for job in self.status.jobs if job.name == self.name)
+
+    # ---- what has happened ----
+
+    def events(self, since_ms: int = 0) -> list[Event]:
+        """Return the event log from ``since_ms`` (Unix) on."""
+        return [each for each in self.log.events if each.at_ms >= since_ms]
+
+    def kinds(self, since_ms: int = 0) -> set[str]:
+        """Return the kinds of events since a time."""
+        return {each.kind for each in self.events(since_ms)}
+
+    def wait_for_event(self, kind: str, since_ms: int, **fields: object) -> Event:
+        """Return the first event of a kind, since a time, with the given fields."""
+
+        def is_it(event: Event) -> bool:
+            return event.kind == kind and all(getattr(event, name) == value for name, value in fields.items())
+
+        return self.wait_for_events(is_it, since_ms, f"{kind} {fields or ''}")[0]
+
+    def wait_for_events(
+        self, is_one: Callable[[Event], bool], since_ms: int, what: str, least: int = 1
+    ) -> list[Event]:
+        """Return the events of a sort, since a time, as soon as there are ``least`` of them."""
+
+        def matching(events: Iterable[Event]) -> list[Event]:
+            return [each for each in events if each.at_ms >= since_ms and is_one(each)]
+
+        self.log.wait_for(lambda events: len(matching(events)) >= least, PATIENCE_SECONDS)
+        found = matching(self.log.events)
+        assert len(found) >= least, (
+            f"{len(found)} of {least} {what} within {PATIENCE_SECONDS:.0f} s\n{self.story(since_ms)}"
+        )
+        return found
+
+    def story(self, since_ms: int = 0) -> str:
+        """Return the event log from ``since_ms`` (Unix) on, a line an event, for whoever reads of a failure."""
+        events = [each for each in self.events(since_ms) if each.kind != "job_status"]
+        begun = since_ms or (events[0].at_ms if events else 0)
+        return "\n".join(f"{each.at_ms - begun:>8} {each.text} {dict(each.data or {})}" for each in events)
+
+    def scrape(self) -> str:
+        """Return the leader's metrics, as Prometheus gets them."""
+        leader = self.ask("status", self.name)["leader"]
+        with urllib.request.urlopen(
+            f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=PATIENCE_SECONDS
+        ) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    # ---- containers and hosts ----
+
+    def replica(self, partition: int, *, active: bool) -> Replica:
+        """Return the active, or the first standby, of a task."""
+        task = next(each for each in self.status.tasks if each.partition == partition)
+        return next(each for each in task.replicas if (each.copy == task.active) == active)
+
+    def send(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to every process of a replica's container."""
+        assert replica.container is not None, f"copy {replica.copy} is nowhere"
+        self.send_to(replica.container, number, replica.pid)
+
+    def send_alone(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to the process of a replica's container, and to none of those around it."""
+        assert replica.pid is not None, f"copy {replica.copy} is nowhere"
+        os.kill(replica.pid, number)
+
+    def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
+        """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
+        for each in sorted(self._processes(container), key=lambda each: each.pid != first):
+            each.send(number)
+
+    def kill_together(self, *containers: str) -> None:
+        """Kill every process of some containers, without a look at the machine between one and the next."""
+        for each in self._processes(*containers):
+            each.send(signal.SIGKILL)
+
+    def _processes(self, *containers: str) -> list[ContainerProcess]:
+        """Return the processes of some containers, in that order, from one look at the machine."""
+        found = [each for each in self.cluster.container_processes() if each.container_id in containers]
+        without = set(containers) - {each.container_id for each in found}
+        assert not without, f"{', '.join(sorted(without))}: no process"
+        return sorted(found, key=lambda each: containers.index(each.container_id))
+
+    @contextmanager
+    def lost_host(self, host: str, *, silent: bool = False) -> Iterator[None]:
+        """Let a host die for the time of the block; after it, it runs again."""
+        self.cluster.kill_host(host, silent=silent)
+        try:
+            yield
+        finally:
+            self.cluster.start_host(host)
+
+    def assert_no_container_too_many(self) -> None:
+        """Fail unless all containers on YARN's hosts are known to the leader; its own is the application's first."""
+        others, missing = set[str](), set[str]()
+        for _ in looks():
+            known = {each.container for each in self.status.containers}
+            attempts = {each.rsplit("_", 1)[0] for each in known}
+            running = {
+                each.container_id
+                for each in self.cluster.container_processes()
+                if each.container_id.rsplit("_", 1)[0] in attempts
+            }
+            others = {each for each in running - known if not each.endswith("_000001")}
+            missing = known - running
+            if not others and not missing:
+                return
+        raise AssertionError(f"{sorted(others)} are too many, {sorted(missing)} missing")
+
+    def wait_until_nothing_runs_on(self, host: str) -> None:
+        """Wait until a host runs no process of a container, except of an application's own first one.
+
+        The leader counts a container as ended when it has let go of all it holds; its interpreter takes a moment more.
+        """
+
+        def left() -> list[ContainerProcess]:
+            return [
+                each
+                for each in self.cluster.container_processes(host)
+                if each.container_id and not each.container_id.endswith("_000001")
+            ]
+
+        soon(lambda: not left(), lambda: f"nothing runs on {host}, but {left()}")
+
+    # ---- the command line ----
+
+    def standfast(self, *arguments: str, status: int | None = 0) -> str:
+        """Run the command line; return what it prints, after checking its exit status."""
+        done = self._run(*arguments)
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def told(self, *arguments: str) -> str:
+        """Run the command line; return what it tells of its progress."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stderr
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "appmaster.cli.main", *arguments],
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            capture_output=True,
+            text=True,
+            timeout=3 * PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def ask(self, *arguments: str) -> Any:
+        """Return what a command prints as JSON."""
+        return json.loads(self.standfast(*arguments, "--json"))

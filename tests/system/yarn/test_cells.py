@@ -1,0 +1,157 @@
+"""Several cells on a real YARN: whichever dies, another candidate leads, and nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.leadership.port_probe import host_of
+from demo.scenario import now_ms
+from embedded.cluster import LocalCluster
+from tests.patience import soon
+from tests.system.yarn.counting import CountingJob, submitted
+from tests.system.yarn.running import NOTICES_SILENCE, session
+from tests.system.yarn.two_cells import (
+    AM,
+    CANDIDATE,
+    cells_of_actives,
+    epochs,
+    has_rejoined,
+    is_whole,
+    leader,
+    master,
+    pairs,
+    whole_in_both_cells,
+)
+
+
+@pytest.fixture(scope="module")
+def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CountingJob]:
+    """Return the counting job: two processors with a standby each, in the two cells that are the default."""
+    job = CountingJob(
+        cluster,
+        tmp_path_factory.mktemp("cells") / "job",
+        "cells",
+        "cells-in",
+        2,
+        **{  # type: ignore[arg-type]
+            "job.container.count": 2,
+            **NOTICES_SILENCE,
+            "zookeeper.session.timeout.ms": 10_000,
+            # Enough for attempts that make way for others on another host.
+            "yarn.am.max.attempts": 10,
+        },
+    )
+    with submitted(job):
+        yield job
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster: LocalCluster) -> Iterator[ZooKeeper]:
+    """Return a session that sees the cells, and who leads."""
+    with session(cluster, "cells") as opened:
+        yield opened
+
+
+def test_copies_of_every_task_are_in_different_cells(job: CountingJob) -> None:
+    whole_in_both_cells(job)
+    found = job.ask("cells", job.name)
+    assert [each["cell"] for each in found] == [1, 2]
+    assert all(each["is_running"] and each["candidate"] and each["attempt"] for each in found)
+    assert [each["leads"] for each in found].count(True) == 1
+    assert len({host_of(each["address"]) for each in found}) == 2, "on hosts of their own"
+    for partition in range(2):
+        job.produce(partition, pairs(partition))
+    job.assert_exact()
+
+
+def test_dead_leader_s_process_is_followed_at_once_and_no_task_notices(
+    job: CountingJob, zookeeper: ZooKeeper
+) -> None:
+    before, was = epochs(job), leader(zookeeper)
+    job.produce(0, pairs(0, 1_000))
+    process, begun = master(job, was.container, CANDIDATE), now_ms()
+    process.send(signal.SIGKILL)
+    elected = job.wait_for_event("leader_elected", begun)
+    assert (elected.data or {})["candidate"] != was.candidate
+    print(f"another leads after {elected.at_ms - begun} ms")
+    assert (elected.data or {})["deposed"] == was.candidate, (
+        "by its closed port, long before its session's end"
+    )
+    job.produce(1, pairs(1, 1_000))
+    job.wait(is_whole(job))
+    assert epochs(job) == before
+    assert not job.kinds(begun) & {"container_lost", "failover_started", "cell_lost"}
+    job.assert_exact()
+    # What follows takes the leader away again, which only a candidate can notice that stands.
+    soon(lambda: has_rejoined(zookeeper, was), "the candidate that was killed, as another one")
+
+
+def test_dead_am_takes_its_cell_which_fails_over_and_returns_as_a_follower(
+    job: CountingJob, zookeeper: ZooKeeper
+) -> None:
+    whole_in_both_cells(job)
+    was = leader(zookeeper)
+    attempt = zookeeper.cells.read_all()[was.cell].attempt
+    has_active = was.cell in cells_of_actives(job)
+    job.produce(0, pairs(0, 2_000))
+    process, begun = master(job, was.container, AM), now_ms()
+    process.send(signal.SIGKILL)
+    elected = job.wait_for_event("leader_elected", begun)
+    print(f"another leads after {elected.at_ms - begun} ms")
+    job.produce(1, pairs(1, 2_000))
+    # With both actives in the other cell, standbys alone are lost: before the new leader looked, after it, or when they
+    # have been filled elsewhere. An active whose process still runs is handed over as planned when its standby is ready
+    # before its end: all that is certain is that it ends.
+    ends = {"failover_finished", "handover_finished"} if has_active else {"decided_bind", "decided_moved"}
+    job.wait_for_events(lambda each: each.kind in ends, begun, f"one of {ends}")
+
+    def is_back() -> bool:
+        candidates = [each for each in zookeeper.registry.candidates() if each.cell == was.cell]
+        is_new = (
+            zookeeper.cells.read_all()[was.cell].attempt != attempt and leader(zookeeper).cell != was.cell
+        )
+        return is_new and any(each.container != was.container for each in candidates)
+
+    soon(is_back, "the next attempt's candidate, as a follower")
+    assert len({host_of(each.address) for each in zookeeper.cells.read_all().values()}) == 2, (
+        "on a host of its own"
+    )
+    whole_in_both_cells(job)
+    job.assert_exact()
+
+
+def test_leader_paused_past_its_session_resigns_and_rejoins(job: CountingJob, zookeeper: ZooKeeper) -> None:
+    whole_in_both_cells(job)
+    before, was = epochs(job), leader(zookeeper)
+    stopped, begun = master(job, was.container, CANDIDATE), now_ms()
+    stopped.send(signal.SIGSTOP)
+    try:
+        elected = job.wait_for_event("leader_elected", begun)
+        assert (elected.data or {})["candidate"] != was.candidate
+        job.produce(0, pairs(0, 3_000))
+    finally:
+        stopped.send(signal.SIGCONT)
+    soon(lambda: has_rejoined(zookeeper, was), "the candidate that was paused, as another one")
+    job.wait(is_whole(job))
+    assert epochs(job) == before
+    assert [each.kind for each in job.events(begun)].count("leader_elected") == 1
+    job.assert_exact()
+
+
+def test_lost_host_of_the_leader_is_made_up_for(job: CountingJob, zookeeper: ZooKeeper) -> None:
+    whole_in_both_cells(job)
+    was = leader(zookeeper)
+    begun = now_ms()
+    with job.lost_host(was.host, silent=True):
+        elected = job.wait_for_event("leader_elected", begun)
+        assert (elected.data or {})["deposed"] == was.candidate, "its session lives: it is not waited for"
+        print(f"another leads after {elected.at_ms - begun} ms")
+        for partition in range(2):
+            job.produce(partition, pairs(partition, 4_000))
+        job.assert_exact()
+    whole_in_both_cells(job)
+    job.assert_exact()

@@ -1,0 +1,77 @@
+"""Hot standbys on a real YARN with Spark: two inputs, a killed active, inputs that grow, and the next kill."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from demo.scenario import now_ms
+from demo.standing import Status, what_is_missing
+from embedded.cluster import LocalCluster
+from tests.patience import PATIENCE_SECONDS
+from tests.system.yarn.counting import CountingJob, submitted
+from tests.system.yarn.two_inputs import flow
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(10 * PATIENCE_SECONDS)]
+
+NAME = "hot"
+ALSO = "hot-also"
+
+#: A JVM that starts, and rehearses, on a machine that is busy.
+SETTLE_SECONDS = 2 * PATIENCE_SECONDS
+
+
+@pytest.fixture(scope="module")
+def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CountingJob]:
+    """Return the counting job on Spark: one processor of two tasks, and a standby."""
+    settings = {
+        "task.feed": "spark",
+        "job.container.count": "1",
+        "job.hotstandby.query": "hot",
+        "task.inputs.may.grow": "true",
+        "cluster-manager.container.memory.mb": "1024",
+        "appmaster.cells": "1",
+    }
+    job = CountingJob(cluster, tmp_path_factory.mktemp(NAME) / "job", NAME, NAME, 2, [ALSO], **settings)
+    with submitted(job):
+        yield job
+
+
+def is_ready(job: CountingJob, status: Status) -> bool:
+    """Return whether every task has its standby, in sync, and it says what a promotion would wait for."""
+    if what_is_missing(status, job.partitions, 2):
+        return False
+    standbys = [
+        each
+        for task in job.client.status()["tasks"]
+        for each in task["replicas"]
+        if each["copy"] != task["active"]
+    ]
+    return all(each["start_ms"] is not None for each in standbys)
+
+
+def kill_the_active(job: CountingJob) -> None:
+    """Kill it once its standby is ready, amid input, and see that the standby has taken over."""
+    job.wait(lambda status: is_ready(job, status), "a standby that is ready", SETTLE_SECONDS)
+    victim, standby = job.replica(0, active=True), job.replica(0, active=False)
+    begun = now_ms()
+    job.send(victim, signal.SIGKILL)
+    job.wait_for_event("failover_finished", begun)
+    assert job.replica(0, active=True).copy == standby.copy
+
+
+def test_a_killed_active_loses_and_doubles_nothing(job: CountingJob) -> None:
+    with flow(job, ALSO):
+        kill_the_active(job)
+    job.assert_exact()
+
+
+def test_inputs_that_have_grown_are_exact_over_a_kill(job: CountingJob) -> None:
+    job.grow(job.partitions + 1)
+    with flow(job, ALSO):
+        kill_the_active(job)
+    job.assert_exact()
+    job.wait(lambda status: is_ready(job, status), "a standby that is ready", SETTLE_SECONDS)
+    assert not any(each["failures"] for task in job.client.status()["tasks"] for each in task["replicas"])

@@ -1,0 +1,99 @@
+"""Containers that hold actives and standbys side by side: evenly spread, and again after one of them is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from demo.scenario import Shape, now_ms
+from demo.standing import Status, victim_host
+from embedded.cluster import LocalCluster
+from tests.system.yarn.flights_job import FlightsJob, deployed
+from tests.system.yarn.running import NOTICES_SILENCE
+
+TASKS = 6
+
+
+@pytest.fixture(scope="module")
+def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
+    """Return the flights job: six tasks with a standby each in three containers."""
+    with deployed(
+        cluster, Shape(TASKS, processors=3), **NOTICES_SILENCE, **{"job.hotstandby.mixed": "true"}
+    ) as job:
+        yield job
+
+
+def actives(status: Status) -> Counter[str | None]:
+    """Return container → tasks that are active there."""
+    return Counter(each.active_replica.container for each in status.tasks if each.active_replica is not None)
+
+
+def copies(status: Status) -> Counter[str | None]:
+    """Return container → copies there."""
+    return Counter(copy.container for each in status.tasks for copy in each.replicas)
+
+
+def is_even(status: Status) -> bool:
+    return sorted(actives(status).values()) == [2, 2, 2] and sorted(copies(status).values()) == [4, 4, 4]
+
+
+def test_roles_are_mixed_and_evenly_spread(job: FlightsJob) -> None:
+    job.process()
+    status = job.wait(is_even, "two actives and two standbys in each of three containers")
+    assert len({each.host for each in status.containers}) == 3
+
+
+def test_actives_of_a_lost_container_go_to_the_holders_of_their_standbys(job: FlightsJob) -> None:
+    status, begun = job.status, now_ms()
+    victim = next(iter(actives(status)))
+    assert victim is not None
+    lost = {
+        each.partition
+        for each in status.tasks
+        if each.active_replica and each.active_replica.container == victim
+    }
+    holders = {
+        each.partition: {copy.container for copy in each.replicas if copy.container != victim}
+        for each in status.tasks
+    }
+    epochs = {each.partition: each.epoch for each in status.tasks}
+    with job.flow():
+        job.send_to(victim, signal.SIGKILL)
+        started = job.wait_for_events(
+            lambda each: each.kind == "failover_started", begun, "failovers", len(lost)
+        )
+        taken = {int(task): each.container for each in started for task in (each.data or {})["tasks"]}
+        assert taken.keys() == lost
+        # They may all have their standbys in one container, the only one of the other cell: evened out afterwards.
+        assert all(taken[task] in holders[task] for task in taken)
+        assert {each.partition: each.epoch for each in job.status.tasks if each.partition not in lost} == {
+            task: epoch for task, epoch in epochs.items() if task not in lost
+        }
+    assert "failover_without_standby" not in job.kinds(begun)
+
+
+def test_container_that_came_back_gets_its_share_of_actives_by_planned_hand_overs(job: FlightsJob) -> None:
+    with job.flow():
+        job.wait(is_even, "evened out")
+    assert "handover_finished" in job.kinds()
+    reasons = {each.reason for each in job.events() if each.kind == "handover_started"}
+    assert reasons == {"balance: its container has fewer actives"}
+
+
+def test_host_that_is_lost_silently_takes_only_its_own_actives_along(job: FlightsJob) -> None:
+    status, begun = job.status, now_ms()
+    # Not another master's: with its cell more would be lost than what is on its host.
+    masters = [each["host"] for each in job.scenario.client.info()["candidates"]]
+    host = victim_host(status, masters=masters)
+    assert host is not None
+    gone = {each.container for each in status.containers if each.host == host}
+    with job.flow():
+        with job.lost_host(host, silent=True):
+            started = job.wait_for_events(lambda each: each.kind == "failover_started", begun, "failovers", 2)
+            assert {(each.data or {})["from"] for each in started} == gone
+            job.wait_for_events(lambda each: each.kind == "failover_finished", begun, "failovers", 2)
+        assert job.scenario.wait_until_whole(without=gone) is not None
+    job.assert_no_container_too_many()

@@ -1,0 +1,217 @@
+"""What a submit refuses, before anything is submitted: one clear error each, with its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from appmaster.adapters.credentials.keyring import keyring_in
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from demo.command import ROOT
+from embedded.cluster import LocalCluster
+from standby import naming
+from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
+from tests.patience import PATIENCE_SECONDS
+
+MODULE = """
+def step(rows, state, out):
+    pass
+
+def few(rows):
+    pass
+"""
+
+
+class Submits:
+    """Runs `standfast submit` on a small valid job with one thing changed."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path, topic: str) -> None:
+        self.environment = cluster.environment()
+        self.job = directory / "job.yaml"
+        self.job.write_text(
+            "job: {name: refused, modules: [code.py]}\n"
+            f"task: {{feed: plain, inputs: {topic}, step: 'code:step'}}\n"
+            "cluster-manager.container.memory.mb: 256\n",
+            encoding="utf-8",
+        )
+        (directory / "code.py").write_text(MODULE, encoding="utf-8")
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.command("submit", str(self.job), *arguments, **environment)
+
+    def left(self) -> set[str]:
+        """Return which topics and nodes there are of the job's cluster."""
+        admin = AdminClient({"bootstrap.servers": self.environment["STANDFAST_KAFKA"]})
+        prefix = "standfast__refused__"
+        topics = {
+            each for each in admin.list_topics(timeout=PATIENCE_SECONDS).topics if each.startswith(prefix)
+        }
+        directory = Path(self.environment["STANDFAST_CREDENTIALS"]) / "refused"
+        # The first submit makes them.
+        access = owner_access(keyring_in(directory, "refused").secret) if directory.exists() else AS_IT_IS
+        with ZooKeeper(self.environment["STANDFAST_ZOOKEEPER"], "", access=access) as zookeeper:
+            path = naming.cluster_path("refused")
+            return topics | ({path} if zookeeper.client.exists(path) is not None else set())
+
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "appmaster.cli.main", *arguments],
+            cwd=ROOT,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=10 * PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def refusal(
+        self, *settings: str, status: int = 2, arguments: Sequence[str] = (), **environment: str
+    ) -> str:
+        """Return the message of a refusal, after checking that it is one line of ours with this exit status."""
+        given = (part for each in settings for part in ("--set", each))
+        done = self.run(*given, *arguments, **environment)
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr.partition("standfast: ")[2]
+
+
+@pytest.fixture(scope="module")
+def submits(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submits]:
+    """Return a job that could be submitted, with its topic."""
+    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
+    topic = f"submit-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE_SECONDS)
+    yield Submits(cluster, tmp_path_factory.mktemp("job"), topic)
+    admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+
+
+def test_job_in_order_passes_every_check_and_nothing_is_submitted(
+    submits: Submits, cluster: LocalCluster
+) -> None:
+    standbys = ("job.hotstandby.enabled=true", "job.hotstandby.replicationcount=5")
+    done = submits.run("--check", *(part for each in standbys for part in ("--set", each)))
+    assert done.returncode == 0, done.stderr
+    assert "5 standbys and their active need 6 hosts, one each, and there are 3 hosts" in done.stderr
+    assert "everything is in order" in done.stderr
+    assert cluster.container_processes() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "status", "named"),
+    [
+        ("job.hotstandby.enable=true", 2, "did you mean job.hotstandby.enabled?"),
+        ("job.container.count=many", 2, "'many' is not a whole number"),
+        ("task.inputs=absent-topic", 2, "topic absent-topic does not exist"),
+        ("task.outputs=absent-output", 2, "topic absent-output does not exist"),
+        ("task.step=absent:step", 2, "there is no module 'absent'"),
+        ("task.step=code:absent", 2, "has no function 'absent'"),
+        ("task.step=code:few", 2, "task.step"),
+        ("job.modules=absent.py", 2, "absent.py"),
+        ("kafka.bootstrap.servers=127.0.0.1:1", 3, "no Kafka broker answers at 127.0.0.1:1"),
+        ("zookeeper.connect=127.0.0.1:1", 3, "no ZooKeeper server answers at 127.0.0.1:1"),
+        ("yarn.queue=absent", 2, "no queue absent"),
+        ("cluster-manager.container.memory.mb=9999999", 2, "the largest host offers"),
+        ("yarn.hosts=10.9.9.9", 2, "10.9.9.9 not RUNNING"),
+        ("job.python.archive=absent.tar.gz", 2, "absent.tar.gz: the archive does not exist"),
+    ],
+)
+def test_what_is_wrong_is_named(submits: Submits, setting: str, status: int, named: str) -> None:
+    assert named in submits.refusal(setting, status=status)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named", "arguments"),
+    [
+        ("job.python=/absent/python", "/absent/python: No such file or directory", ("--check",)),
+        ("job.state.dir=/proc/state", "job.state.dir: /proc/state cannot be written by ", ()),
+    ],
+)
+def test_what_a_host_lacks_is_named_before_anything_is_made(
+    submits: Submits, setting: str, named: str, arguments: tuple[str, ...]
+) -> None:
+    assert named in submits.refusal(setting, arguments=arguments)
+    assert submits.left() == set()
+
+
+def test_jars_that_cannot_be_had_are_named_before_anything_is_made(submits: Submits, tmp_path: Path) -> None:
+    absent = str(tmp_path / "ivysettings.xml")
+    for arguments in (("--check",), ()):
+        assert absent in submits.refusal(
+            "task.feed=spark",
+            arguments=arguments,
+            STANDFAST_CACHE=str(tmp_path),
+            STANDFAST_IVY_SETTINGS=absent,
+        )
+    assert submits.left() == set()
+
+
+def test_applications_that_end_before_the_job_ran_are_told_of_and_leave_nothing(submits: Submits) -> None:
+    absent = ("job.python=/absent/python", "yarn.am.max.attempts=1")
+    said = submits.refusal(*absent, status=1, arguments=("--no-probe",))
+    assert "every application of refused has ended" in said
+    assert "Application driver failed with exit code 127" in said, "YARN's own words"
+    assert "/absent/python: No such file or directory" in said, "and what a master has written"
+    assert submits.left() == set()
+    assert "/absent/python: No such file or directory" in submits.command("logs", "refused").stdout
+
+
+def test_containers_that_fail_at_their_start_are_told_of_with_what_they_wrote(
+    submits: Submits, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *standby*) echo no library of that name >&2; exit 3;; esac\n'
+        f'exec {sys.executable} "$@"\n',
+        encoding="utf-8",
+    )
+    python.chmod(0o755)
+    said = submits.refusal(f"job.python={python}", "cluster-manager.container.retry.count=0", status=1)
+    assert "no library of that name" in said, "by the leader's status, or by YARN's words for what it ended"
+    assert submits.left() == set()
+
+
+def test_missing_hadoop_configuration_is_named_with_the_remedy(submits: Submits, tmp_path: Path) -> None:
+    assert "HADOOP_CONF_DIR is not set" in submits.refusal(HADOOP_CONF_DIR="")
+    assert "there is no yarn-site.xml" in submits.refusal(HADOOP_CONF_DIR=str(tmp_path))
+
+
+def test_update_stops_what_runs_and_starts_it_anew_with_its_run(
+    submits: Submits, cluster: LocalCluster
+) -> None:
+    try:
+        first = submits.run("--json")
+        assert first.returncode == 0, first.stderr
+        assert "runs already" in submits.refusal()
+        second = submits.run("--update", "--set", "job.hotstandby.enabled=true", "--json")
+        assert second.returncode == 0, second.stderr
+        assert '"copies": 2' in second.stdout
+        assert '"copies": 1' in first.stdout
+        assert submits.command("kill", "refused").returncode == 0
+        before = submits.left()
+        failed = submits.refusal("job.python=/absent/python", "yarn.am.max.attempts=1", status=1)
+        assert "/absent/python: No such file or directory" in failed, (
+            "not a new job, so no host was looked at before"
+        )
+        assert submits.left() == before, "the killed run stays"
+        status = submits.command("status", "refused", "--json")
+        (told,) = json.loads(status.stdout)["jobs"]
+        assert told["status"] == "undeployed"
+        ends = submits.command("events", "refused", "--kind", "application_ended").stdout
+        assert ends.count("/absent/python: No such file or directory") == 2
+        has_state = (cluster.state_directory / "refused").exists()
+    finally:
+        deleted = submits.command("delete", "refused")
+    assert has_state, "kill keeps it"
+    assert deleted.returncode == 0, deleted.stderr
+    assert cluster.container_processes() == []
+    assert not (cluster.state_directory / "refused").exists(), "no container was left to remove it"
+    with ZooKeeper(cluster.zookeeper_connect, "") as zookeeper:
+        assert "refused" not in zookeeper.registry.clusters()

@@ -1,0 +1,130 @@
+"""What `make test` says of what pytest found: which modules are repeated, and what is red."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.phases import GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
+
+FAST = Phase("fast", ("tests/unit",), "not soak")
+SERVERS = Phase("servers", ("tests/system/lone",), "not soak", is_repeated=True)
+
+#: A whole phase, or a module that is repeated → what pytest finds in it.
+Found = Mapping[str, Outcome]
+
+
+def failed(*modules: str, passed: int = 10) -> Outcome:
+    return Outcome(1, passed, 0, tuple(Failure(each, f"{each}::test", f"why {each}") for each in modules))
+
+
+PASSED = Outcome(0, 1)
+
+
+def judged(found: Found, *phases: Phase) -> tuple[Verdict, list[tuple[str, ...]]]:
+    """Return the verdict, and the folders or modules of each run of pytest."""
+    runs: list[tuple[str, ...]] = []
+
+    def run(phase: Phase) -> Outcome:
+        runs.append(phase.folders)
+        return found.get(phase.folders[0], PASSED)
+
+    return judge(phases, run), runs
+
+
+def test_all_phases_run_in_their_order_whatever_fails() -> None:
+    verdict, runs = judged({"tests/unit": failed("tests/unit/test_a.py")}, FAST, SERVERS)
+    assert runs == [FAST.folders, SERVERS.folders]
+    assert not verdict.is_green
+
+
+def test_a_module_without_servers_is_not_repeated() -> None:
+    verdict, runs = judged({"tests/unit": failed("tests/unit/test_a.py")}, FAST)
+    assert runs == [FAST.folders]
+    assert [each.case for each in verdict.failures] == ["tests/unit/test_a.py::test"]
+
+
+def test_a_module_on_servers_that_passes_when_it_is_repeated_is_unsteady_and_told_with_its_first_failure() -> (
+    None
+):
+    verdict, runs = judged({"tests/system/lone": failed("a.py")}, SERVERS, FAST)
+    assert runs == [SERVERS.folders, FAST.folders, ("a.py",)], "at the end, alone"
+    assert verdict.is_green
+    said = tell(verdict).splitlines()
+    assert "UNSTEADY a.py::test: passed when it was repeated alone. The first time:" in said
+    assert "    why a.py" in said
+    assert said[-1] == "12 passed, 0 failed, 0 skipped"
+
+
+def test_a_second_failure_is_red() -> None:
+    verdict, _ = judged({"tests/system/lone": failed("a.py"), "a.py": failed("a.py", passed=0)}, SERVERS)
+    assert not verdict.is_green
+    assert verdict.unsteady == []
+    assert tell(verdict).splitlines()[-1] == "10 passed, 1 failed, 0 skipped"
+
+
+def test_a_repetition_that_finds_nothing_to_run_mends_nothing() -> None:
+    verdict, _ = judged({"tests/system/lone": failed("a.py"), "a.py": Outcome(5)}, SERVERS)
+    assert not verdict.is_green
+
+
+def test_more_unsteady_modules_than_may_be_are_red_and_not_repeated() -> None:
+    modules = [f"{number}.py" for number in range(MOST_UNSTEADY + 1)]
+    verdict, runs = judged({"tests/system/lone": failed(*modules)}, SERVERS)
+    assert runs == [SERVERS.folders]
+    assert [each.module for each in verdict.failures] == modules
+
+
+def test_modules_of_all_phases_count_together() -> None:
+    other = Phase("other", ("tests/system/yarn",), "not soak", is_repeated=True)
+    found = {"tests/system/lone": failed("a.py", "b.py"), "tests/system/yarn": failed("c.py")}
+    assert not judged(found, SERVERS, other)[0].is_green
+
+
+@pytest.mark.parametrize("outcome", [Outcome(-11, 5), Outcome(2), Outcome(3), Outcome(1, 5)])
+def test_a_phase_of_which_pytest_did_not_come_to_the_end_is_red(outcome: Outcome) -> None:
+    verdict, _ = judged({"tests/unit": outcome}, FAST)
+    assert not verdict.is_green
+    assert any(line.startswith("PHASE ENDED EARLY fast") for line in tell(verdict).splitlines())
+
+
+def test_a_phase_with_nothing_to_run_is_no_failure() -> None:
+    assert judged({"tests/unit": Outcome(5)}, FAST)[0].is_green
+
+
+def test_only_phases_on_real_servers_are_repeated() -> None:
+    assert {each.name: each.is_repeated for each in GATE} == {
+        "fast": False,
+        "contracts": False,
+        "lone": True,
+        "yarn": True,
+    }
+
+
+REPORT = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite name="pytest">
+<testcase classname="tests.a" name="test_one[x]" file="tests/a.py" />
+<testcase classname="tests.a" name="test_two" file="tests/a.py">
+<failure message="assert 1 == 2">the trace</failure></testcase>
+<testcase classname="tests.a" name="test_two" file="tests/a.py"><error message="teardown">later</error></testcase>
+<testcase classname="tests.b" name="test_three" file="tests/b.py"><skipped message="no" /></testcase>
+</testsuite></testsuites>
+"""
+
+
+def test_pytests_report_is_read(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT, encoding="utf-8")
+    found = read(report, 1)
+    assert (found.exit_code, found.passed, found.skipped) == (1, 1, 1)
+    assert found.failures == (
+        Failure("tests/a.py", "tests/a.py::test_two", "assert 1 == 2\nthe trace"),
+        Failure("tests/a.py", "tests/a.py::test_two", "teardown\nlater"),
+    )
+    assert found.modules == ("tests/a.py",)
+
+
+def test_without_a_report_nobody_knows_what_was_found(tmp_path: Path) -> None:
+    assert not read(tmp_path / "absent.xml", 1).is_judged
