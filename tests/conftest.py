@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from embedded.cluster import LocalCluster
 from embedded.registry import names
-from tests.servers import YARN_HOSTS, shared_cluster
+from tests.servers import shared_cluster
 
 _TAIL_LINES = 60
 _TAIL_FILES = 12
@@ -27,11 +27,8 @@ settings.load_profile(os.environ.get("STANDFAST_HYPOTHESIS", "gate"))
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper, Kafka and YARN with three hosts. Whoever lets a host or a server die starts it again.
-
-    A test that fails may not get to it; then its hosts are started here, so that one failure stays one.
-    """
-    with shared_cluster(YARN_HOSTS) as cluster:
+    """ZooKeeper and Kafka. Who hurts one of them starts servers of their own."""
+    with shared_cluster(hosts=0) as cluster:
         yield cluster
 
 

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from embedded.cluster import LocalCluster, end_abandoned
 from embedded.terminal import Progress
 
-#: Hosts of the YARN that the deploying tests share.
-YARN_HOSTS = 3
-
 
 @contextmanager
 def shared_cluster(hosts: int) -> Iterator[LocalCluster]:

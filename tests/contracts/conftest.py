@@ -1,4 +1,4 @@
-"""Servers that the contract suites share: ZooKeeper and Kafka without YARN, and one JVM per module."""
+"""What the contract suites of a module share besides the servers: one JVM."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.cluster import LocalCluster
 from embedded.jars import classpath
-from tests.servers import shared_cluster
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper and Kafka."""
-    with shared_cluster(hosts=0) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from embedded.cluster import LocalCluster
 from tests.kernel_lab import Child
-from tests.servers import shared_cluster
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper and Kafka. Who hurts one of them starts servers of their own."""
-    with shared_cluster(hosts=0) as cluster:
-        yield cluster
 
 
 @pytest.fixture
