@@ -48,25 +48,29 @@ class Phase:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Tests of replicas in memory wait for half of their time: a third process for two cores takes a fifth off.
 _FAST: Final = ("tests/simulation", "tests/property", "tests/unit", "tests/scenarios")
+_CONTRACTS: Final = ("tests/contracts",)
 _LONE: Final = ("tests/system/lone",)
 _YARN: Final = ("tests/system/yarn",)
 
+#: For two cores: tests of replicas in memory wait for half of their time, and a third process takes a fifth off.
+_WORKERS: Final = 3
+
 GATE: Final = (
-    Phase("fast", _FAST, _GATE, workers=3),
-    Phase("contracts", ("tests/contracts",), _GATE),
+    Phase("fast", _FAST, _GATE, workers=_WORKERS),
+    Phase("contracts", _CONTRACTS, _GATE),
     Phase("lone", _LONE, _GATE, is_repeated=True),
     Phase("yarn", _YARN, _GATE, is_repeated=True),
 )
 ACCEPTANCE: Final = (
-    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=3),
+    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS),
+    Phase("contracts, acceptance", _CONTRACTS, _ACCEPTANCE),
     Phase("lone, acceptance", _LONE, _ACCEPTANCE, is_repeated=True),
     Phase("yarn, acceptance", _YARN, _ACCEPTANCE, is_repeated=True),
 )
 _RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh", "STANDFAST_LONG": "1"}
 SOAK: Final = (
-    Phase("fresh examples", _FAST, "not soak", workers=3, environment=_RANDOM),
+    Phase("fresh examples", _FAST, "not soak", workers=_WORKERS, environment=_RANDOM),
     Phase("lone, at full length", _LONE, "not soak", environment=_RANDOM),
     Phase("soak", ("tests",), "soak", environment=_RANDOM),
 )

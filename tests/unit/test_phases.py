@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.phases import GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
+from tests.phases import ACCEPTANCE, GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
 
 FAST = Phase("fast", ("tests/unit",), "not soak")
 SERVERS = Phase("servers", ("tests/system/lone",), "not soak", is_repeated=True)
@@ -92,6 +92,10 @@ def test_a_phase_of_which_pytest_did_not_come_to_the_end_is_red(outcome: Outcome
 
 def test_a_phase_with_nothing_to_run_is_no_failure() -> None:
     assert judged({"tests/unit": Outcome(5)}, FAST)[0].is_green
+
+
+def test_acceptance_cases_run_in_every_folder_of_the_gate() -> None:
+    assert [each.folders for each in ACCEPTANCE] == [each.folders for each in GATE]
 
 
 def test_only_phases_on_real_servers_are_repeated() -> None:
