@@ -7,7 +7,8 @@ A job is a module with up to two functions, named in its job file::
 
 ``clean`` gets the streaming DataFrame with the columns ``key`` (binary), ``value`` (binary),
 ``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result; a job
-with several inputs also has ``_topic`` (string), and must keep it and ``timestamp`` (docs/inputs.md).
+with several inputs also has ``_topic`` (string), and must keep it and ``timestamp``; one with
+``task.input.headers`` has ``headers`` (docs/inputs.md).
 It must be pure: it also runs on a standby, to keep it warm, and there its result is thrown away.
 
 ``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order (several
@@ -23,7 +24,7 @@ sessions is called without rows where very many close at once (docs/event-time.m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 
@@ -102,10 +103,16 @@ class Output(Protocol):
         key: bytes | None,
         value: bytes | None,
         topic: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         """Send a record to ``topic`` (by default the first of `task.outputs`), partitioned by ``key``.
 
-        Raises `BadConfiguration` for a topic that `task.outputs` does not list.
+        ``headers``: as pairs where a name comes twice or a value is missing. ``timestamp_ms``: the record's time in
+        Unix milliseconds, from 1 on; by default the time at which it is sent. A topic with
+        `message.timestamp.type=LogAppendTime` gives each record a time of its own.
+
+        Raises `BadConfiguration` for a topic that `task.outputs` does not list, `TypeError` or `ValueError` for what
+        no record can have.
         """
         ...

@@ -49,6 +49,11 @@ class TaskKeys:
         "spark",
         choices=("spark", "plain"),
     )
+    input_headers: bool = key(
+        "task.input.headers",
+        "Whether the rows have the column `headers`, with what the records have beside key and value.",
+        False,
+    )
     batch_max_records: int = key(
         "task.batch.max.records",
         "Most input records in one micro-batch, all tasks of a container together. The first batches have 2,500 at "

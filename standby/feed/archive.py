@@ -82,7 +82,7 @@ def _exercise(spark: Spark) -> None:
         functions.col("value").cast("string"), "a string, b int, c timestamp, d array<double>"
     )
     frame = (
-        spark.synthetic_rows(("none",), 100)
+        spark.synthetic_rows({}, ("none",), 100)
         .withColumn("j", parsed)
         .select("key", "j.*", "_task", "_offset", functions.expr("try_cast(string(value) as int)").alias("n"))
         .where("coalesce(b, 0) >= 0 or a is not null")

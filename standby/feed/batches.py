@@ -32,6 +32,12 @@ ROWS: Final = pa.schema(
 #: The same of a job with several inputs.
 ROWS_OF_SEVERAL: Final = ROWS.append(pa.field("_topic", pa.string()))
 
+#: What a record has beside key and value, as Spark's Kafka source gives it: a name may come twice, and a value be
+#: missing. Null for a record that has none.
+HEADERS: Final = pa.field(
+    "headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+)
+
 #: Columns that a transform must leave as they are: they say which task a row belongs to, and where.
 RESERVED: Final = ("_task", "_offset")
 
@@ -42,9 +48,10 @@ RESERVED_OF_SEVERAL: Final = (*RESERVED, "_topic")
 _NEVER: Final = -(2**63)
 
 
-def rows_of(inputs: Sequence[str]) -> pa.Schema:
-    """Return the columns that a job with these ``inputs`` is given."""
-    return ROWS if len(inputs) == 1 else ROWS_OF_SEVERAL
+def rows_of(inputs: Sequence[str], *, has_headers: bool = False) -> pa.Schema:
+    """Return the columns that a job with these ``inputs`` is given, with ``task.input.headers`` or without."""
+    schema = ROWS if len(inputs) == 1 else ROWS_OF_SEVERAL
+    return schema.append(HEADERS) if has_headers else schema
 
 
 def check_schema(schema: Any, inputs: Sequence[str], transform: str) -> None:

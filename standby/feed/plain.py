@@ -18,7 +18,7 @@ from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant
 from standby.errortext import first_line, kind_of
-from standby.feed.batches import ROWS, check_schema, rows_of, split
+from standby.feed.batches import HEADERS, ROWS, check_schema, rows_of, split
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition, reached
 from standby.feed.sizing import BatchSize
@@ -37,7 +37,7 @@ class PlainFeed:
         self._config = config
         self._inputs = config.inputs
         self._size = BatchSize(config.batch_max_records)
-        self._schema = rows_of(config.inputs)
+        self._schema = rows_of(config.inputs, has_headers=config.input_headers)
         self._group = job.group
         self._transform = transform_of(config)
         self._settings = kafka_settings(config)
@@ -200,6 +200,8 @@ class PlainFeed:
         ]
         if len(self._inputs) > 1:
             columns.append(pa.array([each.topic() for each in messages], pa.string()))
+        if self._config.input_headers:
+            columns.append(pa.array([each.headers() for each in messages], HEADERS.type))
         rows = pa.Table.from_arrays(columns, schema=self._schema)
         return rows if self._transform is None else transformed(self._transform, rows, self._config.transform)
 
@@ -225,7 +227,8 @@ def check_plain_transform(config: JobConfig) -> None:
     if transform is None:
         return
     try:
-        result = transformed(transform, rows_of(config.inputs).empty_table(), config.transform)
+        rows = rows_of(config.inputs, has_headers=config.input_headers).empty_table()
+        result = transformed(transform, rows, config.transform)
     except BadConfiguration:
         raise
     except BaseException as error:

@@ -208,6 +208,9 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(quoted)};"
 
 
+#: The option of Spark's Kafka source by which its rows have the column `headers`.
+HEADERS_OPTION: Final = "includeHeaders"
+
 #: Most records of one poll of the source's consumer. After each poll Spark asks the broker for the partition's first
 #: and last offset, and by that drops what the consumer has fetched beyond the poll: with the client's default of 500 a
 #: megabyte of small records is fetched fifteen times. No more than this: the records of one poll are in memory at once.
@@ -247,4 +250,10 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
         "kafkaConsumer.pollTimeoutMs": patience,
         # Who tries again is the kernel, without the partition that did not answer.
         "fetchOffset.numRetries": "1",
+        **column_options(config),
     }
+
+
+def column_options(config: JobConfig) -> dict[str, str]:
+    """Return those of `source_options` that say which columns there are."""
+    return {HEADERS_OPTION: str(config.input_headers).lower()}

@@ -41,7 +41,7 @@ from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition
 from standby.feed.plan import check_plan
 from standby.feed.reading import Reading
-from standby.feed.settings import session_settings, source_options
+from standby.feed.settings import column_options, session_settings, source_options
 from standby.feed.sizing import BatchSize
 from standby.feed.warmup import WarmUp
 from standby.model import InputPartition, Offsets, TaskId
@@ -283,7 +283,7 @@ class SparkFeed:
                 options = {**self._options, "maxOffsetsPerTrigger": str(batch_max_records)}
                 rows = spark.kafka_rows(options, self._inputs, positions)
             else:
-                rows = spark.synthetic_rows(self._inputs, batch_max_records)
+                rows = spark.synthetic_rows(self._options, self._inputs, batch_max_records)
             frame = apply_transform(self._transform, rows, self._config, check=not self._is_checked)
             self._is_checked = True
             ahead = None if size is None else self._ahead
@@ -435,7 +435,8 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
         try:
             seconds = min(_BEGIN_SECONDS, max(0.0, end - time.monotonic()))
             with spark.asking("task.transform was planned", "the query", seconds):
-                apply_transform(transform, spark.synthetic_rows(config.inputs, 1), config, check=True)
+                rows = spark.synthetic_rows(column_options(config), config.inputs, 1)
+                apply_transform(transform, rows, config, check=True)
         finally:
             spark.release()
 

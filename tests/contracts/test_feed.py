@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.feed import sizing
-from standby.feed.batches import ROWS
+from standby.feed.batches import HEADERS, ROWS
 from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch
@@ -608,6 +608,26 @@ def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Brok
     ]
     assert rows.column("_task").to_pylist() == [0] * 5
     assert rows.column("_offset").to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_headers_come_as_they_were_sent_when_they_are_asked_for(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    sent: list[list[tuple[str, str | bytes | None]] | None] = [
+        None,
+        [("trace", b"\x00\xff")],
+        [("trace", b"1"), ("none", None), ("trace", b"2"), ("", b"")],
+    ]
+    for headers in sent:
+        broker.producer.produce(topic, b"v", None, 0, headers=headers)
+    broker.producer.flush(PATIENCE_SECONDS)
+    feed, seen = make(topic, input_headers=True), Deliveries()
+    feed.start({task(0): at(0)}, seen)
+    seen.wait(feed, lambda: seen.end() == len(sent))
+    rows = pa.concat_tables([batch.rows for batch in seen.of(0)])
+    assert rows.schema.names == [*ROWS.names, "headers"]
+    assert rows.schema.types == [*ROWS.types, HEADERS.type]
+    found = rows.column("headers").to_pylist()
+    assert [each and [(header["key"], header["value"]) for header in each] for each in found] == sent
 
 
 def test_rows_are_given_in_offset_order_whatever_the_transform_does(broker: Broker, make: Make) -> None:

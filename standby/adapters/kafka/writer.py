@@ -44,6 +44,12 @@ _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 )
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+#: What is wrong with a record itself, by the error with which its topic refuses it.
+_REFUSED_RECORD: Final[Mapping[int, str]] = {
+    KafkaError.INVALID_RECORD: "a compacted topic takes none without a key",
+    KafkaError.INVALID_TIMESTAMP: "its time is further from the broker's than the topic's "
+    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
+}
 _REFUSED: Final = frozenset(
     {
         *_TOO_LARGE,
@@ -294,9 +300,8 @@ class KafkaWriter:
             or (reason.code() == KafkaError._INCONSISTENT and self._sizes.is_over(self._largest()))  # noqa: SLF001
         ):
             return RecordTooLarge(f"{what}: {self._sizes.refused(self._largest(), reason.str())}")
-        if isinstance(reason, KafkaError) and reason.code() == KafkaError.INVALID_RECORD:
-            told = f"{reason.str()} (a compacted topic takes none without a key)"
-            return RecordRefused(f"{what}: Kafka refuses a record: {told}")
+        if isinstance(reason, KafkaError) and (why := _REFUSED_RECORD.get(reason.code())):
+            return RecordRefused(f"{what}: Kafka refuses a record: {reason.str()} ({why})")
         return _lost(reason, self._told(what), is_late=self._is_late)
 
     def _check_rights(self, topics: Collection[str], what: str) -> None:
@@ -335,7 +340,7 @@ class KafkaWriter:
     def _emit(self, outputs: Sequence[Emitted]) -> None:
         """Hand the outputs over, those of a topic in their order."""
         batches: dict[str, list[_Record]] = {}
-        for topic, key, value, headers in outputs:
+        for topic, key, value, headers, timestamp_ms in outputs:
             batch = batches.get(topic)
             if batch is None:
                 batch = batches[topic] = []
@@ -343,9 +348,11 @@ class KafkaWriter:
                 # A batch takes no headers.
                 self._produce(topic, batch)
                 batch.clear()
-                self._produce_one(topic, key, value, headers)
-            else:
+                self._produce_one(topic, key, value, headers, timestamp_ms)
+            elif timestamp_ms is None:
                 batch.append({"key": key, "value": value})
+            else:
+                batch.append({"key": key, "value": value, "timestamp": timestamp_ms})
         for topic, batch in batches.items():
             self._produce(topic, batch)
 
@@ -367,13 +374,15 @@ class KafkaWriter:
         key: bytes | None,
         value: bytes | None,
         headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
     ) -> None:
         pairs: list[tuple[str, str | bytes | None]] = [
             *(headers.items() if isinstance(headers, Mapping) else headers)
         ]
         while True:
             try:
-                self._open().produce(topic, key=key, value=value, headers=pairs)
+                # 0: the time at which it is sent.
+                self._open().produce(topic, key=key, value=value, headers=pairs, timestamp=timestamp_ms or 0)
                 return
             except BufferError:
                 self._await_room()
@@ -411,7 +420,7 @@ def _lost(reason: object, what: str, *, is_late: bool = False) -> WriterLost | B
 def _largest(outputs: Sequence[Emitted], changes: Changes, changelog: str) -> Mapping[str, int]:
     """Return the bytes of the largest record for each topic: key, value and headers."""
     found: dict[str, int] = {}
-    for topic, key, value, headers in outputs:
+    for topic, key, value, headers, _ in outputs:
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in pairs)
         found[topic] = max(size, found.get(topic, 0))

@@ -32,6 +32,7 @@ from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.errortext import first_line
 from standby.feed.plan import Operator
+from standby.feed.settings import HEADERS_OPTION
 from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -258,7 +259,7 @@ class Spark:
             .option("startingOffsets", _offsets(positions))
             .load()
         )
-        return self._gathered(rows, len(positions)).selectExpr(*_columns(inputs))
+        return self._gathered(rows, len(positions)).selectExpr(*_columns(inputs, options))
 
     def kafka_range(
         self,
@@ -276,7 +277,7 @@ class Spark:
             .option("endingOffsets", _offsets(ends))
             .load()
         )
-        return self._gathered(rows, len(starts)).selectExpr(*_columns(inputs))
+        return self._gathered(rows, len(starts)).selectExpr(*_columns(inputs, options))
 
     def _gathered(self, rows: DataFrame, partitions: int) -> DataFrame:
         """Return ``rows`` in no more Spark tasks than run at a time, each of them for several Kafka partitions.
@@ -300,8 +301,10 @@ class Spark:
         sources = execution.uniqueSources()
         getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
 
-    def synthetic_rows(self, inputs: Sequence[str], rows_per_batch: int) -> DataFrame:
-        """Return a streaming DataFrame with our columns that needs no Kafka: null keys, empty values."""
+    def synthetic_rows(
+        self, options: Mapping[str, str], inputs: Sequence[str], rows_per_batch: int
+    ) -> DataFrame:
+        """Return a streaming DataFrame as `kafka_rows` that needs no Kafka: null keys, empty values."""
         return (
             self.session.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", rows_per_batch)
@@ -313,13 +316,15 @@ class Spark:
                 "0 as partition",
                 "value as offset",
                 f"'{inputs[0]}' as topic",
+                "cast(null as array<struct<key: string, value: binary>>) as headers",
             )
-            .selectExpr(*_columns(inputs))
+            .selectExpr(*_columns(inputs, options))
         )
 
 
-def _columns(inputs: Sequence[str]) -> tuple[str, ...]:
-    return _COLUMNS if len(inputs) == 1 else (*_COLUMNS, "topic as _topic")
+def _columns(inputs: Sequence[str], options: Mapping[str, str]) -> tuple[str, ...]:
+    several = ("topic as _topic",) if len(inputs) > 1 else ()
+    return (*_COLUMNS, *several, *(("headers",) if options.get(HEADERS_OPTION) == "true" else ()))
 
 
 def _assignment(positions: Mapping[InputPartition, int]) -> str:

@@ -108,7 +108,7 @@ class _Computed:
         task, end = self.batch.task, self.until or self.batch.end
         if isinstance(error, WriterLost) and error.is_late:
             records = len(self.outputs) + len(self.changes)
-            size = sum(len(key or b"") + len(value or b"") for _, key, value, _ in self.outputs)
+            size = sum(len(each.key or b"") + len(each.value or b"") for each in self.outputs)
             size += sum(len(key) + len(value or b"") for key, value in self.changes.items())
             is_large = records >= LARGE_RECORDS or size >= LARGE_BYTES
             if is_large or end.total - self.batch.start.total > 1:

@@ -197,6 +197,8 @@ class Emitted(NamedTuple):
     value: bytes | None
     headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None
     """As pairs where a name may come twice or a value be missing."""
+    timestamp_ms: int | None = None
+    """Unix milliseconds; None: the time at which it is sent."""
 
 
 class Outbox:
@@ -211,7 +213,8 @@ class Outbox:
         key: bytes | None,
         value: bytes | None,
         topic: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         """Send a record to ``topic``, by default the first output."""
         if topic is None:
@@ -227,15 +230,28 @@ class Outbox:
             )
         if headers is not None:
             # The caller's own, which may be changed and used again for the next record.
-            headers = dict(headers)
-            for name, content in headers.items():
-                if type(name) is not str or type(content) not in _HEADER_VALUES:
-                    raise TypeError(
-                        f"a header has text as name and bytes as value, not {type(name).__name__} and "
-                        f"{type(content).__name__}: {name!r}"
-                    )
-                texts: tuple[object, ...] = (name, content)
-                for each in texts:
-                    if isinstance(each, str):
-                        each.encode()  # raises for a lone surrogate, which is in no record
-        self.records.append(Emitted(topic, key, value, headers))
+            headers = dict(headers) if isinstance(headers, Mapping) else tuple(headers)
+            _check_headers(headers.items() if isinstance(headers, dict) else headers)
+        if timestamp_ms is not None:
+            _check_time(timestamp_ms)
+        self.records.append(Emitted(topic, key, value, headers, timestamp_ms))
+
+
+def _check_headers(pairs: Iterable[tuple[object, object]]) -> None:
+    for name, content in pairs:
+        if type(name) is not str or type(content) not in _HEADER_VALUES:
+            raise TypeError(
+                f"a header has text as name and bytes as value, not {type(name).__name__} and "
+                f"{type(content).__name__}: {name!r}"
+            )
+        for each in (name, content):
+            if isinstance(each, str):
+                each.encode()  # raises for a lone surrogate, which is in no record
+
+
+def _check_time(timestamp_ms: object) -> None:
+    if type(timestamp_ms) is not int:
+        raise TypeError(f"timestamp_ms is a whole number, not {type(timestamp_ms).__name__}")
+    # Kafka's client takes 0 for the time at which it sends, and has no times before 1970.
+    if not 0 < timestamp_ms < 1 << 63:
+        raise ValueError(f"timestamp_ms counts milliseconds since 1970, from 1 on: {timestamp_ms}")

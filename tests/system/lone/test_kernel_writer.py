@@ -129,6 +129,41 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
     writer.close()
 
 
+def test_a_record_has_the_time_that_it_is_given_else_that_of_its_sending(
+    writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    topic, begun = f"{name}-out", int(time.time() * 1000)
+    outputs = [
+        Emitted(topic, b"k", b"1", timestamp_ms=1_357_000_000_123),
+        Emitted(topic, b"k", b"2"),
+        Emitted(topic, b"k", b"3", {"h": b"x"}, begun - 1),
+        Emitted(topic, b"k", b"4", {"h": b"x"}),
+    ]
+    writer.begin(b"record")
+    write(writer, outputs)
+    writer.close()
+    first, second, third, fourth = (
+        each.timestamp()[1] for each in read(kafka_bootstrap, topic, len(outputs))
+    )
+    assert (first, third) == (1_357_000_000_123, begun - 1)
+    assert begun <= second <= fourth
+
+
+def test_a_time_that_the_topic_refuses_is_a_fault_of_the_record(
+    broker: Broker, writer: Writer, name: str, kafka_bootstrap: str
+) -> None:
+    alter(kafka_bootstrap, f"{name}-out", "message.timestamp.before.max.ms", "3600000")
+    writer.begin(b"record")
+    with pytest.raises(RecordRefused, match=r"message\.timestamp\.before\.max\.ms"):
+        write(writer, [Emitted(f"{name}-out", b"k", b"1", timestamp_ms=1_357_000_000_123)])
+    writer.abort()
+    writer.close()
+    writer = opened(broker)
+    writer.begin(b"record")
+    write(writer, [Emitted(f"{name}-out", b"k", b"1")])
+    writer.close()
+
+
 def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: str) -> None:
     small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(9 << 20))
     writer.begin(b"record")

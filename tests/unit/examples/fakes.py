@@ -76,11 +76,13 @@ class MemoryOutput(Output):
         key: bytes | None,
         value: bytes | None,
         topic: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         assert key is not None
         assert value is not None
         assert headers is None
+        assert timestamp_ms is None
         self.topics[topic or "flight-delays"].append((key, json.loads(value)))
 
 

@@ -224,7 +224,23 @@ def test_a_header_that_no_record_can_have_is_refused_where_it_is_emitted() -> No
     assert out.records == []
 
 
-@pytest.mark.parametrize("headers", [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}])
+def test_a_header_may_come_twice_or_have_no_value() -> None:
+    out, headers = Outbox(["one"]), [("n", b"1"), ("n", None)]
+    out.emit(b"k", b"v", headers=headers)
+    assert out.records == [Emitted("one", b"k", b"v", (("n", b"1"), ("n", None)))]
+
+
+@pytest.mark.parametrize("time_ms", [0, -1, 1 << 63])
+def test_a_time_that_no_record_can_have_is_refused_where_it_is_emitted(time_ms: int) -> None:
+    out = Outbox(["one"])
+    with pytest.raises(ValueError, match=f"milliseconds since 1970, from 1 on: {time_ms}"):
+        out.emit(b"k", b"v", timestamp_ms=time_ms)
+    with pytest.raises(TypeError, match="whole number, not float"):
+        out.emit(b"k", b"v", timestamp_ms=1.5)  # type: ignore[arg-type]
+    assert out.records == []
+
+
+@pytest.mark.parametrize("headers", [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}, [("n", 1)]])
 def test_headers_that_kafka_does_not_take_are_refused_where_they_are_emitted(headers: Any) -> None:
     """Later it would be no failure of the step, but one of the replica, and of every one that takes over."""
     out = Outbox(["one"])
