@@ -53,9 +53,10 @@ def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Pro
     progress.say("looking at a host")
     mine = deadline.within(_PROBE_SECONDS)
     end = _ask(config, client, mine)
-    if end is None:
+    if isinstance(end, str):
         progress.say(
-            f"the hosts could not be checked: none has answered within {mine.seconds:.3g} s; going on without"
+            f"the hosts could not be checked: after {mine.seconds:.3g} s {end}; going on without (--no-probe "
+            "does not look)"
         )
         return
     python = application.interpreter(config)
@@ -74,8 +75,8 @@ def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Pro
         progress.say(f"the hosts could not be checked: somebody ended {end.application}; going on without")
 
 
-def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | None:
-    """Return how the application has ended that looks; None when it has not in time."""
+def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | str:
+    """Return how the application has ended that looks, or how far it has come when it has not in time."""
     question = {
         "standfast": on_host.version(),
         "modules": _MODULES,
@@ -93,10 +94,20 @@ def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | No
                 if end is not None:
                     return end
                 time.sleep(_POLL_SECONDS)
-            return None
+            return _come_to(yarn.report(client, started), started)
         finally:
             if end is None:
                 yarn.kill(client, started)
+
+
+def _come_to(report: Any | None, application: str) -> str:
+    if report is None:
+        return f"YARN does not tell of {application}"
+    if str(report.state) == "RUNNING":
+        return f"{application} runs on {report.host} and has not answered: that host, or its disk, is slow"
+    # Which of a queue's bounds keeps it waiting, as a rule.
+    words = " ".join((report.diagnostics or "").split())
+    return f"YARN has no container for {application} ({report.state}{f': {words}' if words else ''})"
 
 
 def _found(end: ended.Ended) -> Found | None:

@@ -58,7 +58,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[Yarn], str]:
     """Return what is said when a host of a cluster is looked at."""
 
     def look(yarn: Yarn) -> str:
-        seconds = PATIENCE_SECONDS if yarn.report.state != "ACCEPTED" else A_MOMENT_SECONDS
+        is_under_way = yarn.report.state in ("ACCEPTED", "RUNNING")
+        seconds = A_MOMENT_SECONDS if is_under_way else PATIENCE_SECONDS
         probe.check_host(config(), yarn, Deadline(seconds), Progress())
         return capsys.readouterr().err
 
@@ -93,10 +94,16 @@ def test_application_that_yarn_cannot_run_is_no_fault_of_the_interpreter(ask: Ca
 def test_full_cluster_and_an_application_that_somebody_ended_are_no_hindrance(
     ask: Callable[[Yarn], str],
 ) -> None:
-    full = Yarn(None)
-    assert "could not be checked" in ask(full)
+    full = Yarn(None, diagnostics="Queue's AM resource limit exceeded.")
+    told = ask(full)
+    assert "could not be checked" in told
+    assert "no container for application_1 (ACCEPTED: Queue's AM resource limit exceeded.)" in told
     assert full.report.state == "KILLED", "it must not take a place later"
     assert "could not be checked" in ask(Yarn("KILLED"))
+
+
+def test_host_that_does_not_answer_is_named(ask: Callable[[Yarn], str]) -> None:
+    assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
 
 
 def question(**more: Any) -> dict[str, Any]:
