@@ -49,6 +49,7 @@ from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
 from tests.meanwhile import meanwhile
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.topics import make_topics
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
@@ -133,8 +134,7 @@ class Lab:
             ),
         ]
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in self.admin.create_topics(topics).values():
-            future.result(PATIENCE_SECONDS)
+        make_topics(bootstrap, topics)
 
     @property
     def task_ids(self) -> tuple[TaskId, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import re
 import threading
@@ -13,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState, Transient
@@ -24,7 +23,8 @@ from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.wire import JobDefinition
-from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, soon
+from tests.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -46,29 +46,8 @@ class Broker:
 
     def topic(self, partitions: int = 1) -> str:
         name = f"feed-{uuid.uuid4().hex[:12]}"
-        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_SECONDS)
-        # The controller has answered; a record may still come to a broker that does not know the topic, and is then
-        # given up by librdkafka (its issue 4904).
-        failure: Exception | None = None
-        for _ in looks():
-            failure = self._failure(name, partitions)
-            if failure is None:
-                return name
-        raise AssertionError(f"{name} does not become known: {failure!r}")
-
-    def _failure(self, topic: str, partitions: int) -> Exception | None:
-        """Return why the broker does not tell the end of a topic's partitions; None: it does."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(topic, each): latest for each in range(partitions)}
-        # A client of its own each time: one that was told once that a new topic has no leader yet (librdkafka 2.16)
-        # sometimes finds none for half a minute and more.
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        try:
-            for each in admin.list_offsets(asked, request_timeout=TRY_SECONDS).values():
-                each.result(2 * TRY_SECONDS)
-        except (KafkaException, concurrent.futures.TimeoutError) as error:
-            return error
-        return None
+        make_topics(self.bootstrap, [NewTopic(name, partitions, 1)])
+        return name
 
     def produce(
         self, topic: str, values: list[bytes | None], partition: int = 0, key: bytes | None = None

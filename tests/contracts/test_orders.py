@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from examples.orders import orders
 from standby.config import parse
@@ -21,6 +21,7 @@ from standby.replica.store.overlay import Outbox
 from standby.wire import JobDefinition
 from tests.fakes.task_state import TaskState
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -105,9 +106,7 @@ def start(feed: Feed, deliver: Deliver) -> None:
 
 
 def write(bootstrap: str, names: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(each, 1, 1) for each in names.values()]).values():
-        future.result(PATIENCE_SECONDS)
+    make_topics(bootstrap, [NewTopic(each, 1, 1) for each in names.values()])
     producer = Producer({"bootstrap.servers": bootstrap})
     for topic, key, body, time_ms in RECORDS:
         value = None if body is None else json.dumps(body).encode()

@@ -23,7 +23,6 @@ import msgspec
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
@@ -42,6 +41,7 @@ from standby.wire import Heartbeat, JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS
+from tests.topics import make_topics
 
 ROOT = Path(__file__).parents[3]
 HOSTS = ("127.0.0.11", "127.0.0.12")
@@ -97,9 +97,7 @@ class Job:
             NewTopic(self.output, TASKS),
             NewTopic(self.definition.changelog, TASKS, config={"cleanup.policy": "compact"}),
         ]
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for future in admin.create_topics(topics, operation_timeout=PATIENCE_SECONDS).values():
-            future.result()
+        make_topics(self.bootstrap, topics)
         self.sent: Counter[bytes] = Counter()
         self._producer = Producer({"bootstrap.servers": self.bootstrap})
 

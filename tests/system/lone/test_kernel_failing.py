@@ -16,7 +16,8 @@ from standby.config import parse
 from standby.kernel import probes
 from standby.model import InputFailures, Phase, Role
 from tests.kernel_lab import CLUSTER, Child, Lab
-from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS
+from tests.topics import make_topics
 
 
 def lab_with_dead_letters(
@@ -29,8 +30,7 @@ def lab_with_dead_letters(
         tasks,
         **{"task.on.error": "dead-letter", "task.dead.letter": dead, **config},
     )
-    for future in lab.admin.create_topics([NewTopic(dead, tasks, 1)]).values():
-        future.result(PATIENCE_SECONDS)
+    make_topics(kafka_bootstrap, [NewTopic(dead, tasks, 1)])
     return lab, dead
 
 

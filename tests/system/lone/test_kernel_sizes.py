@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from standby.model import Phase, Role
 from tests.fakes import ledger_job
 from tests.kernel_lab import Lab
-from tests.patience import PATIENCE_SECONDS
+from tests.topics import make_topics
 
 LIMIT = 20_000
 
@@ -27,8 +27,7 @@ def lab_of(bootstrap: str, directory: Path, **config: str) -> tuple[Lab, str, st
     extra, dead = f"extra-{name}", f"dead-{name}"
     lab = Lab(bootstrap, directory, 1, **{"task.dead.letter": dead, **config})
     topics = [NewTopic(each, 1, 1, config={"max.message.bytes": str(LIMIT)}) for each in (extra, dead)]
-    for future in lab.admin.create_topics(topics).values():
-        future.result(PATIENCE_SECONDS)
+    make_topics(bootstrap, topics)
     return lab, extra, dead
 
 

@@ -28,6 +28,7 @@ from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes, Emitted
 from standby.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.topics import make_topics
 
 #: Fewer than the records of one transaction below.
 QUEUE = 50
@@ -39,10 +40,8 @@ Open = Callable[..., Writer]
 def name(kafka_bootstrap: str) -> str:
     """Return the name of a job whose topics are there, with one partition each."""
     name = f"writer-{uuid.uuid4().hex[:10]}"
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    topics = [NewTopic(f"{name}-{each}", 1, 1) for each in ("in", "out", "late", "changelog")]
-    for future in admin.create_topics(topics).values():
-        future.result(PATIENCE_SECONDS)
+    topics = ("in", "out", "late", "changelog")
+    make_topics(kafka_bootstrap, [NewTopic(f"{name}-{each}", 1, 1) for each in topics])
     return name
 
 

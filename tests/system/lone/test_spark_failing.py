@@ -17,7 +17,7 @@ from standby.model import Phase, Role
 from standby.ports import Feed
 from standby.wire import JobDefinition
 from tests.kernel_lab import Lab
-from tests.patience import PATIENCE_SECONDS
+from tests.topics import make_topics
 
 pytestmark = pytest.mark.spark
 
@@ -41,8 +41,7 @@ def start_lab(kafka_bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, 
                 **more,
             },
         )
-        for future in lab.admin.create_topics([NewTopic(dead, 3, 1)]).values():
-            future.result(PATIENCE_SECONDS)
+        make_topics(kafka_bootstrap, [NewTopic(dead, 3, 1)])
         return lab, dead
 
     return start

@@ -30,6 +30,7 @@ from standby.model import Offsets, TaskId
 from standby.ports import Feed, TaskBatch
 from standby.wire import JobDefinition
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
+from tests.topics import make_topics
 
 pytestmark = pytest.mark.spark
 
@@ -100,9 +101,7 @@ def filled_topic(
 ) -> str:
     """Return a new topic with so many records in each of its partitions."""
     topic = f"spark-{uuid.uuid4().hex[:12]}"
-    # A variable of its own: a client that is collected takes its unanswered requests along.
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_SECONDS)
+    make_topics(kafka_bootstrap, [NewTopic(topic, partitions, 1)])
     for each in range(partitions):
         produce(kafka_bootstrap, topic, [value.format(number) for number in range(records)], each)
     return topic

@@ -27,6 +27,7 @@ from standby.errors import StandfastError
 from standby.replica.store.keys import is_own, split
 from tests.patience import PATIENCE_SECONDS, looks
 from tests.system.yarn.running import STEADY, RunningJob, keyring
+from tests.topics import make_topics
 
 _CODE = Path(__file__).with_name("counting_job.py")
 
@@ -75,10 +76,8 @@ class CountingJob(RunningJob):
             **settings,
         }
         self.file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
-        client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
-        topics = [NewTopic(each, partitions, 1) for each in (*self.inputs, f"{topic}-out", f"{topic}-dead")]
-        for future in client.create_topics(topics, operation_timeout=PATIENCE_SECONDS).values():
-            future.result()
+        topics = (*self.inputs, f"{topic}-out", f"{topic}-dead")
+        make_topics(cluster.kafka_bootstrap, [NewTopic(each, partitions, 1) for each in topics])
         self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(self.cluster_name))
         self._is_watched = False
         self._client: ClusterClient | None = None

@@ -19,6 +19,7 @@ from embedded.cluster import LocalCluster
 from standby import naming
 from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
 from tests.patience import PATIENCE_SECONDS
+from tests.topics import make_topics
 
 MODULE = """
 def step(rows, state, out):
@@ -87,7 +88,7 @@ def submits(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     """Return a job that could be submitted, with its topic."""
     admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
     topic = f"submit-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE_SECONDS)
+    make_topics(cluster.kafka_bootstrap, [NewTopic(topic, 2, 1)])
     yield Submits(cluster, tmp_path_factory.mktemp("job"), topic)
     admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
