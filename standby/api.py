@@ -40,6 +40,14 @@ class RowError(ValueError):
         self.problem: Final = problem
 
 
+class ValueRefused(ValueError):
+    """A value is not written to a store, for what would be read back is not what it was.
+
+    A serde raises it. Which record it comes of is found by trying less input, as where Kafka refuses a record
+    (docs/failing-records.md).
+    """
+
+
 class Store(Protocol):
     """One named store of a task: bytes to bytes, in the order of the keys' bytes.
 

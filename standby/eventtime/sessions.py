@@ -26,7 +26,7 @@ from standby.api import Store
 from standby.eventtime.aggregates import Aggregate
 from standby.eventtime.bounded import CLOSING, MOST, postpone
 from standby.eventtime.results import Results, WindowResult, check_rows
-from standby.state.serdes import INT, Serde
+from standby.state.serdes import INT, Serde, dump_value
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -184,7 +184,7 @@ class _Batch(Generic[V, A]):
         for full in self._touched:
             key, old = full[1:], self._old.get(full)
             there = self._open.get(key)
-            new = None if there is None else _dump(there, serde)
+            new = None if there is None else _dump(there, serde, key)
             if new == old:
                 continue
             # Both begin with where the key lies in the order.
@@ -263,10 +263,10 @@ def _last(session: _Session[Any]) -> int:
     return session.last
 
 
-def _dump(there: _Key[A], serde: Serde[A]) -> bytes:
+def _dump(there: _Key[A], serde: Serde[A], key: bytes) -> bytes:
     parts = [INT.dump(there.at)]
     for each in there.sessions:
-        total = serde.dump(each.total)
+        total = dump_value(serde, each.total, key)
         parts += (_HEAD.pack(each.first, each.last, len(total)), total)
     return b"".join(parts)
 

@@ -26,7 +26,7 @@ from standby.api import Store
 from standby.eventtime.aggregates import Aggregate
 from standby.eventtime.bounded import CLOSING, MOST, postpone
 from standby.eventtime.results import Results, WindowResult, check_rows
-from standby.state.serdes import INT
+from standby.state.serdes import INT, dump_value
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -228,12 +228,12 @@ class _Batch(Generic[V, A]):
 
     def write(self) -> None:
         """Write what rows changed, and remove what has expired."""
-        store, dump = self._store, self._spec.aggregate.serde.dump
+        store, serde = self._store, self._spec.aggregate.serde
         store.delete_many(self._expired)
         for start, keys in self._touched.items():
             if start > self._removed:
                 head, window = _DATA + INT.dump(start), self._live[start]
-                store.put_many([(head + key, dump(window[key])) for key in keys])
+                store.put_many([(head + key, dump_value(serde, window[key], key)) for key in keys])
         windows = self._spec.windows
         floor = _FLOOR_FORM.pack(self._closed, self._removed, windows.size_ms, windows.advance_ms)
         if floor != self._floor:

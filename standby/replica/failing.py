@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from standby import errortext
+from standby.api import ValueRefused
 from standby.config import JobConfig
 from standby.model import InputFailures, TaskId
 from standby.replica.store.overlay import Emitted
@@ -81,6 +82,8 @@ class FailureOf(enum.Enum):
     """The transaction: it took longer than it may, and will as long as so much is in it."""
     MEMORY = "memory"
     """The job's code, of memory: it may well go with less input at once."""
+    VALUE = "value"
+    """The job's code, of a value that its serde does not write, and will not as long as its input is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,12 @@ def code_error(error: BaseException) -> CodeError:
         if line and not line[0].isspace():
             kind, _, message = line[: errortext.MESSAGE_CHARACTERS].partition(": ")
             break
+    of = FailureOf.CODE
     # Python's own, and those of Arrow and NumPy.
-    of = FailureOf.MEMORY if kind.endswith("MemoryError") else FailureOf.CODE
+    if kind.endswith("MemoryError"):
+        of = FailureOf.MEMORY
+    elif isinstance(error, ValueRefused):
+        of = FailureOf.VALUE
     return CodeError(kind, "" if message == kind else message, errortext.traceback_of(error), of)
 
 

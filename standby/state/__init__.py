@@ -3,6 +3,7 @@
 All of it writes through the store that it is given, so that changelog, standby and active hold the same bytes.
 """
 
+from standby.api import ValueRefused
 from standby.state.counters import Counters
 from standby.state.expiring import Expiring
 from standby.state.formats import ARROW, JSON, MSGPACK, json_of, msgpack_of
@@ -21,6 +22,7 @@ __all__ = [
     "Key",
     "Serde",
     "Typed",
+    "ValueRefused",
     "json_of",
     "msgpack_of",
     "tuple_of",

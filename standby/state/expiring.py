@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from standby.api import Store
-from standby.state.serdes import INT, Serde
+from standby.state.serdes import INT, Serde, dump_value, load_value
 from standby.state.typed import head
 
 K = TypeVar("K")
@@ -66,14 +66,14 @@ class Expiring(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, None when there is none or it has expired."""
         data = self._store.get(data_key(self._key.dump(key)))
-        return None if data is None or self._has_expired(data) else self._value.load(data[8:])
+        return None if data is None or self._has_expired(data) else load_value(self._value, data[8:], key)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """Return the present ones among ``keys`` with their values, in one look-up."""
         by_bytes = {data_key(self._key.dump(key)): key for key in keys}
         found = self._store.get_many(by_bytes)
         return {
-            by_bytes[key]: self._value.load(data[8:])
+            by_bytes[key]: load_value(self._value, data[8:], by_bytes[key])
             for key, data in found.items()
             if not self._has_expired(data)
         }
@@ -98,7 +98,8 @@ class Expiring(Generic[K, V]):
     def put(self, key: K, value: V, at_ms: int | None = None) -> None:
         """Set ``key`` to ``value`` until the time to live after ``at_ms``, by default the batch's time.
 
-        With a time so old that it would have expired already, this removes the key.
+        With a time so old that it would have expired already, this removes the key. Raises `ValueRefused` as
+        `Typed.put`.
         """
         self.put_many(((key, value),), at_ms)
 
@@ -106,7 +107,7 @@ class Expiring(Generic[K, V]):
         """Set each key to its value, as `put`, in one look-up."""
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
         # The last value of a key counts; each key has one place in the order of expiry.
-        new = {self._key.dump(key): self._value.dump(value) for key, value in items}
+        new = {self._key.dump(key): dump_value(self._value, value, key) for key, value in items}
         expiry = (self._now_ms if at_ms is None else at_ms) + self._ttl_ms
         self._make_room(len(new))
         self._forget(new)
@@ -148,11 +149,10 @@ class Expiring(Generic[K, V]):
         return split_value(data)[0] <= self._now_ms
 
     def _loaded(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
-        return (
-            (self._key.load(key[1:]), self._value.load(data[8:]))
-            for key, data in items
-            if not self._has_expired(data)
-        )
+        for found, data in items:
+            if not self._has_expired(data):
+                key = self._key.load(found[1:])
+                yield key, load_value(self._value, data[8:], key)
 
     def _forget(self, keys: Iterable[bytes]) -> None:
         """Remove the values of keys and their places in the order of expiry."""

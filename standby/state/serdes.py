@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import reprlib
 from typing import Any, Final, Protocol, TypeVar
+
+from standby.api import ValueRefused
 
 T = TypeVar("T")
 
@@ -19,7 +23,10 @@ class Serde(Protocol[T]):
     """Turns values into bytes and back."""
 
     def dump(self, value: T, /) -> bytes:
-        """Return the value as bytes; equal values give equal bytes."""
+        """Return the value as bytes; equal values of the same types give equal bytes.
+
+        Raises `ValueRefused` for a value that `load` would not give back.
+        """
         ...
 
     def load(self, data: bytes, /) -> T:
@@ -43,20 +50,32 @@ class Key(Serde[T], Protocol[T]):
         ...
 
 
+class IntOutOfRange(ValueRefused, OverflowError):
+    """A whole number has more than 64 bits."""
+
+
+def _wrong(value: object, wanted: str) -> ValueRefused:
+    return ValueRefused(f"{reprlib.repr(value)} is no {wanted}, but of type {type(value).__name__}")
+
+
 class _Bytes:
     """Bytes as they are."""
 
     def dump(self, value: bytes, /) -> bytes:
-        return value
+        if type(value) is bytes:
+            return value
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise _wrong(value, "bytes")
+        return bytes(value)
 
     def load(self, data: bytes, /) -> bytes:
         return data
 
     def head(self, value: bytes, /) -> bytes:
-        return value
+        return self.dump(value)
 
     def dump_part(self, value: bytes, /) -> bytes:
-        return value.replace(b"\x00", _ESCAPED) + _END
+        return self.dump(value).replace(b"\x00", _ESCAPED) + _END
 
     def load_part(self, data: bytes, at: int, /) -> tuple[bytes, int]:
         end = at
@@ -72,16 +91,21 @@ class _Text:
     """Text as UTF-8, which has the order of the code points."""
 
     def dump(self, value: str, /) -> bytes:
-        return value.encode()
+        if not isinstance(value, str):
+            raise _wrong(value, "text")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueRefused(f"{reprlib.repr(value)} has no UTF-8: {error.reason}") from error
 
     def load(self, data: bytes, /) -> str:
         return data.decode()
 
     def head(self, value: str, /) -> bytes:
-        return value.encode()
+        return self.dump(value)
 
     def dump_part(self, value: str, /) -> bytes:
-        return BYTES.dump_part(value.encode())
+        return BYTES.dump_part(self.dump(value))
 
     def load_part(self, data: bytes, at: int, /) -> tuple[str, int]:
         part, end = BYTES.load_part(data, at)
@@ -93,9 +117,11 @@ class _Int:
 
     def dump(self, value: int, /) -> bytes:
         try:
-            return (value + _OFFSET).to_bytes(8, "big")
+            return (operator.index(value) + _OFFSET).to_bytes(8, "big")
+        except TypeError:
+            raise _wrong(value, "whole number") from None
         except OverflowError:
-            raise OverflowError(f"{value} is outside of the 64 bits of INT") from None
+            raise IntOutOfRange(f"{value} is outside of the 64 bits of INT") from None
 
     def load(self, data: bytes, /) -> int:
         if len(data) != 8:
@@ -119,9 +145,10 @@ class _Tuple:
         self._parts = parts
 
     def dump(self, value: tuple[Any, ...], /) -> bytes:
+        data = self.head(value)
         if len(value) != len(self._parts):
-            raise ValueError(f"{value!r} has {len(value)} parts, the key has {len(self._parts)}")
-        return self.head(value)
+            raise self._of_another_length(value)
+        return data
 
     def load(self, data: bytes, /) -> tuple[Any, ...]:
         value, end = self.load_part(data, 0)
@@ -130,8 +157,10 @@ class _Tuple:
         return value
 
     def head(self, value: tuple[Any, ...], /) -> bytes:
+        if not isinstance(value, tuple):
+            raise _wrong(value, "tuple")
         if len(value) > len(self._parts):
-            raise ValueError(f"{value!r} has {len(value)} parts, the key has {len(self._parts)}")
+            raise self._of_another_length(value)
         # The last parts may be missing: then it is what all keys with the first ones begin with.
         return b"".join(part.dump_part(each) for part, each in zip(self._parts, value, strict=False))
 
@@ -144,6 +173,28 @@ class _Tuple:
             value, at = part.load_part(data, at)
             values.append(value)
         return tuple(values), at
+
+    def _of_another_length(self, value: tuple[Any, ...]) -> ValueRefused:
+        return ValueRefused(f"{reprlib.repr(value)} has {len(value)} parts, the key has {len(self._parts)}")
+
+
+def dump_value(serde: Serde[T], value: T, key: object) -> bytes:
+    """Return the value of a key as bytes; a `ValueRefused` names the key."""
+    try:
+        return serde.dump(value)
+    except ValueRefused as error:
+        kind = IntOutOfRange if isinstance(error, OverflowError) else ValueRefused
+        raise kind(f"the value of key {reprlib.repr(key)}: {error}") from error
+
+
+def load_value(serde: Serde[T], data: bytes, key: object) -> T:
+    """Return the value of a key; raises a `ValueError` that names the key for bytes that are none."""
+    try:
+        return serde.load(data)
+    except ValueError as error:
+        raise ValueError(
+            f"the value of key {reprlib.repr(key)}, as an earlier record has left it, cannot be read: {error}"
+        ) from error
 
 
 BYTES: Final[Key[bytes]] = _Bytes()

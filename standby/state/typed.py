@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar, cast
 
 from standby.api import Store
-from standby.state.serdes import Key, Serde
+from standby.state.serdes import Key, Serde, dump_value, load_value
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,13 +23,13 @@ class Typed(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, or None."""
         data = self._store.get(self._key.dump(key))
-        return None if data is None else self._value.load(data)
+        return None if data is None else load_value(self._value, data, key)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """Return the present ones among ``keys`` with their values, in one look-up."""
         by_bytes = {self._key.dump(key): key for key in keys}
         found = self._store.get_many(by_bytes)
-        return {by_bytes[key]: self._value.load(value) for key, value in found.items()}
+        return {by_bytes[key]: load_value(self._value, value, by_bytes[key]) for key, value in found.items()}
 
     def __contains__(self, key: K) -> bool:
         return self._key.dump(key) in self._store
@@ -54,13 +54,15 @@ class Typed(Generic[K, V]):
         return self._loaded(self._store.prefix(self._head(prefix), reverse=reverse))
 
     def put(self, key: K, value: V) -> None:
-        """Set ``key`` to ``value``."""
-        self._store.put(self._key.dump(key), self._value.dump(value))
+        """Set ``key`` to ``value``; raises `ValueRefused` for one that would not be read back as it is."""
+        self._store.put(self._key.dump(key), dump_value(self._value, value, key))
 
     def put_many(self, pairs: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set each key to its value, in order."""
+        """Set each key to its value, in order; raises as `put`."""
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        self._store.put_many((self._key.dump(key), self._value.dump(value)) for key, value in items)
+        self._store.put_many(
+            (self._key.dump(key), dump_value(self._value, value, key)) for key, value in items
+        )
 
     def delete(self, key: K) -> None:
         """Remove ``key``, whether it exists or not."""
@@ -74,7 +76,9 @@ class Typed(Generic[K, V]):
         return head(self._key, key)
 
     def _loaded(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
-        return ((self._key.load(key), self._value.load(value)) for key, value in items)
+        for data, value in items:
+            key = self._key.load(data)
+            yield key, load_value(self._value, value, key)
 
 
 def typed(store: Store, *, key: Serde[K], value: Serde[V]) -> Typed[K, V]:

@@ -140,16 +140,21 @@ def key_of(text: str, form: str) -> bytes:
         if form == "hex":
             return bytes.fromhex(text)
         if form == "json":
-            value = json.loads(text)
+            value = _as_tuples(json.loads(text))
             return _serde(value).dump(value)
         return text.encode()
     except (ValueError, OverflowError) as error:
         raise BadConfiguration(f"{text!r} is no key in the form {form}: {error}") from error
 
 
+def _as_tuples(value: Any) -> Any:
+    """Return a JSON value with its lists as the tuples that composite keys are."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
 def _serde(value: Any) -> Key[Any]:
-    """Return the serde of `standby.state` for a JSON value that stands for an ordered key."""
-    if isinstance(value, list) and value:
+    """Return the serde of `standby.state` for a key."""
+    if isinstance(value, tuple) and value:
         return tuple_of(*map(_serde, value))
     if isinstance(value, str):
         return TEXT

@@ -236,7 +236,7 @@ def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone(policy: Err
     assert narrowed == suspect_at_start(SKIP, InputFailures(7, SKIP.attempts, "lost"), 7)
 
 
-@pytest.mark.parametrize("of", [FailureOf.SIZE, FailureOf.TIME, FailureOf.MEMORY])
+@pytest.mark.parametrize("of", [FailureOf.SIZE, FailureOf.TIME, FailureOf.MEMORY, FailureOf.VALUE])
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 @pytest.mark.parametrize("policy", [SKIP, FAIL])
 def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.replica.store.keys import after
-from standby.state import ARROW, BYTES, INT, JSON, MSGPACK, TEXT, Key, Serde, json_of, msgpack_of, tuple_of
+from standby.state import (
+    ARROW,
+    BYTES,
+    INT,
+    JSON,
+    MSGPACK,
+    TEXT,
+    Counters,
+    Expiring,
+    Key,
+    Serde,
+    ValueRefused,
+    json_of,
+    msgpack_of,
+    tuple_of,
+    typed,
+)
+from tests.fakes.task_state import TaskState
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 binaries = st.one_of(
@@ -124,3 +143,79 @@ def test_arrow_keeps_a_record_batch_with_its_schema() -> None:
     assert ARROW.load(ARROW.dump(batch)).equals(batch, check_metadata=True)
     with pytest.raises(ValueError, match=r"."):
         ARROW.load(b"no stream")
+
+
+@dataclass
+class Mean:
+    n: int = 0
+    mean: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "told"),
+    [
+        (json_of(Mean), Mean(1, float("nan")), "JSON has no number for nan at .mean; msgpack has"),
+        (JSON, {"a": [1.0, float("-inf")]}, "JSON has no number for -inf at .a[1]; msgpack has"),
+        (JSON, float("inf"), "JSON has no number for inf; msgpack has"),
+        (
+            JSON,
+            {"a": (1, 2)},
+            "JSON would not give it back as it is: at ['a'], (1, 2) (tuple) would come back as [1, 2] (list)",
+        ),
+        (
+            MSGPACK,
+            Mean(1, 2.0),
+            "msgpack would not give it back as it is: Mean(n=1, mean=2.0) (Mean) would come back as",
+        ),
+        (
+            msgpack_of(Mean),
+            replace(Mean(), n="x"),  # type: ignore[arg-type]
+            "msgpack could not read it back: Expected `int`, got `str` - at `$.n`",
+        ),
+        (
+            json_of(float),
+            (1 << 53) + 1,
+            "9007199254740993 (int) would come back as 9007199254740992.0 (float)",
+        ),
+        (JSON, {1: 2}, "JSON cannot hold it: Only dicts with str keys are supported"),
+        (JSON, 1j, "JSON cannot hold it: Encoding objects of type complex is unsupported"),
+        (MSGPACK, 1 << 64, "msgpack cannot hold it: "),
+        (TEXT, b"a", "b'a' is no text, but of type bytes"),
+        (TEXT, "\ud800", "has no UTF-8: surrogates not allowed"),
+        (BYTES, "a", "'a' is no bytes, but of type str"),
+        (INT, 1.5, "1.5 is no whole number, but of type float"),
+        (tuple_of(TEXT, TEXT), "ab", "'ab' is no tuple, but of type str"),
+    ],
+)
+def test_what_would_not_be_read_back_is_refused_with_the_reason(
+    serde: Serde[Any], value: Any, told: str
+) -> None:
+    with pytest.raises(ValueRefused) as refused:
+        serde.dump(value)
+    assert told in str(refused.value)
+
+
+def test_equal_values_of_a_kind_have_equal_bytes_and_what_equals_them_is_taken() -> None:
+    for made in (json_of, msgpack_of):
+        assert made(float).dump(1) == made(float).dump(1.0)
+        assert made(dict[str, int]).dump(Counter("ab")) == made(dict[str, int]).dump({"a": 1, "b": 1})
+    assert INT.dump(np.int64(5)) == INT.dump(5)
+    assert BYTES.dump(bytearray(b"a")) == b"a"  # type: ignore[arg-type]
+
+
+def test_an_error_of_a_value_names_its_key() -> None:
+    state = TaskState("s")
+    with state.batch() as stores:
+        means = typed(stores["s"], key=TEXT, value=json_of(Mean))
+        expiring = Expiring(stores["s"], now_ms=0, ttl_ms=1, key=TEXT, value=json_of(Mean))
+        for put in (means.put, expiring.put, lambda key, mean: means.put_many({key: mean})):
+            with pytest.raises(ValueRefused, match=r"the value of key 'ann': JSON has no number for inf"):
+                put("ann", Mean(1, float("inf")))
+        with pytest.raises(OverflowError, match="the value of key b'bob': 9223372036854775808"):
+            Counters(stores["s"], key=BYTES).add(b"bob", 1 << 63)
+        # As another program has written it, or an older version of the job.
+        stores["s"].put(b"old", b'{"n": 1, "mean": null}')
+        told = "the value of key 'old', as an earlier record has left it, cannot be read: Expected `float`"
+        for read in (means.get, lambda key: means.get_many([key]), lambda key: list(means.prefix(key))):
+            with pytest.raises(ValueError, match=told):
+                read("old")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from standby.model import LeftOut, Phase, ReplicaStatus
+from standby.state import TEXT, json_of, typed
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
@@ -86,6 +87,62 @@ def test_with_fail_the_record_is_found_and_named(tmp_path: Path, is_refused_when
         assert lab.kafka.offsets["group", "in", 0].offset == offset
         container.eventually(lambda: status_of(container, 1).input_committed == lab.ends()[1])
     assert not lab.kafka.open
+
+
+def means(rows: Any, state: Any, out: Any) -> None:
+    """As the ledger's; a running mean is kept, too, until its key's chain ends."""
+    ledger_job.step(rows, state, out)
+    kept = typed(state["chains"], key=TEXT, value=json_of(list[float]))
+    for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        if value == ledger_job.END:
+            kept.delete("mean of " + key.decode())
+        elif key.endswith(b"mean"):
+            count, mean = kept.get("mean of " + key.decode()) or [0, 0]
+            number = float(value)
+            kept.put("mean of " + key.decode(), [count + 1, mean + (number - mean) / (count + 1)])
+
+
+def with_means(lab: MemoryLab) -> int:
+    """Fill the input; return the offset of the record whose mean is no number."""
+    lab.produce(21)
+    lab.kafka.append("in", 0, b"0/mean", b"1")
+    offset = lab.kafka.append("in", 0, b"0/mean", b"nan")
+    lab.kafka.append("in", 0, b"0/mean", b"2")
+    lab.kafka.append("in", 0, b"0/mean", ledger_job.END)
+    lab.produce(21)
+    return offset
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
+def test_a_record_of_which_a_value_comes_that_is_not_read_back_is_given_up_and_no_later_one(
+    tmp_path: Path, on_error: str
+) -> None:
+    lab = lab_of(tmp_path, on_error)
+    offset = with_means(lab)
+    with active_of(lab, step=means) as container:
+        container.await_processed()
+        container.eventually(lambda: status_of(container, 0).skipped == 1)
+        (told,) = status_of(container, 0).given_up
+        assert (told.offset, told.error) == (offset, "ValueRefused")
+        assert (
+            told.message
+            == "the value of key 'mean of 0/mean': JSON has no number for nan at [1]; msgpack has"
+        )
+        assert status_of(container, 1).skipped == 0
+    lab.assert_exact([(0, offset)])
+
+
+def test_with_fail_the_record_of_which_a_value_comes_that_is_not_read_back_is_named(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "fail")
+    offset = with_means(lab)
+    with active_of(lab, step=means) as container:
+        container.eventually(lambda: has_failed(container))
+        detail = status_of(container, 0).detail
+        assert detail.startswith(
+            f"poison: input in[0], offsets [{offset}, {offset + 1}): ValueRefused: the value"
+        )
+        assert lab.kafka.offsets["group", "in", 0].offset == offset
+        container.eventually(lambda: status_of(container, 1).input_committed == lab.ends()[1])
 
 
 def test_a_dead_letter_that_is_too_large_is_cut_short(tmp_path: Path) -> None:
