@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from standby.api import Output, RowError
 
+#: How many units of finer timestamps make a millisecond.
+_PER_MILLISECOND: Final = {"us": 1_000, "ns": 1_000_000}
+
+#: The first number that 64 bits with a sign do not hold.
+_BEYOND: Final = 1 << 63
+
 
 def event_times(column: pa.ChunkedArray) -> list[int]:
-    """Return a column of times as milliseconds since 1970.
+    """Return a column of times as milliseconds since 1970 UTC.
 
-    The column is a timestamp of any unit, cut to the millisecond, or whole numbers, taken for milliseconds.
-    Raises `RowError` for a row without a time, and `ValueError` for any other type: such rows are for the job's
-    transform to leave out.
+    The column is a timestamp of any unit and time zone, cut down to the millisecond, or whole numbers, taken for
+    milliseconds. Raises `RowError` for a row without a time, or with one beyond 64 bits of milliseconds, and
+    `ValueError` for any other type: such rows are for the job's transform to leave out.
     """
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
         raise RowError(row, "has no event time")
     if pa.types.is_timestamp(column.type):
-        if column.type.unit in {"us", "ns"}:
-            # A cast would round towards 1970, from both sides.
-            column = pc.floor_temporal(column, unit="millisecond")
-        column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
-    elif not pa.types.is_integer(column.type):
+        unit = column.type.unit
+        # What is stored are instants, whatever the time zone: no function of Arrow's that looks at that, for in local
+        # time an hour may come twice, or not at all.
+        found: list[int] = column.cast(pa.int64()).to_pylist()
+        if unit == "s":
+            found = [each * 1_000 for each in found]
+        elif unit != "ms":
+            parts = _PER_MILLISECOND[unit]
+            found = [each // parts for each in found]
+    elif pa.types.is_integer(column.type):
+        found = column.to_pylist()
+    else:
         raise ValueError(f"event times are timestamps or whole numbers, not {column.type}")
-    return column.to_pylist()  # type: ignore[no-any-return]
+    if found and not (min(found) >= -_BEYOND and max(found) < _BEYOND):
+        row, time = next((row, each) for row, each in enumerate(found) if not -_BEYOND <= each < _BEYOND)
+        raise RowError(row, f"has an event time of {time} ms, beyond 64 bits")
+    return found
 
 
 def emit_rows(rows: pa.Table, numbers: Iterable[int], out: Output, topic: str) -> int:

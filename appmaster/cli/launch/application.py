@@ -201,7 +201,9 @@ def build_sweep(
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a container."""
-    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8"}
+    # Job code that computes in local time, as Spark does for Python UDFs, has the same on every host, and none in which
+    # an hour comes twice.
+    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}
     if environment.get("JAVA_HOME"):
         variables["JAVA_HOME"] = environment["JAVA_HOME"]
     return variables

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,22 @@ def test_master_is_started_by_its_hosts_java_where_the_path_of_ours_would_be_cut
     assert {each.env["JAVA_HOME"] for each in spec.services.values()} == {"/opt/jdk 17"}
     spec = build(tmp_path, tmp_path / "scratch", "/opt/jdk-17")
     assert spec.master.env["JAVA_HOME"] == "/opt/jdk-17"
+
+
+#: What a Python UDF of Spark gives back of each instant that it is given, half an hour apart, in the night of a change.
+INSTANTS = """
+from pyspark.sql.types import TimestampType
+kind, hour = TimestampType(), 1_383_454_800_000_000
+print([kind.toInternal(kind.fromInternal(hour + each * 1_800_000_000)) - hour for each in range(4)])
+"""
+
+
+def test_code_of_the_job_runs_in_one_time_zone_on_every_host_and_no_hour_of_it_comes_twice(
+    tmp_path: Path,
+) -> None:
+    spec = build(tmp_path, tmp_path / "scratch")
+    for env in [spec.master.env, *(each.env for each in spec.services.values())]:
+        # As YARN passes on what its own processes have, but for what the application says.
+        environment = {**os.environ, "TZ": "America/New_York", **env}
+        said = subprocess.check_output([sys.executable, "-c", INSTANTS], text=True, env=environment)
+        assert said.strip() == "[0, 1800000000, 3600000000, 5400000000]"

@@ -6,6 +6,8 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from standby.api import RowError
 from standby.errors import BadConfiguration
@@ -43,6 +45,52 @@ def test_timestamps_of_all_units_are_milliseconds() -> None:
     assert event_times(pa.chunked_array([pa.array([], pa.timestamp("us"))])) == []
     # Cut downwards, before 1970, too, and not towards it.
     assert event_times(pa.chunked_array([pa.array([-1, 999, 1_001], pa.timestamp("us"))])) == [-1, 0, 1]
+
+
+#: In units of each kind of timestamp: how many a second has.
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+#: With daylight saving of an hour and of half of one, with changes by a day, with offsets of seconds long ago.
+ZONES = [
+    None,
+    "UTC",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Europe/Dublin",
+    "Africa/Monrovia",
+]
+
+#: Hours that come twice: New York 2013 and 1969, Lord Howe 2024, Dublin 1968; and Apia's day that was left out.
+TWICE = [1_383_454_800, -5_767_200, 1_712_415_600, -37_242_000, 1_325_239_200]
+
+
+@settings(derandomize=True)
+@given(
+    unit=st.sampled_from(list(PER_SECOND)),
+    zone=st.sampled_from(ZONES),
+    near=st.lists(
+        st.tuples(st.sampled_from(TWICE), st.integers(-14_400, 14_400), st.integers(0, 999_999_999)),
+        max_size=5,
+    ),
+    anywhere=st.lists(st.integers(-(1 << 63) + 1, (1 << 63) - 1), max_size=3),
+)
+def test_an_instant_is_the_same_in_every_time_zone_and_unit(
+    unit: str, zone: str | None, near: list[tuple[int, int, int]], anywhere: list[int]
+) -> None:
+    per_second = PER_SECOND[unit]
+    most = ((1 << 63) - 1) // 1_000 if unit == "s" else (1 << 63) - 1
+    counts = [(at + more) * per_second + nanos * per_second // 1_000_000_000 for at, more, nanos in near]
+    counts += [max(-most, min(each, most)) for each in anywhere]
+    column = pa.chunked_array([pa.array(counts, pa.int64()).cast(pa.timestamp(unit, zone))])
+    assert event_times(column) == [each * 1_000 // per_second for each in counts]
+
+
+def test_a_time_that_no_64_bits_hold_is_refused_by_its_row() -> None:
+    beyond = pa.chunked_array([pa.array([0, 1 << 62], pa.int64()).cast(pa.timestamp("s", "Europe/Dublin"))])
+    for column in (beyond, pa.chunked_array([pa.array([0, 1 << 63], pa.uint64())])):
+        with pytest.raises(RowError, match=r"row 1 of the batch has an event time of .* ms, beyond 64 bits"):
+            event_times(column)
 
 
 def test_what_has_no_time_is_refused_by_its_row() -> None:
