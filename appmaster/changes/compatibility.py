@@ -6,7 +6,7 @@ that come later run in such containers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from standby.config import JobConfig, keys, names, parse, written
@@ -54,6 +54,26 @@ def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, st
         raise BadConfiguration(
             f"cluster {cluster} runs already, and with what the job takes over from it {error}"
         ) from error
+
+
+def check_restores(
+    cluster: str, settings: Mapping[str, str], config: JobConfig, names: Iterable[str]
+) -> None:
+    """Raise `BadConfiguration` for each of the keys ``names`` that a running cluster has otherwise than ``config``.
+
+    ``settings`` are as `of_the_cluster` gave them when the cluster was started: its cells are restored with those.
+    """
+    asked = of_the_cluster(config)
+    wrong = [
+        f"{name}: {asked[name] or '(nothing)'}, and the cluster has {settings[name] or '(nothing)'}"
+        for name in dict.fromkeys(names)
+        if name in asked and name in settings and asked[name] != settings[name]
+    ]
+    if wrong:
+        lines = "\n  ".join(wrong)
+        raise BadConfiguration(
+            f"cluster {cluster} runs, and its cells are restored as it was started; leave these keys out:\n  {lines}"
+        )
 
 
 def check_feed(feed: str, settings: Mapping[str, str]) -> None:

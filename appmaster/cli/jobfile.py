@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pwd
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from appmaster.cli.parsers import cluster_name
 from standby import ensemble, naming
 from standby.config import JobConfig, flatten, parse
 from standby.errors import BadConfiguration
@@ -52,10 +54,39 @@ class JobFile:
         return self.path.resolve().parent
 
 
-def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> JobFile:
-    """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top.
+def add_settings(parser: argparse.ArgumentParser, of_what: str = "the file") -> None:
+    """Add ``--set``, which every command has that takes a job file."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help=f"set a key on top of {of_what}",
+    )
 
-    Raises `BadConfiguration` naming the file, line, key or value that is wrong.
+
+def add_job_file(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add a job file as the argument, and what may be given on top of it."""
+    parser.add_argument("job", type=Path, metavar="JOB.YAML", help=text)
+    add_settings(parser)
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME",
+        type=cluster_name,
+        help="the cluster's name, as --set cluster.name=NAME; a file that names another is refused",
+    )
+
+
+def load(
+    path: Path,
+    settings: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    cluster: str | None = None,
+) -> JobFile:
+    """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top, as one of ``cluster``.
+
+    Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it is of.
     """
     flat = flatten(_yaml(path))
     for each in settings:
@@ -71,6 +102,13 @@ def load(path: Path, settings: Sequence[str], environment: Mapping[str, str] = o
     for key, variable in FROM_ENVIRONMENT.items():
         if key not in flat and environment.get(variable):
             flat[key] = environment[variable]
+    if cluster:
+        named = flat.setdefault("cluster.name", cluster)
+        if named != cluster:
+            raise BadConfiguration(
+                f"{path}: cluster.name is {named or '(nothing)'}, and the command is about cluster {cluster}; correct "
+                "--cluster, or give this cluster's file"
+            )
     config = parse(flat)
     assumed = set()
     if "job.state.dir" not in flat:

@@ -1,7 +1,8 @@
 """``standfast cells``: the cells of a cluster as ZooKeeper and YARN have them, and starting again those that ended.
 
 A cell comes back as YARN's next attempt by itself; once its attempts are used up, or somebody has ended its
-application, it is submitted anew by this command, while the others go on.
+application, it is submitted anew by this command, while the others go on. What the job was submitted with on top of its
+file is given again: ``--set``, and ``--cluster``.
 
 Exit status: 0 every cell runs; 1 some do not; 2 no such cluster, or the file is of another; 3 a server cannot be used.
 """
@@ -9,6 +10,7 @@ Exit status: 0 every cell runs; 1 some do not; 2 no such cluster, or the file is
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +21,10 @@ import msgspec
 
 from appmaster.adapters.credentials.keyring import require, user_name
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.changes.compatibility import of_the_cluster
+from appmaster.changes.compatibility import check_restores, of_the_cluster
 from appmaster.cli import yarn
 from appmaster.cli.cluster import add_cluster_options, open_zookeeper
-from appmaster.cli.jobfile import load
+from appmaster.cli.jobfile import JobFile, add_settings, load
 from appmaster.cli.launch import application
 from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.launch.ended import ended
@@ -70,16 +72,19 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="JOB.YAML",
         help="submit the cells that do not run anew, as this job file says",
     )
+    add_settings(parser, "the file to restore with")
     add_cluster_options(parser)
 
 
 def _cells(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
+    if arguments.settings and arguments.restore is None:
+        raise BadConfiguration("--set goes with --restore JOB.YAML; without that nothing is submitted")
     with open_zookeeper(arguments) as zookeeper, yarn.skein_client() as client:
         if not zookeeper.tree.exists():
             raise BadConfiguration(f"there is no cluster {arguments.cluster or arguments.job}")
         if arguments.restore is not None:
-            for number, started in restore(arguments.restore, zookeeper, client, progress).items():
+            for number, started in restore(arguments, zookeeper, client, progress).items():
                 progress.say(f"cell {number} is submitted as {started}")
         found = [
             _line(number, each, client, zookeeper) for number, each in zookeeper.cells.read_all().items()
@@ -117,17 +122,40 @@ def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) ->
     }
 
 
-def restore(path: Path, zookeeper: ZooKeeper, client: Any, progress: Progress) -> dict[int, str]:
-    """Return cell → the application submitted for it, for every cell of the job file that does not run.
+def file_of_cluster(arguments: argparse.Namespace) -> JobFile:
+    """Return the job file to restore with, as one of the cluster that the command is about.
 
-    Raises `BadConfiguration` when the file is of another cluster than the session's.
+    Raises `BadConfiguration` when it is of another, or of other servers of ZooKeeper than the command's.
     """
-    job = load(path, [])
+    cluster, connect = arguments.cluster or arguments.job, arguments.zookeeper
+    environment = {**os.environ, "STANDFAST_ZOOKEEPER": connect}
+    job = load(arguments.restore, arguments.settings, environment, cluster)
+    servers, mine = job.config.zookeeper.partition("/"), connect.partition("/")
+    # A list of servers may be a part of another.
+    if set(servers[0].split(",")).isdisjoint(mine[0].split(",")) or servers[2] != mine[2]:
+        raise BadConfiguration(
+            f"{arguments.restore}: zookeeper.connect is {job.config.zookeeper}, and the command is about cluster "
+            f"{cluster} on {connect}; correct --zookeeper, or give this cluster's file"
+        )
+    return job
+
+
+def restore(
+    arguments: argparse.Namespace, zookeeper: ZooKeeper, client: Any, progress: Progress
+) -> dict[int, str]:
+    """Return cell → the application submitted for it, for every cell of the cluster that does not run.
+
+    Raises `BadConfiguration` when the job file is of another cluster than the session's, or sets other keys of it.
+    """
+    path, job = arguments.restore, file_of_cluster(arguments)
+    cluster = job.config.cluster
     if zookeeper.jobs.read(job.config.job_name) is None:
-        raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in this cluster")
+        raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
     # As the cluster was started, whichever of its jobs this is the file of.
     settings = next((each.settings for each in present.values() if each.settings), {})
+    given = [each.partition("=")[0].strip() for each in arguments.settings]
+    check_restores(cluster, settings, job.config, given)
     config = parse_recorded({**job.flat, **settings})
     numbers = [
         each

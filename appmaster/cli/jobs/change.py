@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from appmaster.adapters.kafka import Topics
@@ -26,7 +25,7 @@ from appmaster.changes.compatibility import check_feed
 from appmaster.changes.operations import Present
 from appmaster.changes.revisions import Update, asked_of, rollback, update
 from appmaster.cli.cluster import add_cluster_options, open_client
-from appmaster.cli.jobfile import load
+from appmaster.cli.jobfile import add_job_file, load
 from appmaster.cli.jobs import rollout
 from appmaster.cli.jobs.submit import check_topics, short_of_hosts
 from appmaster.cli.launch.code import deliver
@@ -48,15 +47,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         return add_command(subparsers, name, run, text, __doc__)
 
     parser = command("update", _update, "change a running job: its configuration, its code, or both")
-    parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file, as the job is to be")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="set a key on top of the file",
-    )
+    add_job_file(parser, "the job file, as the job is to be")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_waiting(parser)
     parser = command("rollback", _rollback, "return a job to the revision before the present one")
@@ -84,7 +75,7 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
 
 def _update(arguments: argparse.Namespace) -> int:
     progress = Progress()
-    job = load(arguments.job, arguments.settings)
+    job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     name = job.config.job_name
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record

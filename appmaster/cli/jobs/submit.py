@@ -1,7 +1,7 @@
 """``standfast submit``: check everything, then submit, then wait until every replica is in place.
 
-The cluster is the one that `cluster.name` names, by default of the job's own name. When it runs already with other
-jobs in it, the job is submitted into it through its candidates; else the cluster is started with it.
+The cluster is the one that `cluster.name` or ``--cluster`` names, by default of the job's own name. When it runs
+already with other jobs in it, the job is submitted into it through its candidates; else it is started with the job.
 
 Exit status: 0 deployed; 1 the application ended or did not deploy in time; 2 the job, a key, a value or
 a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
@@ -29,7 +29,7 @@ from appmaster.changes.compatibility import check_joins
 from appmaster.changes.revisions import asked_of, grown, refuse_another_run
 from appmaster.cli import yarn
 from appmaster.cli.clusters import cells
-from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.jobfile import JobFile, add_job_file, load
 from appmaster.cli.jobs.topics import identified, with_changelog
 from appmaster.cli.launch import probe, starting
 from appmaster.cli.launch.code import bundle_of
@@ -61,15 +61,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         epilog=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", type=Path, metavar="JOB.YAML", help="the job file")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="set a key on top of the file",
-    )
+    add_job_file(parser, "the job file")
     parser.add_argument(
         "--update",
         action="store_true",
@@ -127,7 +119,7 @@ class _Checked:
 def _submit(arguments: argparse.Namespace) -> int:
     progress = Progress()
     deadline = Deadline(arguments.timeout)
-    job = load(arguments.job, arguments.settings)
+    job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
     yarn.hadoop_conf()
     progress.say("checking the job's functions")

@@ -1,10 +1,25 @@
-"""Where the masters of cells come to: on different hosts, if YARN lets them."""
+"""Cells: where their masters come to, on different hosts if YARN lets them, and how one is restored."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from appmaster.cli.clusters.cells import apart
+import pytest
+
+from appmaster.adapters.credentials import keyring
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.changes.compatibility import of_the_cluster
+from appmaster.cli.clusters.cells import apart, restore
+from appmaster.cli.jobfile import load
+from appmaster.cli.main import build_parser, main
+from appmaster.cli.output import Progress
+from appmaster.records import CellRecord
+from standby.errors import BadConfiguration
 
 
 class Applications:
@@ -46,3 +61,155 @@ def test_host_that_is_not_known_is_not_taken_for_another_s() -> None:
     yarn = Applications("")
     assert yarn.apart("h1", "") == ""
     assert yarn.ended == []
+
+
+class Cells:
+    """The records of a cluster's cells."""
+
+    def __init__(self, records: dict[int, CellRecord]) -> None:
+        self.records = records
+
+    def read(self, number: int) -> CellRecord | None:
+        return self.records.get(number)
+
+    def read_all(self) -> dict[int, CellRecord]:
+        return dict(self.records)
+
+    def claim(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
+        self.records[number] = record
+        return True
+
+    def put(self, number: int, record: CellRecord) -> None:
+        self.records[number] = record
+
+    def drop(self, number: int) -> None:
+        del self.records[number]
+
+
+class Yarn:
+    """One host, and applications that run, or were submitted."""
+
+    def __init__(self, *running: str) -> None:
+        self.running = set(running)
+        self.submitted: list[Any] = []
+
+    def get_nodes(self, states: list[str]) -> list[Any]:
+        return [SimpleNamespace(host="h1", rack_name="/a")]
+
+    def application_report(self, application: str) -> Any:
+        return SimpleNamespace(state="RUNNING" if application in self.running else "KILLED", host="h1")
+
+    def submit(self, spec: Any) -> str:
+        self.submitted.append(spec)
+        return f"new{len(self.submitted)}"
+
+
+class Cluster:
+    """A cluster of two cells, the first of which has ended, and the file that it was submitted with."""
+
+    def __init__(self, directory: Path, name: str, *settings: str, named: str = "") -> None:
+        self.file = directory / "job.yaml"
+        text = f"job: {{name: j, modules: [code.py]}}\n{named}"
+        text += "task: {inputs: in, step: 'code:step', feed: plain}\nkafka.bootstrap.servers: k:1\n"
+        self.file.write_text(text, encoding="utf-8")
+        (directory / "code.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
+        keyring.make_sure(name)
+        given = [*settings, f"cluster.name={name}", "zookeeper.connect=z1:1,z2:1"]
+        kept = of_the_cluster(load(self.file, given).config)
+        self.cells = Cells({1: CellRecord("old1", settings=kept), 2: CellRecord("old2", settings=kept)})
+        self.yarn = Yarn("old2")
+
+    def restore(self, *arguments: str) -> dict[int, str]:
+        """Restore what ``cells`` with these arguments restores."""
+        parsed = build_parser().parse_args(
+            ["cells", "j", "--restore", str(self.file), "--zookeeper", "z1:1", *arguments]
+        )
+        jobs = SimpleNamespace(read=lambda name: object() if name == "j" else None)
+        zookeeper = SimpleNamespace(cells=self.cells, jobs=jobs, tree=SimpleNamespace(is_closed=False))
+        return restore(parsed, cast("ZooKeeper", zookeeper), self.yarn, Progress(is_quiet=True))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STANDFAST_CREDENTIALS", str(tmp_path / "credentials"))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("STANDFAST_ZOOKEEPER", raising=False)
+    (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
+    return tmp_path
+
+
+def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluster(home: Path) -> None:
+    cluster = Cluster(home, "shared", "cluster-manager.container.memory.mb=777")
+    assert cluster.restore("--cluster", "shared") == {1: "new1"}
+    (spec,) = cluster.yarn.submitted
+    assert spec.name == "standfast-shared-1"
+    assert {each.resources.memory for each in spec.services.values()} == {777}, "as the cluster was started"
+    assert cluster.cells.records[1].application == "new1"
+    assert cluster.cells.records[1].settings == cluster.cells.records[2].settings
+
+
+def test_cell_comes_back_with_what_the_job_was_submitted_with_on_top_of_its_file(home: Path) -> None:
+    cluster = Cluster(home, "shared")
+    same = ("--set", "cluster.name=shared", "--set", "yarn.queue=default", "--set", "task.outputs=out")
+    assert cluster.restore("--cluster", "shared", *same) == {1: "new1"}
+
+
+def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path) -> None:
+    named = Cluster(home, "shared", named="cluster: {name: shared}\n")
+    for arguments, told in (
+        ((), r"job\.yaml: cluster\.name is shared, and the command is about cluster j; correct --cluster"),
+        (("--cluster", "third"), r"cluster\.name is shared, and the command is about cluster third"),
+        (("--cluster", "shared", "--set", "cluster.name=x"), r"cluster\.name is x, .* about cluster shared"),
+        (("--cluster", "shared", "--set", "job.name=k"), "there is no job k in cluster shared"),
+        (
+            ("--cluster", "shared", "--set", "zookeeper.connect=other:1"),
+            r"zookeeper\.connect is other:1, and the command is about cluster shared on z1:1; correct --zookeeper",
+        ),
+        (
+            ("--cluster", "shared", "--set", "appmaster.cells=3", "--set", "yarn.queue=q"),
+            r"leave these keys out:\n  appmaster\.cells: 3, and the cluster has 2\n  yarn\.queue: q, and",
+        ),
+    ):
+        before = dict(named.cells.records)
+        with pytest.raises(BadConfiguration, match=told):
+            named.restore(*arguments)
+        assert named.cells.records == before
+        assert not named.yarn.submitted
+
+
+def test_settings_without_a_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cells", "j", "--set", "a=b", "--zookeeper", "z:1"]) == 2
+    assert "--set goes with --restore" in capsys.readouterr().err
+
+
+def commands(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command with its parser, commands of commands too."""
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each, found in action.choices.items():
+                yield from commands(found, f"{name} {each}".strip())
+
+
+def test_every_command_that_takes_a_job_file_takes_settings_and_a_cluster() -> None:
+    takers = {}
+    for name, parser in commands(build_parser()):
+        if any(action.metavar == "JOB.YAML" for action in parser._actions):
+            takers[name] = {each for action in parser._actions for each in action.option_strings}
+    assert set(takers) == {"submit", "update", "cells"}
+    for name, options in takers.items():
+        assert {"--set", "--cluster"} <= options, name
+
+
+@pytest.mark.parametrize("command", ["submit", "update"])
+def test_job_is_of_the_cluster_that_the_command_line_names(
+    home: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Cluster(home, "shared", named="cluster: {name: shared}\n").file
+    assert main([command, str(file), "--cluster", "third", "--set", "zookeeper.connect=z:1"]) == 2
+    assert "cluster.name is shared, and the command is about cluster third" in capsys.readouterr().err
+    plain = load(Cluster(home, "shared").file, ["zookeeper.connect=z:1"], cluster="third")
+    assert plain.config.cluster == "third"
+    assert plain.given["cluster.name"] == "third"
