@@ -144,25 +144,40 @@ def undeploy(
             time.sleep(_POLL_SECONDS)
         except StillQueued:
             break
+    goes_on, why = _ended(job, client, driver, orderly, progress)
+    if goes_on is not None:
+        return goes_on
+    if deadline is not None and deadline.is_over:
+        raise _not_ended(job, client.cluster, deadline.seconds, why)
+    _end_by_force(job, client, driver, why, purge=purge, progress=progress)
+    return False
+
+
+def _ended(
+    job: str, client: ClusterClient, driver: Any, orderly: Deadline, progress: Progress
+) -> tuple[bool | None, str]:
+    """Wait until a job has ended; return whether its cluster goes on, None if it has not, and what that waits for."""
     progress.say(f"undeploying {job}")
-    while not orderly.is_over:
+    why = "no leader has taken it up"
+    while True:
         try:
             jobs = {each["job"]: each for each in client.info()["jobs"]}
         except StandfastError:
             # The candidates have ended with their cluster, or one is about to come back.
             if not yarn.running(client.zookeeper, driver):
                 _drop_cells(client.zookeeper)
-                return False
+                return False, ""
         else:
-            mine = jobs.get(job, {"status": "", "is_wanted": True})
+            mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
+            if mine["status"] == JobState.UNDEPLOYING:
+                why = "; ".join(mine["reasons"]) or "the leader does not say what it waits for"
+                progress.say(f"undeploying {job}: {why}")
             is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
             if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
-                return True
+                return True, ""
+        if orderly.is_over:
+            return None, why
         time.sleep(_POLL_SECONDS)
-    if deadline is not None and deadline.is_over:
-        raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s; it goes on ending")
-    _end_by_force(job, client, driver, purge=purge, progress=progress)
-    return False
 
 
 def _runs(job: Mapping[str, Any]) -> bool:
@@ -170,14 +185,22 @@ def _runs(job: Mapping[str, Any]) -> bool:
     return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
 
 
-def _end_by_force(job: str, client: ClusterClient, driver: Any, *, purge: bool, progress: Progress) -> None:
+def _not_ended(job: str, cluster: str, seconds: float, why: str) -> StandfastError:
+    """Return the error of a job that its leader has not ended in time, with what that waits for."""
+    return StandfastError(
+        f"{job} has not ended within {seconds:g} s: {why}. The leader goes on with it as soon as that is mended, "
+        f"without another command; `standfast status {job} --cluster {cluster}` tells how it stands"
+    )
+
+
+def _end_by_force(
+    job: str, client: ClusterClient, driver: Any, why: str, *, purge: bool, progress: Progress
+) -> None:
     """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there."""
     zookeeper = client.zookeeper
     others = [each for each in zookeeper.jobs.names() if each != job]
     if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
-        raise StandfastError(
-            f"{job} has not ended within {_ORDERLY_SECONDS:g} s; the leader goes on ending it: see `standfast status`"
-        )
+        raise _not_ended(job, client.cluster, _ORDERLY_SECONDS, why)
     running = yarn.running(zookeeper, driver)
     progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
     for each in running:

@@ -151,6 +151,7 @@ def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
         was_deployed=False,
         is_fencing=False,
         is_fenced=False,
+        unfenced="",
         failure=None,
         last_traceback="",
     )
@@ -275,14 +276,17 @@ def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView
     job = view.jobs.get(event.job)
     if job is None or not job.is_fencing:
         return view  # of a deployment before the present one
-    return replace(view, jobs=put(view.jobs, event.job, replace(job, is_fencing=False, is_fenced=True)))
+    return replace(
+        view, jobs=put(view.jobs, event.job, replace(job, is_fencing=False, is_fenced=True, unfenced=""))
+    )
 
 
 def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> ClusterView:
     known = view.jobs.get(event.job)
     if known is None or not known.is_fencing:
         return view
-    return replace(view, jobs=put(view.jobs, event.job, replace(known, is_fencing=False)))
+    tried = replace(known, is_fencing=False, unfenced=event.reason)
+    return replace(view, jobs=put(view.jobs, event.job, tried))
 
 
 def _started(view: ClusterView, event: happened.Started) -> ClusterView:

@@ -70,7 +70,13 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         asked = any(job_of(each.slot) == job.name for each in view.requests.values())
         if job.is_fenced and not left and not asked:
             return _Found(JobState.UNDEPLOYED)
-        return _Found(JobState.UNDEPLOYING)
+        # Without numbers, which would be written anew with each container that ends.
+        waits = (
+            (job.unfenced, f"its tasks cannot be fenced, and it is tried again: {job.unfenced}"),
+            (left, "its containers have not all ended"),
+            (asked, "YARN still has requests for its containers"),
+        )
+        return _Found(JobState.UNDEPLOYING, tuple(said for is_so, said in waits if is_so))
     failure = _failure(turn, job)
     if failure is not None:
         return _failed(failure)

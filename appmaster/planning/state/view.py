@@ -139,6 +139,8 @@ class Job:
     """While undeploying: the writers of its tasks are being fenced."""
     is_fenced: bool = False
     """While undeploying: every task's writer has been fenced."""
+    unfenced: str = ""
+    """While undeploying: why the writers could not be fenced the last time; empty: they were, or it was not tried."""
     obstacle: str = ""
     """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
     failure: Reason[Failure] | None = None

@@ -125,6 +125,33 @@ def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
     assert not cluster.job("other").is_fenced
 
 
+def test_a_job_that_cannot_be_fenced_says_what_its_end_waits_for() -> None:
+    cluster = two()
+    cluster.fences_nothing = True
+    cluster.ask("other", is_wanted=False)
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYING
+    assert cluster.job("other").reasons == ("its containers have not all ended",)
+    cluster.tell(
+        happened.FencingFailed("other", "c-other-main-0 could not be fenced: Broker: Not authorized")
+    )
+    cluster.run(4_000)
+    told = cluster.job("other").reasons
+    assert told[0].startswith(
+        "its tasks cannot be fenced, and it is tried again: c-other-main-0 could not be"
+    )
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.fences_nothing = False
+    cluster.tell(happened.FencingFailed("other", "once more"))
+    cluster.run(4_000)
+    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.UNDEPLOYED, ())
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.ask("other", is_wanted=False)
+    assert not cluster.job("other").unfenced
+
+
 def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
     cluster = two(policy=Policy(retry_count=0))
     for _ in range(4):
