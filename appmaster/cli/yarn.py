@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,12 @@ _MASTER_SECONDS: Final = 20.0
 _END_SECONDS: Final = 30.0
 
 _POLL_SECONDS: Final = 0.2
+
+#: So long a question to YARN may take even when the command's time is nearly over, or is: what was made is undone then.
+_LEAST_SECONDS: Final = 10.0
+
+#: How long Skein's driver may take to end with the command, seconds.
+_DRIVER_END_SECONDS: Final = 5.0
 
 #: Skein's Java part, built from its source with libraries of today (third_party/skein); the driver runs from it, and
 #: ships it to YARN as the application master.
@@ -59,9 +66,40 @@ def load_skein() -> Any:
     return skein
 
 
+def answering(base: Any, deadline: Deadline) -> Any:
+    """Return Skein's class of clients with an end to each question: YARN's own client asks for a quarter of an hour.
+
+    It raises Skein's `TimeoutError` for a question that was not answered by then.
+    """
+
+    class Answering(base):  # type: ignore[misc]
+        __slots__ = ()
+
+        def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+            # To submit is no question: files may be large, and what is given up half-way may come to be all the same.
+            if method != "submit":
+                timeout = max(_LEAST_SECONDS, deadline.left_seconds)
+            return super()._call(method, request, timeout)
+
+        def close(self) -> None:
+            process = self._proc
+            if process is not None:
+                process.stdin.close()
+                try:
+                    process.wait(_DRIVER_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            super().close()
+
+    return Answering
+
+
 @contextmanager
-def skein_client() -> Iterator[Any]:
-    """Yield a Skein client with a driver of its own; raises `Unavailable` naming what is missing."""
+def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
+    """Yield a Skein client with a driver of its own, whose questions take no longer than ``deadline`` says.
+
+    Raises `Unavailable` naming what is missing, or that YARN refuses or does not answer.
+    """
     hadoop_conf()
     for tool, why in (
         ("java", "Skein's driver is a Java program"),
@@ -78,11 +116,13 @@ def skein_client() -> Iterator[Any]:
         ) from None
     skein = load_skein()
     from skein.exceptions import SkeinError
+    from skein.exceptions import TimeoutError as Unanswered
 
+    make = skein.Client if deadline is None else answering(skein.Client, deadline)
     # The driver logs a page of Hadoop's own before anything happens; it is shown when it matters.
     with tempfile.NamedTemporaryFile(prefix="standfast-skein-", suffix=".log") as log:
         try:
-            client = skein.Client(
+            client = make(
                 # Between this command and its own driver.
                 security=as_security(skein_pair(days=1)),
                 java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
@@ -92,6 +132,12 @@ def skein_client() -> Iterator[Any]:
             raise Unavailable(f"Skein's driver does not start: {error}\n{_tail(log.name)}") from error
         try:
             yield client
+        except Unanswered as error:
+            assert deadline is not None
+            raise Unavailable(
+                f"YARN has not answered within {deadline.seconds:g} s: does its ResourceManager run, and is it the one "
+                f"that HADOOP_CONF_DIR={os.environ.get('HADOOP_CONF_DIR', '')} names?\n{_tail(log.name)}"
+            ) from error
         except SkeinError as error:
             raise Unavailable(f"YARN refused: {error}\n{_tail(log.name)}") from error
         finally:
@@ -123,14 +169,17 @@ def is_running(client: Any, application: str) -> bool:
 
 
 def report(client: Any, application: str) -> Any | None:
-    """Return YARN's report of an application; None when it has none of that id (any more)."""
-    from skein.exceptions import SkeinError
+    """Return YARN's report of an application; None when it has none of that id (any more).
 
+    Raises Skein's error when YARN cannot be asked: that tells nothing of the application.
+    """
     if not application:
         return None
     try:
         return client.application_report(application)
-    except SkeinError:
+    except ValueError:
+        # The driver says the same of an id that YARN does not know and when YARN does not answer: this tells which.
+        client.get_nodes(states=["RUNNING"])
         return None
 
 
@@ -144,11 +193,11 @@ def master_host(client: Any, application: str, deadline: Deadline) -> str:
     """Return the host of an application's master, once it runs; empty when it does not in time."""
     mine = deadline.within(_MASTER_SECONDS)
     while not mine.is_over:
-        report = client.application_report(application)
-        if str(report.state) == "RUNNING" and report.host not in (None, "", "N/A"):
-            return str(report.host)
-        if str(report.state) in ("FINISHED", "FAILED", "KILLED"):
+        found = report(client, application)
+        if found is None or str(found.state) in ("FINISHED", "FAILED", "KILLED"):
             break
+        if str(found.state) == "RUNNING" and found.host not in (None, "", "N/A"):
+            return str(found.host)
         time.sleep(0.1)
     return ""
 
@@ -159,7 +208,7 @@ def kill(client: Any, application: str) -> None:
 
     try:
         client.kill_application(application)
-    except SkeinError as error:
+    except (SkeinError, ValueError) as error:
         if is_running(client, application):
             raise Unavailable(f"{application} cannot be ended: {error}") from error
 

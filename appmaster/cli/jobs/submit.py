@@ -141,7 +141,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         )
         with (
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
-            yarn.skein_client() as driver,
+            yarn.skein_client(deadline) as driver,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
         ):
             servers = _Servers(topics, zookeeper, driver, client)

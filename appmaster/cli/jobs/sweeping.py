@@ -65,5 +65,7 @@ def sweep(cluster: str, definition: JobDefinition, hosts: Sequence[str], driver:
             driver.kill_application(started)
             return f"YARN gave no container on some of them within {_PATIENCE_SECONDS:g} s"
         time.sleep(_POLL_SECONDS)
-    report = driver.application_report(started)
+    report = yarn.report(driver, started)
+    if report is None:
+        return f"YARN does not know {started} any more"
     return "" if str(report.final_status) == "SUCCEEDED" else str(report.diagnostics or report.final_status)

@@ -62,7 +62,7 @@ class Yarn:
     def application_report(self, application: str) -> Any:
         self.on_report()
         if application not in self.states:
-            raise SkeinError(f"no {application}")
+            raise ValueError(f"Unknown ApplicationId '{application}'")
         return SimpleNamespace(
             id=application,
             name="",
@@ -73,6 +73,9 @@ class Yarn:
             tracking_url="",
             finish_time=None,
         )
+
+    def get_nodes(self, states: list[str]) -> list[Any]:
+        return []
 
     def kill_application(self, application: str) -> None:
         self.states[application] = "KILLED"
