@@ -6,16 +6,17 @@ import argparse
 import os
 import pwd
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from appmaster.cli import yamltext
 from appmaster.cli.parsers import cluster_name
 from standby import ensemble, naming
-from standby.config import JobConfig, flatten, parse
+from standby.config import JobConfig, flatten, in_one_form, is_text, parse
 from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
 
@@ -98,10 +99,11 @@ def load(
                 f"--set {name.strip()}: everybody on this machine can read a command's arguments; write it into the "
                 f"job file, or its value into a file that {name.strip()}.file names"
             )
-        flat[name.strip()] = value.strip()
+        flat[name.strip()] = value
     for key, variable in FROM_ENVIRONMENT.items():
         if key not in flat and environment.get(variable):
-            flat[key] = environment[variable]
+            flat[key] = environment[variable].strip()
+    flat = in_one_form(flat)
     if cluster:
         named = flat.setdefault("cluster.name", cluster)
         if named != cluster:
@@ -134,37 +136,17 @@ def _own_state_directory() -> str:
     return f"/var/tmp/standfast-{name if naming.NAME.match(name) else user}"  # noqa: S108 - owners are checked
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, to which a key that is written twice in one mapping is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        # Before the library puts in what `<<` names: a mapping's own keys may override that.
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            name, line = str(key.value), key.start_mark.line + 1
-            if name in lines:
-                raise _GivenTwice(
-                    f"{name} is given twice, in line {lines[name]} and in line {line}; keep one"
-                )
-            lines[name] = line
-        return super().construct_mapping(node, deep)
-
-
-class _GivenTwice(yaml.YAMLError):
-    """A key is written twice in one mapping."""
-
-
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe loader
+        content = yamltext.read(path.read_text(encoding="utf-8"), is_text)
     except OSError as error:
         raise BadConfiguration(f"{path}: the job file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadConfiguration(f"{path}: the job file is not UTF-8 text") from error
-    except _GivenTwice as error:
+    except BadConfiguration as error:
         raise BadConfiguration(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise BadConfiguration(f"{path}: a job file is a mapping of keys to values")
-    return {str(name): value for name, value in content.items()}
+    return content

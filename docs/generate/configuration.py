@@ -15,6 +15,13 @@ _HEAD = """\
 A job file is YAML; keys are nested or dotted, as one likes, and `standfast submit --set key=value` puts
 one on top. A list is written as YAML's, `[a, b]`, or as one plain name; with `--set` its items are parted by
 commas. A wrong key or value is refused at submit, all of them in one message, and so is a key that is written twice.
+
+A value is what its key says, never what it looks like, in the job file and with `--set` alike. Text is taken as it is
+written, quoted or not: topic `0012`, password `0123`, time zone `+10:30`, name `off`. So is every `kafka.*` and
+`spark.*` setting. Numbers and truth values follow YAML 1.2's core rules: `300`, `0o17`, `0x1F`; `true`, `True` or
+`TRUE`, and `false` alike. Anything else is refused there (`1_000`, `1e3`, `yes`), and so are values with a tag
+(`!!int`), and `null` or `~`, not in quotes, for text. A key with nothing behind it is not given.
+
 This page is generated from the declarations in `standby/config` that the checks follow from: `python -m docs.generate`.
 
 Keys that begin with `kafka.` go, without the prefix, to every Kafka client as librdkafka settings (and,

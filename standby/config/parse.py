@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Final
 
 from standby.config.checks import contradictions, left_out
@@ -59,6 +62,17 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
+def is_text(name: str) -> bool:
+    """Return whether the value of a key is text, or a list of it: any characters may be meant as they are."""
+    return _kinds().get(name, "str") not in ("bool", "int")
+
+
+@cache
+def _kinds() -> Mapping[str, str]:
+    """Return key → its type, of our own keys."""
+    return {key.name: str(each.type) for key, each in keys()}
+
+
 def _is_list(each: dataclasses.Field[Any]) -> bool:
     return str(each.type).startswith("tuple")
 
@@ -86,9 +100,35 @@ def _text(value: object, name: str) -> str:
     raise BadConfiguration(f"{name}: {given} is neither text, number, truth value nor a list of those")
 
 
+def in_one_form(flat: Mapping[str, str]) -> dict[str, str]:
+    """Return ``flat`` with the numbers and truth values of our own keys as `written` gives them; text as it is.
+
+    What is none stays for `parse` to refuse.
+    """
+    return {name: _in_one_form(_kinds().get(name, "str"), text) for name, text in flat.items()}
+
+
+def _in_one_form(kind: str, text: str) -> str:
+    try:
+        return written(_bool(text)) if kind == "bool" else written(_int(text)) if kind == "int" else text
+    except ValueError:
+        return text
+
+
 def parse_recorded(flat: Mapping[str, str]) -> JobConfig:
     """Return the configuration that is recorded of a job or its cluster, maybe by a former version; as `parse`."""
-    return parse({name: value for name, value in flat.items() if name not in REMOVED})
+    return parse({name: _as_recorded(name, text) for name, text in flat.items() if name not in REMOVED})
+
+
+def _as_recorded(name: str, text: str) -> str:
+    """Return a recorded value as `parse` takes it: more forms may have been taken when it was recorded."""
+    kind = _kinds().get(name)
+    if kind == "bool":
+        return text.strip().lower()
+    if kind == "int":
+        with suppress(ValueError):
+            return str(int(text))
+    return text if kind is None else text.strip()
 
 
 def parse(flat: Mapping[str, str]) -> JobConfig:
@@ -132,25 +172,45 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
     raise BadConfiguration("the configuration is wrong:\n  " + "\n  ".join(wrong))
 
 
+#: YAML 1.2's core rules for whole numbers and truth values, which hold on the command line, too.
+_INT: Final = re.compile(r"[-+]?[0-9]+|0o(?P<octal>[0-7]+)|0x(?P<hexadecimal>[0-9a-fA-F]+)")
+_BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+def _bool(text: str) -> bool:
+    """Return a truth value; raises ValueError for anything else."""
+    found = _BOOLS.get(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not true or false")
+    return found
+
+
+def _int(text: str) -> int:
+    """Return a whole number; raises ValueError for anything else."""
+    found = _INT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a whole number")
+    if found["octal"]:
+        return int(found["octal"], 8)
+    return int(found["hexadecimal"], 16) if found["hexadecimal"] else int(text)
+
+
 def _value(key: Key, kind: str, text: str) -> Any:
     """Return ``text`` as the field's type; raises ValueError with what was expected."""
-    text = text.strip()
     if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise ValueError(f"{text!r} is not true or false")
-        return text.lower() == "true"
+        return _bool(text)
     if kind == "int":
         try:
-            number = int(text)
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is not a whole number" + (f" ({key.unit})" if key.unit else "")
-            ) from None
+            number = _int(text)
+        except ValueError as error:
+            raise ValueError(f"{error} ({key.unit})" if key.unit else str(error)) from None
         if key.minimum is not None and number < key.minimum:
             raise ValueError(f"{number} is below the least allowed, {key.minimum}")
         if key.maximum is not None and number > key.maximum:
             raise ValueError(f"{number} is above the most allowed, {key.maximum}")
         return number
+    if kind == "str" and text != text.strip():
+        raise ValueError(f"{text!r} begins or ends with white space; leave it out")
     parts = (
         tuple(part.strip() for part in text.split(",") if part.strip())
         if kind.startswith("tuple")

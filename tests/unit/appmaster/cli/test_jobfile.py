@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,138 @@ def test_pass_through_keys_reach_their_clients() -> None:
 
 def test_flatten_writes_truth_values_and_lists_as_text() -> None:
     assert flatten({"a": {"b": True, "c": [1, 2]}, "d.e": None}) == {"a.b": "true", "a.c": "1,2"}
+
+
+ENVIRONMENT = {"STANDFAST_KAFKA": "k:1", "STANDFAST_ZOOKEEPER": "z:1"}
+
+#: What YAML 1.1, YAML 1.2 or Python takes for something other than these characters.
+GUESSED = (
+    *("0123", "0o17", "0x1F", "0b11", "1_000", "+5", "007", "1e3", "1.50", ".5", "-.inf", ".NaN"),
+    *("+10:30", "1:30:00", "190:20:30", "2024-01-02", "2024-01-02T03:04:05Z"),
+    *("on", "off", "yes", "No", "y", "n", "True", "FALSE", "tRUE", "=", "<<"),
+)
+
+
+def minimal(more: str) -> str:
+    return f"job.name: a\ntask.inputs: [in]\ntask.step: m:f\n{more}\n"
+
+
+@pytest.mark.parametrize("value", GUESSED)
+@pytest.mark.parametrize("key", ["kafka.client.id", "spark.app.name", "task.stores.version"])
+def test_text_by_its_key_is_taken_as_written(tmp_path: Path, key: str, value: str) -> None:
+    for text in (f"{key}: {value}", f"{key}: '{value}'", "? " + key + "\n: " + value):
+        assert load(write(tmp_path, minimal(text)), [], ENVIRONMENT).flat[key] == value
+    assert load(write(tmp_path, minimal("")), [f"{key}={value}"], ENVIRONMENT).flat[key] == value
+
+
+def test_names_and_items_of_lists_are_taken_as_written(tmp_path: Path) -> None:
+    text = "job: {name: 0123}\ntask: {inputs: [0012, 1_000, 1e3, yes], outputs: 0o17, step: 'm:f'}\n"
+    config = load(write(tmp_path, text), [], ENVIRONMENT).config
+    assert (config.job_name, config.inputs, config.outputs) == (
+        "0123",
+        ("0012", "1_000", "1e3", "yes"),
+        ("0o17",),
+    )
+    given = load(write(tmp_path, text), ["task.inputs=0012,010"], ENVIRONMENT).config
+    assert given.inputs == ("0012", "010")
+
+
+def test_names_of_keys_are_taken_as_written(tmp_path: Path) -> None:
+    job = load(write(tmp_path, minimal("spark: {on: {0123: a}, 1_0: b, 'null': c, ~: d}")), [], ENVIRONMENT)
+    assert job.config.spark == {"spark.on.0123": "a", "spark.1_0": "b", "spark.null": "c", "spark.~": "d"}
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("7", 7), ("007", 7), ("+7", 7), ("0o17", 15), ("0x1F", 31), ("0x1f", 31), ("'7'", 7)],
+)
+def test_numbers_follow_the_core_rules_and_are_recorded_in_one_form(
+    tmp_path: Path, value: str, number: int
+) -> None:
+    key = "job.container.count"
+    for text, settings in ((f"{key}: {value}", []), ("", [f"{key}={value.strip(chr(39))}"])):
+        job = load(write(tmp_path, minimal(text)), settings, ENVIRONMENT)
+        assert (job.config.container_count, job.flat[key]) == (number, str(number))
+
+
+@pytest.mark.parametrize(
+    "value", ["1_000", "1:30", "1e3", "1.0", "0b11", "\u0663", "1,000", "0o18", "0X1F", "+0x1F", "true"]
+)
+def test_what_is_no_whole_number_by_the_core_rules_is_refused_with_its_key(
+    tmp_path: Path, value: str
+) -> None:
+    for text, settings in ((f"job.container.count: {value}", []), ("", [f"job.container.count={value}"])):
+        with pytest.raises(BadConfiguration, match=rf"job\.container\.count: '{re.escape(value)}' is not a"):
+            load(write(tmp_path, minimal(text)), settings, ENVIRONMENT)
+
+
+@pytest.mark.parametrize("value", ["true", "True", "TRUE"])
+def test_truth_values_follow_the_core_rules_and_are_recorded_in_one_form(tmp_path: Path, value: str) -> None:
+    key = "job.hotstandby.enabled"
+    for text, settings in ((f"{key}: {value}", []), ("", [f"{key}={value}"])):
+        job = load(write(tmp_path, minimal(text)), settings, ENVIRONMENT)
+        assert (job.config.standby_enabled, job.flat[key]) == (True, "true")
+
+
+@pytest.mark.parametrize("value", ["on", "off", "yes", "no", "y", "1", "0", "tRUE"])
+def test_what_is_no_truth_value_by_the_core_rules_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
+    for text, settings in (
+        (f"job.hotstandby.enabled: {value}", []),
+        ("", [f"job.hotstandby.enabled={value}"]),
+    ):
+        with pytest.raises(
+            BadConfiguration, match=rf"job\.hotstandby\.enabled: '{value}' is not true or false"
+        ):
+            load(write(tmp_path, minimal(text)), settings, ENVIRONMENT)
+
+
+@pytest.mark.parametrize("value", ["~", "null", "Null", "NULL"])
+def test_null_is_no_text_and_no_value_where_none_is_needed(tmp_path: Path, value: str) -> None:
+    for key, text in {
+        "kafka.sasl.password": f"kafka: {{sasl.password: {value}}}",
+        "task.outputs": f"task.outputs: [{value}]",
+        "task.dead.letter": f"task.dead.letter: {value}",
+    }.items():
+        with pytest.raises(BadConfiguration, match=rf"{key}: {value} means no value in YAML.*quotes"):
+            load(write(tmp_path, minimal(text)), [], ENVIRONMENT)
+    quoted = load(write(tmp_path, minimal(f"kafka.client.id: '{value}'")), [], ENVIRONMENT)
+    assert quoted.flat["kafka.client.id"] == value
+    assert (
+        "job.container.count"
+        not in load(write(tmp_path, minimal(f"job.container.count: {value}")), [], ENVIRONMENT).flat
+    )
+    assert "kafka.client.id" not in load(write(tmp_path, minimal("kafka.client.id:")), [], ENVIRONMENT).flat
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("kafka: {client.id: !!int 0123}", r"kafka\.client\.id: the tag !!int"),
+        ("kafka.client.id: !!float 1", r"kafka\.client\.id: the tag !!float"),
+        ("kafka.client.id: !!binary aGVsbG8=", r"kafka\.client\.id: the tag !!binary"),
+        ("job.hotstandby.enabled: !!bool off", r"job\.hotstandby\.enabled: the tag !!bool"),
+        ("task.outputs: !!set {a, b}", r"task\.outputs: the tag !!set"),
+        ("task.outputs: [!x a]", r"task\.outputs: the tag !x"),
+        ("kafka: &k {client: *k}", r"kafka\.client: refers to itself"),
+        ("task.outputs: &o [*o]", r"task\.outputs: refers to itself"),
+        ("kafka.client.id:\n- a\n-", r"kafka\.client\.id: an item of the list is empty"),
+        ("? [a, b]\n: c", r"line 4: a key must be text"),
+        ("kafka: {? {a: b} : c}", r"line 4: a key must be text"),
+    ],
+)
+def test_what_only_yaml_knows_is_refused_with_its_key(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(BadConfiguration, match=part):
+        load(write(tmp_path, minimal(text)), [], ENVIRONMENT)
+
+
+@pytest.mark.parametrize("key", ["job.name", "cluster.name", "task.step", "kafka.bootstrap.servers"])
+def test_text_of_our_own_is_not_trimmed(tmp_path: Path, key: str) -> None:
+    text = minimal("").replace("job.name: a", "") if key == "job.name" else minimal("")
+    with pytest.raises(BadConfiguration, match=rf"{key}: ' m:f' begins or ends with white space"):
+        load(write(tmp_path, text), [f"{key}= m:f"], ENVIRONMENT)
+
+
+def test_a_setting_that_is_handed_on_is_not_trimmed(tmp_path: Path) -> None:
+    path = write(tmp_path, minimal("kafka.client.id: ' a '"))
+    assert load(path, [], ENVIRONMENT).config.kafka == {"client.id": " a "}
+    assert load(path, ["kafka.client.id=\tb "], ENVIRONMENT).config.kafka == {"client.id": "\tb "}

@@ -1,0 +1,120 @@
+"""A job file's YAML as a tree of text: every value as it is written, since its key says what it is.
+
+YAML guesses the kind of an unquoted value from its characters, and its versions guess differently: by 1.1, which the
+library follows, ``0123`` is 83, ``+10:30`` is 630 and ``off`` is false. Nothing is guessed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import yaml
+
+from standby.errors import BadConfiguration
+
+_YAML: Final = "tag:yaml.org,2002:"
+_TEXT: Final = f"{_YAML}str"
+_NULL: Final = f"{_YAML}null"
+_MERGE: Final = f"{_YAML}merge"
+_COLLECTIONS: Final = (f"{_YAML}map", f"{_YAML}seq")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which takes unquoted values for text, but for null and the merging of mappings."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver(_MERGE, re.compile(r"<<\Z"), ["<"])
+
+
+def read(text: str, is_text: Callable[[str], bool]) -> Any:
+    """Return the content of a YAML document: mappings, lists and text; None where nothing is written, or null.
+
+    ``is_text`` says of a dotted key whether its value is text, so that null might be meant as such. Raises
+    `yaml.YAMLError` for what is not YAML, and `BadConfiguration`, with the dotted key, for what cannot be taken as it
+    is written.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _Check(is_text).value(node, "")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+class _Check:
+    """Goes through a document before anything is made of it, and makes text of what is text by its place."""
+
+    def __init__(self, is_text: Callable[[str], bool]) -> None:
+        self._is_text = is_text
+        self._inside: list[yaml.Node] = []
+
+    def value(self, node: yaml.Node, key: str) -> None:
+        """Check what is written for the dotted ``key``; raises `BadConfiguration`."""
+        if isinstance(node, yaml.ScalarNode):
+            self._scalar(node, key)
+            return
+        if node.tag not in _COLLECTIONS:
+            raise _tagged(node, key)
+        if any(each is node for each in self._inside):
+            raise BadConfiguration(f"{key}: refers to itself")
+        self._inside.append(node)
+        if isinstance(node, yaml.MappingNode):
+            self._mapping(node, key)
+        else:
+            for each in node.value:
+                self._item(each, key)
+        self._inside.pop()
+
+    def _scalar(self, node: yaml.ScalarNode, key: str) -> None:
+        if node.tag == _MERGE:
+            node.tag = _TEXT
+        if node.tag == _NULL and node.value and self._is_text(key):
+            raise _null(node, key)
+        if node.tag not in (_TEXT, _NULL):
+            raise _tagged(node, key)
+
+    def _item(self, node: yaml.Node, key: str) -> None:
+        if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+            raise _null(node, key) if node.value else BadConfiguration(f"{key}: an item of the list is empty")
+        self.value(node, key)
+
+    def _mapping(self, node: yaml.MappingNode, key: str) -> None:
+        lines: dict[str, int] = {}
+        for name, value in node.value:
+            line = name.start_mark.line + 1
+            if not isinstance(name, yaml.ScalarNode):
+                raise BadConfiguration(f"line {line}: a key must be text")
+            full = f"{key}.{name.value}" if key else name.value
+            if name.value in lines:
+                raise BadConfiguration(
+                    f"{full} is given twice, in line {lines[name.value]} and in line {line}; keep one"
+                )
+            lines[name.value] = line
+            if name.tag == _MERGE:
+                # What it names counts as written here.
+                self.value(value, key)
+                continue
+            if name.tag not in (_TEXT, _NULL):
+                raise _tagged(name, full)
+            name.tag = _TEXT
+            self.value(value, full)
+
+
+def _tagged(node: yaml.Node, key: str) -> BadConfiguration:
+    tag = node.tag.replace(_YAML, "!!")
+    return BadConfiguration(
+        f"{key or 'the whole'}: the tag {tag} is not taken; write the value without, as it is meant"
+    )
+
+
+def _null(node: yaml.ScalarNode, key: str) -> BadConfiguration:
+    return BadConfiguration(
+        f"{key}: {node.value} means no value in YAML; write it in quotes if it is the value, else leave it out"
+    )
