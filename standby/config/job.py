@@ -26,7 +26,8 @@ class JobKeys:
     )
     modules: tuple[str, ...] = key(
         "job.modules",
-        "Python files of the job, relative to the job file; they are shipped to every container.",
+        "Python files of the job, relative to the job file; they are shipped to every container. Refused are names of "
+        "Python's own modules and of packages that standfast has or needs: `json.py`, `kazoo.py`, `locality.py`.",
         (),
         example="[flights.py]",
     )

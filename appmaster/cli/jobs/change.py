@@ -34,6 +34,7 @@ from appmaster.cli.parsers import add_command
 from appmaster.config import policy, spec
 from appmaster.records import JobRecord
 from standby.code.bundles import pack
+from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, Unavailable
 from standby.feed.functions import job_code, step_of
@@ -77,6 +78,7 @@ def _update(arguments: argparse.Namespace) -> int:
     progress = Progress()
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     name = job.config.job_name
+    check_names(job.directory, job.config.modules)
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
         job = job.keeping(asked_of(record))

@@ -44,6 +44,7 @@ from appmaster.topics.ports import TopicShape
 from standby import naming
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
+from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.feed.functions import job_code, step_of
@@ -122,6 +123,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
     yarn.hadoop_conf()
+    check_names(job.directory, config.modules)
     progress.say("checking the job's functions")
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
         step_of(config)

@@ -92,11 +92,11 @@ class Submit:
         self.zookeeper, self.yarn, self.topics = zookeeper, Yarn(), MemoryTopics()
         self.code = directory / "code"
         self.code.mkdir()
-        (self.code / "code.py").write_text("def step(rows, state, out): pass\n", encoding="utf-8")
+        (self.code / "steps.py").write_text("def step(rows, state, out): pass\n", encoding="utf-8")
         file = directory / "job.yaml"
         file.write_text(
             "job: {name: j, python: /opt/python}\n"
-            "task: {feed: plain, inputs: input, step: 'code:step', inputs.may.grow: true}\n",
+            "task: {feed: plain, inputs: input, step: 'steps:step', inputs.may.grow: true}\n",
             encoding="utf-8",
         )
         self.job: JobFile = load(file, (), ENVIRONMENT)

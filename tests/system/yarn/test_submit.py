@@ -37,12 +37,12 @@ class Submits:
         self.environment = cluster.environment()
         self.job = directory / "job.yaml"
         self.job.write_text(
-            "job: {name: refused, modules: [code.py]}\n"
-            f"task: {{feed: plain, inputs: {topic}, step: 'code:step'}}\n"
+            "job: {name: refused, modules: [steps.py]}\n"
+            f"task: {{feed: plain, inputs: {topic}, step: 'steps:step'}}\n"
             "cluster-manager.container.memory.mb: 256\n",
             encoding="utf-8",
         )
-        (directory / "code.py").write_text(MODULE, encoding="utf-8")
+        (directory / "steps.py").write_text(MODULE, encoding="utf-8")
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.command("submit", str(self.job), *arguments, **environment)
@@ -112,8 +112,8 @@ def test_job_in_order_passes_every_check_and_nothing_is_submitted(
         ("task.inputs=absent-topic", 2, "topic absent-topic does not exist"),
         ("task.outputs=absent-output", 2, "topic absent-output does not exist"),
         ("task.step=absent:step", 2, "there is no module 'absent'"),
-        ("task.step=code:absent", 2, "has no function 'absent'"),
-        ("task.step=code:few", 2, "task.step"),
+        ("task.step=steps:absent", 2, "has no function 'absent'"),
+        ("task.step=steps:few", 2, "task.step"),
         ("job.modules=absent.py", 2, "absent.py"),
         ("kafka.bootstrap.servers=127.0.0.1:1", 3, "no Kafka broker answers at 127.0.0.1:1"),
         ("zookeeper.connect=127.0.0.1:1", 3, "no ZooKeeper server answers at 127.0.0.1:1"),

@@ -1,0 +1,101 @@
+"""Names that a job's modules cannot have: what else is called so would not be found by who needs it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from appmaster.cli.main import main
+from standby.code import reserved
+from standby.code.reserved import check_names
+from standby.errors import BadConfiguration
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("locality.py", "standfast's own package locality"),
+        ("standby.py", "standfast's own package standby"),
+        ("appmaster.py", "standfast's own package appmaster"),
+        ("lib/embedded.py", "standfast's own package embedded"),
+        ("kazoo.py", "the package kazoo, which standfast needs"),
+        ("yaml.py", "the package yaml, which standfast needs"),
+        ("numpy.cpython-311-x86_64-linux-gnu.so", "the package numpy, which standfast needs"),
+        ("json.py", "Python's own module json"),
+        ("time.py", "Python's own module time"),
+        ("../queue.pyc", "Python's own module queue"),
+    ],
+)
+def test_name_of_what_a_container_needs_is_refused_with_the_reason(
+    tmp_path: Path, name: str, whose: str
+) -> None:
+    said = rf"job\.modules: {re.escape(name)} is called like {re.escape(whose)}.*rename it"
+    with pytest.raises(BadConfiguration, match=said):
+        check_names(tmp_path, ["flights.py", name])
+
+
+def test_folder_is_a_package_when_it_says_so(tmp_path: Path) -> None:
+    for name in ("json", "kazoo", "flights"):
+        (tmp_path / name).mkdir()
+    check_names(tmp_path, ["json", "kazoo", "flights"])  # data, which is found by its path
+    (tmp_path / "kazoo" / "__init__.py").touch()
+    with pytest.raises(BadConfiguration, match=r"job\.modules: kazoo is called like the package kazoo"):
+        check_names(tmp_path, ["json", "kazoo", "flights"])
+
+
+def test_other_names_and_other_files_are_taken(tmp_path: Path) -> None:
+    check_names(
+        tmp_path, ["flights.py", "locality_job.py", "locality.csv", "json.txt", "my_kazoo", "Kazoo.py"]
+    )
+
+
+def test_every_wrong_name_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        check_names(tmp_path, ["standby.py", "json.py"])
+    assert str(refused.value).count("rename it") == 2
+
+
+def test_every_package_that_is_locked_is_known() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+    made = {
+        top
+        for top, owners in importlib.metadata.packages_distributions().items()
+        if locked & {re.sub(r"[-_.]+", "-", each).lower() for each in owners} and top.isidentifier()
+    }
+    assert made <= reserved.NEEDED
+
+
+def test_every_package_of_our_own_is_known() -> None:
+    wheel = re.search(
+        r"^packages = \[(.*)\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert wheel is not None
+    assert set(re.findall(r'"(\w+)"', wheel[1])) == reserved.OWN
+    assert not reserved.NEEDED & sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("command", [("submit", "--check"), ("submit",), ("update",), ("update", "--check")])
+def test_commands_refuse_such_a_module_before_they_ask_a_server(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    (tmp_path / "locality.py").write_text("def step(rows, state, out): pass\n", encoding="utf-8")
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "job: {name: a, modules: [locality.py]}\ntask: {inputs: [in], step: 'locality:step'}\n"
+        "kafka.bootstrap.servers: 127.0.0.1:1\nzookeeper.connect: 127.0.0.1:1\n",
+        encoding="utf-8",
+    )
+    assert main([command[0], str(file), *command[1:]]) == 2
+    assert "locality.py is called like standfast's own package locality" in capsys.readouterr().err
