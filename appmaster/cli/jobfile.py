@@ -16,7 +16,7 @@ import yaml
 from appmaster.cli import yamltext
 from appmaster.cli.parsers import cluster_name
 from standby import ensemble, naming
-from standby.config import JobConfig, flatten, in_one_form, is_text, parse
+from standby.config import JobConfig, flatten, in_one_form, is_harmless, is_text, parse
 from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
 
@@ -94,11 +94,7 @@ def load(
         name, equals, value = each.partition("=")
         if not equals or not name.strip():
             raise BadConfiguration(f"--set {each}: not of the form key=value")
-        if is_secret(name.strip()):
-            raise BadConfiguration(
-                f"--set {name.strip()}: everybody on this machine can read a command's arguments; write it into the "
-                f"job file, or its value into a file that {name.strip()}.file names"
-            )
+        _refuse_secret(name.strip(), value)
         flat[name.strip()] = value
     for key, variable in FROM_ENVIRONMENT.items():
         if key not in flat and environment.get(variable):
@@ -123,6 +119,22 @@ def load(
         assumed.add("job.python")
         config = parse(flat)
     return JobFile(path, flat, config, frozenset(assumed))
+
+
+def _refuse_secret(name: str, value: str) -> None:
+    """Raise `BadConfiguration` for a setting of the command line that is not known to be harmless there."""
+    if not name.startswith(("kafka.", "spark.")):
+        return
+    if is_secret(name):
+        raise BadConfiguration(
+            f"--set {name}: everybody on this machine can read a command's arguments; write it into the job file, or "
+            f"its value into a file that {name}.file names"
+        )
+    if not is_harmless(name, value):
+        raise BadConfiguration(
+            f"--set {name}: everybody on this machine can read a command's arguments, and this value may be a secret "
+            "as far as is known; write it into the job file"
+        )
 
 
 def _own_state_directory() -> str:

@@ -32,8 +32,12 @@ A secret among them (`kafka.sasl.password`, `kafka.ssl.key.password`, `spark.had
 given by a file: `kafka.sasl.password.file: /etc/standfast/kafka-password`. The file has the value alone, in UTF-8; it
 has to be at the same absolute path on every host and where commands are given, readable by the user that containers
 run as, and not by everybody. A process reads it whenever it makes a client; what is connected already keeps the value
-that it connected with until it starts anew. With `--set` a secret is refused. Values of `kafka.*` and `spark.*`
-settings show as `***` in every output, but for those that are known to be harmless.
+that it connected with until it starts anew. What a JVM or a process's environment is given may have secrets, too:
+`spark.driver.extraJavaOptions`, `spark.executorEnv.*`.
+
+Values of `kafka.*` and `spark.*` settings show as `***` in every output, but for those that are known to be harmless:
+names, paths, choices and figures, by a list in `standby/security/disclosure.py`. `--set` takes these alone, since
+everybody on a machine can read a command's arguments; write the others into the job file.
 
 The column *of* says for what a key holds: for one job; for one run of it, from submit to delete, since state and
 offsets rest on it; or for the cluster, whose processes serve several jobs: a job that joins a running cluster gives

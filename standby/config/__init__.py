@@ -7,7 +7,17 @@ one.
 
 from standby.config.kafka import CHANGELOG_RECORD_BYTES, OWNED_BY_KERNEL, kafka_settings, librdkafka_settings
 from standby.config.keys import Applies, Key
-from standby.config.parse import REMOVED, flatten, in_one_form, is_text, parse, parse_recorded, shown, written
+from standby.config.parse import (
+    REMOVED,
+    flatten,
+    in_one_form,
+    is_harmless,
+    is_text,
+    parse,
+    parse_recorded,
+    shown,
+    written,
+)
 from standby.config.whole import JobConfig, keys, names
 
 __all__ = [
@@ -19,6 +29,7 @@ __all__ = [
     "Key",
     "flatten",
     "in_one_form",
+    "is_harmless",
     "is_text",
     "kafka_settings",
     "keys",

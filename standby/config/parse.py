@@ -30,7 +30,18 @@ REMOVED: Final[Mapping[str, str]] = {
 
 def shown(name: str, value: str) -> str:
     """Return a setting's value as it may be shown: what is not known to be harmless only as three asterisks."""
-    return disclosure.shown(name, value, {*(key.name for key, _ in keys()), *REMOVED})
+    return disclosure.shown(name, value, _own_names())
+
+
+def is_harmless(name: str, value: str) -> bool:
+    """Return whether anybody may read a setting's value, as far as is known."""
+    return disclosure.is_harmless(name, value, _own_names())
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Return the names of settings that are ours, whether a job may give them or not."""
+    return frozenset({*(key.name for key, _ in keys()), *REMOVED, *OWNED_BY_KERNEL})
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

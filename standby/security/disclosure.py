@@ -2,7 +2,8 @@
 
 Settings of Kafka's clients and of Spark are handed on as they are, and new releases, file systems and plug-ins bring
 names that nobody here has heard of. So a value is shown only when its name, or its name and its form together, are
-known to be harmless; everything else shows as three asterisks.
+known to be harmless; everything else shows as three asterisks, and is not taken from a command line, which everybody on
+the machine can read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _KAFKA: Final = frozenset(
         "client.rack",
         "compression.codec",
         "compression.type",
+        "debug",
         "enable.ssl.certificate.verification",
         "group.instance.id",
         "group.protocol",
@@ -58,6 +60,7 @@ _KAFKA: Final = frozenset(
 _SPARK: Final = frozenset(
     {
         "spark.app.name",
+        "spark.driver.extraClassPath",
         "spark.driver.memory",
         "spark.io.compression.codec",
         "spark.jars",
@@ -65,6 +68,7 @@ _SPARK: Final = frozenset(
         "spark.log.level",
         "spark.master",
         "spark.serializer",
+        "spark.sql.extensions",
         "spark.sql.session.timeZone",
         "spark.sql.streaming.checkpointFileManagerClass",
         "spark.sql.warehouse.dir",
@@ -117,11 +121,12 @@ FILE: Final = ".file"
 
 def shown(name: str, value: str, known: Collection[str]) -> str:
     """Return a setting's value as it may be shown; ``known`` are the names of our own keys, all harmless."""
-    return value if not value or _is_harmless(name, value, known) else HIDDEN
+    return value if is_harmless(name, value, known) else HIDDEN
 
 
-def _is_harmless(name: str, value: str, known: Collection[str]) -> bool:
-    if name in known:
+def is_harmless(name: str, value: str, known: Collection[str]) -> bool:
+    """Return whether anybody may read a setting's value; ``known`` are the names of our own keys, all harmless."""
+    if name in known or not value:
         return True
     is_figure = _FIGURE.match(value) is not None
     if name.startswith("kafka."):
@@ -137,7 +142,9 @@ def _is_harmless(name: str, value: str, known: Collection[str]) -> bool:
 #: Parts of names that tell of a secret: such a setting may be given by a file, and not on a command line.
 _SECRET: Final = re.compile(
     r"password|passwd|passphrase|secret|jaas|token|credential|private[._-]?key|access[._-]?key|account[._-]?key"
-    r"|key[._]pem|keystore[._]key|ssl[._]key\Z|[._]sas[._]",
+    r"|encryption[._-]?key|key[._]pem|keystore[._]key|ssl[._]key\Z|[._]sas[._]"
+    # What is handed to a JVM, or to the environment of a process, has whatever its code asks for there.
+    r"|javaoptions\Z|\Aspark\.executorenv\.",
     re.IGNORECASE,
 )
 

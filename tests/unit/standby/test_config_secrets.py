@@ -184,12 +184,76 @@ def test_setting_whose_own_name_ends_so_is_left_alone(name: str) -> None:
 # ---- on a command line ----
 
 
-@pytest.mark.parametrize("name", ["kafka.sasl.password", "spark.hadoop.fs.s3a.secret.key", "kafka.ssl.key"])
-def test_secret_is_not_taken_from_a_command_line(tmp_path: Path, name: str) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text("".join(f"{key}: {value}\n" for key, value in FLAT.items()), encoding="utf-8")
-    with pytest.raises(BadConfiguration, match=r"--set .*everybody on this machine") as refused:
+BY_FILE = [
+    "kafka.sasl.password",
+    "kafka.ssl.key",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+    "spark.executorEnv.DATABASE",
+    "spark.hadoop.fs.s3a.encryption.key",
+    "spark.hadoop.fs.s3a.server-side-encryption.key",
+    "spark.hadoop.fs.s3a.secret.key",
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in FLAT.items()), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", BY_FILE)
+def test_secret_is_not_taken_from_a_command_line(file: Path, name: str) -> None:
+    with pytest.raises(
+        BadConfiguration, match=rf"--set .*everybody on this machine.*{name}\.file"
+    ) as refused:
         load(file, [f"{name}=s3cret"])
     assert "s3cret" not in str(refused.value)
+    assert is_path_of_secret(f"{name}.file")
     assert not is_secret(f"{name}.file")
     load(file, [f"{name}.file=/etc/password"])
+
+
+@pytest.mark.parametrize("name", [each for each in SECRETS if each.startswith(("kafka.", "spark."))])
+def test_what_is_not_known_to_be_harmless_is_not_taken_from_a_command_line(file: Path, name: str) -> None:
+    for each in (name, f" {name} "):
+        with pytest.raises(
+            BadConfiguration, match=rf"--set {name}: everybody on this machine.*job file"
+        ) as refused:
+            load(file, [f"{each}=s3cret"])
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("setting", ["kafka.linger.ms=s3cret", "spark.ui.enabled=s3cret"])
+def test_figure_is_taken_from_a_command_line_where_it_is_one(file: Path, setting: str) -> None:
+    with pytest.raises(BadConfiguration, match=r"--set .*everybody on this machine"):
+        load(file, [setting])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "kafka.bootstrap.servers=k:2",
+        "kafka.client.id=0123",
+        "kafka.debug=broker,topic",
+        "kafka.linger.ms=5",
+        "kafka.sasl.mechanism=PLAIN",
+        "kafka.ssl.ca.location=/etc/ca.pem",
+        "spark.driver.extraClassPath=/opt/a.jar",
+        "spark.driver.memory=2g",
+        "spark.sql.extensions=a.b.C",
+        "spark.sql.session.timeZone=+10:30",
+        "spark.sql.shuffle.partitions=4",
+        "spark.anything.at.all=",
+    ],
+)
+def test_what_is_known_to_be_harmless_is_taken_from_a_command_line(file: Path, setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert load(file, [setting]).flat[name] == value
+
+
+def test_setting_that_no_job_may_have_is_refused_with_that_as_the_reason(file: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"kafka\.acks: exactly-once rests on this setting"):
+        load(file, ["kafka.acks=all"])
