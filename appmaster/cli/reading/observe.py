@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from appmaster.adapters.kafka import read_events
@@ -20,7 +21,7 @@ from appmaster.cli.launch.ended import Ended, ended, latest
 from appmaster.cli.launch.ended import entry as end_entry
 from appmaster.cli.output import print_json, print_table
 from appmaster.cli.parsers import add_command
-from appmaster.cli.reading import logs
+from appmaster.cli.reading import logs, unled
 from appmaster.cli.reading.kept import Kept, kept
 from appmaster.eventlog.entries import EntryKind
 from standby import naming
@@ -80,10 +81,10 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
             status = client.status()
         except Unavailable as error:
             state, reasons, traceback = _recorded(arguments.job, client)
-            ends = map(str, _ends(client))
+            running, ends = applications_of(client)
             mine |= {
-                "status": state or "submitted",
-                "reasons": [*reasons, *ends, str(error)],
+                "status": unled.state(state, running),
+                "reasons": [*reasons, *map(str, ends), str(error)],
                 "traceback": traceback,
             }
             nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
@@ -118,23 +119,28 @@ def _applications(client: ClusterClient, driver: Any) -> list[str]:
     return list(running) or [each.application for each in latest(driver, client.cluster)]
 
 
-def _ends(client: ClusterClient) -> list[Ended]:
-    """Return how a cluster's applications have ended, if no candidate answers; none when YARN cannot be asked."""
+def applications_of(
+    client: ClusterClient, open_driver: Callable[[], AbstractContextManager[Any]] = yarn.skein_client
+) -> tuple[unled.Running, list[Ended]]:
+    """Return whether applications of a cluster run, and how those have ended that do not.
+
+    The ends only where no candidate answers and YARN can be asked, by the Skein client of ``open_driver``.
+    """
     try:
         client.info()
     except Unavailable:
         pass
     else:
-        return []
+        return unled.Running.YES, []
     try:
-        with yarn.skein_client() as driver:
+        with open_driver() as driver:
             if not yarn.running(client.zookeeper, driver):
-                return latest(driver, client.cluster)
+                return unled.Running.NO, latest(driver, client.cluster)
             cells = client.zookeeper.cells.read_all().values()
             found = [ended(driver, each.application) for each in cells]
     except StandfastError:
-        return []
-    return [each for each in found if each is not None]
+        return unled.Running.UNKNOWN, []
+    return unled.Running.YES, [each for each in found if each is not None]
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -144,7 +150,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print_json(status)
     else:
         leader = status["leader"]
-        print(f"{job['name']}: {job['status']}")
+        print(f"{job['name']}: {unled.told(job['status'], is_led=leader is not None)}")
         print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
         revision = f", revision {job['revision']}" if "revision" in job else ""
         print(f"run {job['run']}{revision}")
@@ -240,7 +246,8 @@ def _containers(arguments: argparse.Namespace) -> int:
 def _events(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         config = parse_recorded(record_of(arguments.job, client).definition.config)
-        ends = {each.application: each for each in _ends(client)}
+        _, found = applications_of(client)
+        ends = {each.application: each for each in found}
     topic = naming.event_topic(arguments.cluster or arguments.job)
     entries = read_events(kafka_settings(config), topic, follow=arguments.follow, stop=lambda: False)
     for entry in _with_ends(entries, ends, arguments.job):

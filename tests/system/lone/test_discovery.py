@@ -610,10 +610,10 @@ def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_
     b = make("b")
     b.changes._tree.fresh(PATIENCE_SECONDS)
     assert main(["status", "j1", *where]) == 1
-    assert capsys.readouterr().out.startswith("j1: deployed\n  as it was\n  ")
+    assert capsys.readouterr().out.startswith("j1: deployed when a leader last looked\n  as it was\n  ")
     b.close()
     assert main(["status", "j1", *where]) == 1
-    assert capsys.readouterr().out.startswith("j1: deployed\n  as it was\n  ")
+    assert capsys.readouterr().out.startswith("j1: deployed when a leader last looked\n  as it was\n  ")
     assert main(["status", "absent", *where]) == 2
 
 

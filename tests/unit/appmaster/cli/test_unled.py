@@ -1,0 +1,104 @@
+"""What is told of a job while nobody leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from skein.exceptions import SkeinError
+
+from appmaster.api.client import ClusterClient
+from appmaster.cli.reading.observe import applications_of
+from appmaster.cli.reading.unled import Running, state, told
+from appmaster.planning.state.view import JobState
+from appmaster.records import CellRecord
+from standby.errors import Unavailable
+
+LASTING = (JobState.FAILED, JobState.UNDEPLOYED)
+
+
+@pytest.mark.parametrize("recorded", [each for each in JobState if each not in LASTING])
+def test_job_of_which_nothing_runs_has_ended_whatever_the_last_leader_said(recorded: JobState) -> None:
+    assert told(state(recorded.value, Running.NO), is_led=False) == "ended"
+
+
+@pytest.mark.parametrize("recorded", [each for each in JobState if each not in LASTING])
+@pytest.mark.parametrize("running", [Running.YES, Running.UNKNOWN])
+def test_word_of_the_last_leader_is_told_as_such(recorded: JobState, running: Running) -> None:
+    status = state(recorded.value, running)
+    assert status == recorded.value
+    assert told(status, is_led=False) == f"{recorded.value} when a leader last looked"
+    assert told(status, is_led=True) == recorded.value
+
+
+@pytest.mark.parametrize("running", Running)
+@pytest.mark.parametrize("recorded", LASTING)
+def test_what_lasts_needs_no_leader(recorded: JobState, running: Running) -> None:
+    assert told(state(recorded.value, running), is_led=False) == recorded.value
+
+
+@pytest.mark.parametrize("running", Running)
+def test_job_that_no_leader_has_seen_is_submitted(running: Running) -> None:
+    assert told(state("", running), is_led=False) == "submitted"
+
+
+class Cluster:
+    """A cluster's client and YARN, in which applications are in the states given; None: YARN cannot be asked."""
+
+    cluster = "c"
+
+    def __init__(self, states: dict[str, str] | None, *, answers: bool = False) -> None:
+        self._states, self._answers = states, answers
+        cells = {number: CellRecord(each) for number, each in enumerate(states or (), 1)}
+        self.zookeeper = SimpleNamespace(cells=SimpleNamespace(read_all=lambda: cells))
+
+    def info(self) -> dict[str, Any]:
+        if not self._answers:
+            raise Unavailable("no candidate answers")
+        return {}
+
+    @contextmanager
+    def driver(self) -> Iterator[Any]:
+        if self._states is None:
+            raise Unavailable("YARN is away")
+        yield self
+
+    def application_report(self, application: str) -> Any:
+        if application not in (self._states or {}):
+            raise SkeinError(f"no {application}")
+        return self._report(application)
+
+    def get_applications(self, states: tuple[str, ...]) -> list[Any]:
+        return [self._report(each) for each in self._states or {} if (self._states or {})[each] in states]
+
+    def _report(self, application: str) -> Any:
+        return SimpleNamespace(
+            id=application,
+            name=f"standfast-c-{application[-1]}",
+            state=(self._states or {})[application],
+            final_status="FAILED",
+            diagnostics="its code fails",
+            host="h1",
+            tracking_url="",
+            start_time=None,
+            finish_time=None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "running", "ends"),
+    [
+        (Cluster({"a1": "RUNNING"}, answers=True), Running.YES, 0),
+        (Cluster({"a1": "RUNNING", "a2": "ACCEPTED"}), Running.YES, 0),
+        (Cluster({"a1": "RUNNING", "a2": "FINISHED"}), Running.YES, 1),
+        (Cluster({"a1": "FAILED", "a2": "KILLED"}), Running.NO, 2),
+        (Cluster({}), Running.NO, 0),
+        (Cluster(None), Running.UNKNOWN, 0),
+    ],
+)
+def test_candidates_and_yarn_say_whether_anything_runs(cluster: Cluster, running: Running, ends: int) -> None:
+    found, ended = applications_of(cast("ClusterClient", cluster), cluster.driver)
+    assert (found, len(ended)) == (running, ends)
