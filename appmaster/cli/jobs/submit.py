@@ -3,8 +3,8 @@
 The cluster is the one that `cluster.name` or ``--cluster`` names, by default of the job's own name. When it runs
 already with other jobs in it, the job is submitted into it through its candidates; else it is started with the job.
 
-Exit status: 0 deployed; 1 the application ended or did not deploy in time; 2 the job, a key, a value or
-a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
+Exit status: 0 deployed; 1 the application ended, did not deploy in time, or failed at once; 2 the job, a key, a value
+or a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
 """
 
 from __future__ import annotations
@@ -143,46 +143,60 @@ def _submit(arguments: argparse.Namespace) -> int:
         )
         with (
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
-            yarn.skein_client(deadline) as driver,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
         ):
-            servers = _Servers(topics, zookeeper, driver, client)
-            progress.say("checking YARN")
-            checked = _check(arguments, job, code, tasks, servers, progress.say)
-            if warning := check_tree(
-                job, is_open=zookeeper.tree.is_open, is_new=not checked.cluster.has_others
-            ):
-                progress.say(warning)
-            _, racks = checked.start.topology
-            if warning := short_of_hosts(config, len(racks)):
-                progress.say(warning)
-            for warning in brokers.warnings(look_at_brokers(config, checked.start.definition)):
-                progress.say(warning)
-            if not checked.cluster.has_others:
-                cells.check(config, code, checked.start.topology, progress.say)
-                if _is_probed(arguments, checked.cluster):
-                    probe.check_host(config, driver, deadline, progress)
-            progress.say("checking the job's transform")
-            transform.result()
-            if arguments.check:
-                progress.say("everything is in order; nothing was submitted")
+            with yarn.skein_client(deadline) as driver:
+                servers = _Servers(topics, zookeeper, driver, client)
+                progress.say("checking YARN")
+                checked = _check(arguments, job, code, tasks, servers, progress.say)
+                _look_further(arguments, checked, servers, deadline, progress)
+                progress.say("checking the job's transform")
+                transform.result()
+                if arguments.check:
+                    progress.say("everything is in order; nothing was submitted")
+                    return 0
+                if deadline.is_over:
+                    raise StandfastError(
+                        f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
+                    )
+                with Undo(progress) as undo:
+                    launch = cells.Launching(deadline, progress, undo)
+                    applications, deployed = _launch(arguments, checked, servers, launch)
+            if deployed is None:
                 return 0
-            if deadline.is_over:
-                raise StandfastError(
-                    f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
-                )
-            with Undo(progress) as undo:
-                launch = cells.Launching(deadline, progress, undo)
-                applications, status = _launch(arguments, checked, servers, launch)
-    if status is None:
-        return 0
+            # The driver takes a second to end, in which a job that has just begun may fail.
+            status, said = starting.at_the_end(config.job_name, deployed, client)
     seconds = progress.seconds
     if arguments.json:
         print_json({"applications": list(applications), "seconds": round(seconds, 3), **status})
     else:
-        progress.say(f"{config.job_name} is deployed")
+        progress.say(said)
         tasks_table(status, config.job_name)
     return 0
+
+
+def _look_further(
+    arguments: argparse.Namespace,
+    checked: _Checked,
+    servers: _Servers,
+    deadline: Deadline,
+    progress: Progress,
+) -> None:
+    """Warn of what a job can do with, and look at what its cluster needs; raises `StandfastError` when it lacks it."""
+    job, config = checked.job, checked.job.config
+    is_new = not checked.cluster.has_others
+    _, racks = checked.start.topology
+    warnings = (
+        check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
+        short_of_hosts(config, len(racks)),
+        *brokers.warnings(look_at_brokers(config, checked.start.definition)),
+    )
+    for each in filter(None, warnings):
+        progress.say(each)
+    if is_new:
+        cells.check(config, checked.start.code, checked.start.topology, progress.say)
+        if _is_probed(arguments, checked.cluster):
+            probe.check_host(config, servers.driver, deadline, progress)
 
 
 def _check(

@@ -286,6 +286,36 @@ def wait_deployed(
     )
 
 
+def at_the_end(job: str, deployed: dict[str, Any], client: ClusterClient) -> tuple[dict[str, Any], str]:
+    """Return a job's newest status, and what is to be said of it, once nothing is left to be done that takes time.
+
+    ``deployed`` is the status by which it was deployed, a moment ago. Raises `StandfastError` when it has failed
+    since, or somebody has ended it.
+    """
+    try:
+        status = client.status()
+    except Unavailable as error:
+        recorded = client.zookeeper.jobs.status(job)
+        if recorded is not None:
+            _refuse_ended(job, recorded.state, recorded.reasons)
+        return deployed, f"{job} was deployed when a leader last looked: {error}"
+    mine = next((each for each in status["jobs"] if each["name"] == job), None)
+    if mine is None:
+        raise StandfastError(f"{job} was deployed, and is gone now: somebody has deleted it")
+    _refuse_ended(job, mine["status"], mine["reasons"])
+    is_well = mine["status"] == JobState.DEPLOYED
+    said = f"{job} is deployed" if is_well else f"{job} was deployed, and is {mine['status']} now"
+    return status, "\n  ".join((said, *mine["reasons"]))
+
+
+def _refuse_ended(job: str, state: str, reasons: Sequence[str]) -> None:
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    if state == JobState.FAILED:
+        raise StandfastError(f"{job} was deployed, and has failed since{why}")
+    if state in (JobState.UNDEPLOYING, JobState.UNDEPLOYED):
+        raise StandfastError(f"{job} was deployed, and is {JobState(state).value} now{why}")
+
+
 def _failure(awaited: Awaited, client: ClusterClient, said: str) -> StandfastError:
     """Return the error of a submit after which nothing of its cluster runs, or goes on running."""
     now = before(awaited.definition.name, client.zookeeper)
