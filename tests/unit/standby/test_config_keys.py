@@ -178,6 +178,23 @@ def test_what_a_former_version_recorded_of_a_job_is_read() -> None:
         update(record, {**MINIMAL, "code.sync.seconds": "5"}, "")
 
 
+def test_what_is_refused_today_and_was_taken_when_it_was_recorded_is_read_as_it_was_meant() -> None:
+    recorded = {
+        **MINIMAL,
+        "job.name": " a ",
+        "job.container.count": "1_0",
+        "job.hotstandby.enabled": "tRUE",
+        "kafka.client.id": " c ",
+    }
+    config = parse_recorded(recorded)
+    assert (config.job_name, config.container_count, config.standby_enabled) == ("a", 10, True)
+    assert config.kafka == {"client.id": " c "}
+    with pytest.raises(BadConfiguration) as refused:
+        parse(recorded)
+    for key in ("job.name", "job.container.count", "job.hotstandby.enabled"):
+        assert f"{key}: " in str(refused.value)
+
+
 def test_job_joins_a_cluster_that_a_former_version_started() -> None:
     settings = {**of_the_cluster(parse(MINIMAL)), "code.sync.seconds": "5"}
     check_joins("shared", settings, {**MINIMAL, "cluster.name": "shared"})
