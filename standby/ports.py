@@ -50,6 +50,13 @@ class InputAway(Transient):
         self.partitions = frozenset(partitions)
 
 
+class UnreadableRecord(Exception):
+    """A record of the input cannot be read or decoded, whatever is done with it then; the message says which one.
+
+    It is no `StandfastError`: `task.on.error` decides, as where the job's own code fails on a record.
+    """
+
+
 class Feed(Protocol):
     """Reads the input of the active tasks of one processor in micro-batches.
 

@@ -23,11 +23,14 @@ from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition, reached
 from standby.feed.sizing import BatchSize
 from standby.model import Offsets, TaskId
-from standby.ports import Deliver
+from standby.ports import Deliver, UnreadableRecord
 from standby.wire import JobDefinition
 
 #: How long one look at the input waits for a first record; a stop waits at most as long.
 _POLL_SECONDS = 0.05
+
+#: The latest time of a record, Unix milliseconds, of which there is a timestamp in microseconds.
+_MOST_MILLIS = (2**63 - 1) // 1000
 
 
 class PlainFeed:
@@ -193,8 +196,7 @@ class PlainFeed:
         columns = [
             pa.array([each.key() for each in messages], pa.binary()),
             pa.array([each.value() for each in messages], pa.binary()),
-            # Kafka counts milliseconds; the column has Spark's unit.
-            pa.array([each.timestamp()[1] * 1000 for each in messages], ROWS.field("timestamp").type),
+            pa.array([_micros(each) for each in messages], ROWS.field("timestamp").type),
             pa.array([each.partition() for each in messages], pa.int32()),
             pa.array([each.offset() for each in messages], pa.int64()),
         ]
@@ -204,6 +206,17 @@ class PlainFeed:
             columns.append(pa.array([each.headers() for each in messages], HEADERS.type))
         rows = pa.Table.from_arrays(columns, schema=self._schema)
         return rows if self._transform is None else transformed(self._transform, rows, self._config.transform)
+
+
+def _micros(message: Message) -> int:
+    """Return a record's time in the column's unit, which is Spark's; Kafka counts milliseconds."""
+    millis = message.timestamp()[1]
+    if abs(millis) > _MOST_MILLIS:
+        raise UnreadableRecord(
+            f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, {millis} "
+            "ms, has no place among timestamps of microseconds; was it meant as micro- or nanoseconds?"
+        )
+    return millis * 1000
 
 
 def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> bool:

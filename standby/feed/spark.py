@@ -25,6 +25,7 @@ from standby.adapters.spark.session import (
     is_worker_lost,
     operators,
     types,
+    unreadable,
 )
 from standby.config import JobConfig, kafka_settings
 from standby.errors import (
@@ -45,7 +46,7 @@ from standby.feed.settings import column_options, session_settings, source_optio
 from standby.feed.sizing import BatchSize
 from standby.feed.warmup import WarmUp
 from standby.model import InputPartition, Offsets, TaskId
-from standby.ports import Deliver, InputAway
+from standby.ports import Deliver, InputAway, UnreadableRecord
 from standby.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -342,6 +343,11 @@ class SparkFeed:
             lost = PythonWorkerLost("a Python worker of Spark ended while it ran the job's transform")
             lost.__cause__ = failure
             return lost
+        about = unreadable(failure)
+        if about is not None:
+            undecoded = UnreadableRecord(about)
+            undecoded.__cause__ = failure
+            return undecoded
         if not isinstance(failure, FAILURES) or is_users(failure):
             return failure
         if self._spark is None or self._spark.has_died(failure):

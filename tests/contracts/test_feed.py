@@ -21,7 +21,7 @@ from standby.feed import sizing
 from standby.feed.batches import HEADERS, ROWS
 from standby.feed.make import make_feed
 from standby.model import Offsets, TaskId
-from standby.ports import Feed, InputAway, TaskBatch
+from standby.ports import Feed, InputAway, TaskBatch, UnreadableRecord
 from standby.wire import JobDefinition
 from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics
@@ -44,9 +44,9 @@ class Broker:
         # Idempotent, or records of a new topic, sent again by a busy machine, come in another order.
         self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
 
-    def topic(self, partitions: int = 1) -> str:
+    def topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"feed-{uuid.uuid4().hex[:12]}"
-        make_topics(self.bootstrap, [NewTopic(name, partitions, 1)])
+        make_topics(self.bootstrap, [NewTopic(name, partitions, 1, config=dict(config or {}))])
         return name
 
     def produce(
@@ -300,6 +300,25 @@ def test_batches_grow_while_they_are_quick_and_shrink_when_they_are_not(
     grown = next(number for number, each in enumerate(sizes) if each > 2 * least)
     assert sizes[grown + 1] <= least
     seen.assert_gapless({0: 0, 1: 0})
+
+
+def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(broker: Broker, make: Make) -> None:
+    """A time in nanoseconds, as some producers write it, has no place in a column of microseconds."""
+    topic = broker.topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    broker.produce(topic, numbered(3))
+    broker.producer.produce(topic, b"late", timestamp=1_800_000_000_000_000_000)
+    broker.produce(topic, numbered(2, "w"))
+    feed, seen = make(topic), Deliveries()
+    feed.start({task(0): at(0)}, seen)
+    assert feed.wait(PATIENCE_SECONDS)
+    assert isinstance(feed.failure, UnreadableRecord), feed.failure
+    assert re.search(r"offset 3\b", str(feed.failure))
+    # Behind it, and before it, all is well.
+    for start, until in ((0, 3), (4, 6)):
+        feed.start({task(0): at(start)}, seen, {task(0): at(until)})
+        assert feed.wait(PATIENCE_SECONDS)
+        assert feed.failure is None
+    assert seen.values() == numbered(3) + numbered(2, "w")
 
 
 def test_filtered_records_still_advance_the_end(broker: Broker, make: Make) -> None:

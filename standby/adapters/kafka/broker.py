@@ -32,6 +32,7 @@ from standby.errors import StandfastError, Transient, Unavailable
 from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
 from standby.model import InputPartition, TaskId
 from standby.naming import transactional_id
+from standby.ports import UnreadableRecord
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.store.keys import COMMIT
@@ -251,7 +252,10 @@ class KafkaBroker:
         return True
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
-        """Return the record of an input at an offset; None when no committed record lies there."""
+        """Return the record of an input at an offset; None when no committed record lies there.
+
+        Of one that cannot be decoded no more than the offset is returned.
+        """
         what = f"reading {topic}-{partition} at {offset}"
         ((first, end),) = self._bounds([(topic, partition)], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
@@ -266,6 +270,8 @@ class KafkaBroker:
                     return _record(message) if message.offset() == offset else None
                 if reader.positions()[topic, partition] > offset:
                     return None  # a transaction's marker, or records that were aborted
+        except UnreadableRecord:
+            return InputRecord(offset, None, None)
         finally:
             reader.close()
         raise Transient(f"{what}: no answer")

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from standby.adapters.kafka.lasting import RECONNECT_MS, lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
-from standby.ports import InputAway
+from standby.ports import InputAway, UnreadableRecord
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -21,6 +21,9 @@ Settings = Mapping[str, "str | int | bool"]
 
 #: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
 _LOOK_RECORDS: Final = 16
+
+#: What librdkafka says of a batch of the log that it has received and cannot take apart.
+_UNREADABLE: Final = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)  # noqa: SLF001
 
 _Future = concurrent.futures.Future[Any]
 
@@ -194,7 +197,8 @@ class InputReader:
         No more follow once their values have ``max_bytes``; what passes that is no more than the client has fetched
         ahead.
 
-        Raises `CorruptState` when a position is out of range, `Transient` for every other fault.
+        Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record, or a batch of the
+        log, that the client cannot decode, `Transient` for every other fault.
         """
         first = self._consumer.poll(timeout_seconds)
         if first is None:
@@ -213,16 +217,21 @@ class InputReader:
                 break
         for message in messages:
             error = message.error()
-            if error is not None:
-                raise _translated(error, f"{message.topic()}[{message.partition()}]")
+            if error is None:
+                continue
+            where = f"{message.topic()}[{message.partition()}]"
+            if error.code() not in _UNREADABLE:
+                raise _translated(error, where)
+            # The client reads ahead, and nobody asked for what lies behind the end.
+            if self._is_asked_for(message):
+                raise UnreadableRecord(f"input {where}, offset {message.offset()}: {error.str()}")
+        return [each for each in messages if self._is_asked_for(each)]
+
+    def _is_asked_for(self, message: Message) -> bool:
         until = self._until
-        if until is None:
-            return messages
-        return [
-            each
-            for each in messages
-            if (each.offset() or 0) < until[each.topic() or "", each.partition() or 0]
-        ]
+        return (
+            until is None or (message.offset() or 0) < until[message.topic() or "", message.partition() or 0]
+        )
 
     def positions(self) -> dict[InputPartition, int]:
         """Return the offset after everything read so far, per partition; passes transaction markers."""

@@ -46,17 +46,27 @@ _COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as
 #: Longest time that a call into the JVM may take, other than one that runs the user's code.
 CALL_SECONDS: Final = 60.0
 
+#: Where the exceptions of Spark's Kafka source lie.
+_KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010."
+
 #: Java exceptions, by the beginning of their names, that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
     "org.apache.kafka.",
-    "org.apache.spark.sql.kafka010.",
+    _KAFKA_SOURCE,
     "org.apache.spark.SparkInterruptedException",
     "java.io.",
     "java.lang.InterruptedException",
+    # The Kafka source: no record came in time.
+    "java.util.concurrent.TimeoutException",
     # How the Kafka source reports lost data can end in this one.
     "java.lang.StackOverflowError",
     "java.lang.OutOfMemoryError",
 )
+
+#: What the source's consumer raises for a record, or a batch of the log, that it has received and cannot take apart,
+#: and how its message begins; topic, partition and offset follow.
+_CLIENTS_ERROR: Final = "org.apache.kafka.common.KafkaException"
+_CLIENTS_RECORD: Final = ("Record for partition ", "Record batch for partition ")
 
 _MOST_CAUSES: Final = 20
 
@@ -387,6 +397,35 @@ def is_users(error: BaseException) -> bool:
     except FAILURES:
         pass  # the JVM is gone
     return False
+
+
+def unreadable(error: BaseException) -> str | None:
+    """Return what Spark's Kafka source says of a record that it cannot read or decode; None: ``error`` is none of that.
+
+    Such an error names the record's topic, partition and offset: the same record fails again, whoever reads it.
+    """
+    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if not isinstance(error, FAILURES):
+        return None
+    try:
+        for _ in range(_MOST_CAUSES):
+            if cause is None:
+                return None
+            kind, message = str(cause.getClass().getName()), str(cause.getMessage())
+            if (kind.startswith(_KAFKA_SOURCE) and _names_record(cause)) or (
+                kind == _CLIENTS_ERROR and message.startswith(_CLIENTS_RECORD)
+            ):
+                return message.partition("\n")[0]
+            cause = cause.getCause()
+    except FAILURES:
+        pass  # the JVM is gone
+    return None
+
+
+def _names_record(cause: Any) -> bool:
+    # Conditions about ranges of offsets, or about several partitions, have other parameters.
+    parameters = cause.getMessageParameters()
+    return all(parameters.containsKey(each) for each in ("topic", "partition", "offset"))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -8,6 +8,9 @@ import pytest
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
 from standby.feed.make import check_transform
+from standby.feed.plain import PlainFeed
+from standby.ports import UnreadableRecord
+from standby.wire import JobDefinition
 
 CONFIG = parse(
     {
@@ -58,3 +61,40 @@ def test_a_transform_that_keeps_the_reserved_columns_passes(name: str) -> None:
 def test_a_transform_that_cannot_work_is_refused_before_it_is_deployed(name: str, said: str) -> None:
     with pytest.raises(BadConfiguration, match=said):
         check_transform(config(name))
+
+
+class Record:
+    """A record of Kafka's with a time."""
+
+    def __init__(self, offset: int, millis: int) -> None:
+        self._offset, self._millis = offset, millis
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes:
+        return b""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._millis
+
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def test_a_time_beyond_all_timestamps_names_the_record() -> None:
+    feed = PlainFeed(CONFIG, JobDefinition(name="j", run="r", config={}, changelog="c", group="g", tasks=1))
+    latest = (2**63 - 1) // 1000
+    times: list[Any] = [Record(3, -1), Record(4, latest)]
+    later: Any = Record(5, latest + 1)
+    assert feed._table(times)["timestamp"].cast("int64").to_pylist() == [-1000, latest * 1000]
+    with pytest.raises(
+        UnreadableRecord, match=rf"input in\[0\], offset 5: the record's time, {latest + 1} ms"
+    ):
+        feed._table([*times, later])
