@@ -88,6 +88,16 @@ class Reading:
         """Whether the batch that was received last was held up at the gate: what it took says nothing then."""
         return self._has_waited
 
+    @property
+    def is_open(self) -> bool:
+        """Whether what it brings counts, or it was dropped."""
+        return self._is_open
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is held back, and its start is not near: there is time for what helps later."""
+        return not (self._is_open or self._is_near)
+
     def told(self) -> str:
         """Return where it is, for people."""
         where = ", ".join(f"{task}: {offsets}" for task, offsets in sorted(self.positions.items()))

@@ -24,6 +24,10 @@ LEAST_RECORDS: Final = 2_500
 #: Most records of a batch while nobody knows how large they are: each may have the megabyte that Kafka allows.
 FIRST_RECORDS: Final = 100
 
+#: A batch that waits for its start may have so many times the records of one that is done in time: it follows somebody
+#: who is quick.
+_HELD: Final = 4
+
 #: Twice the records are worth a longer batch when they bring so many times the records per second.
 _WORTH: Final = 1.35
 
@@ -55,11 +59,12 @@ class BatchSize:
     @property
     def records(self) -> int:
         """Most input records of the next batch, all tasks of a container together."""
-        if self._most_bytes is None:
-            return self._in_time
-        if self._mean is None:
-            return min(self._in_time, FIRST_RECORDS)
-        return max(1, int(min(self._in_time, self._most_bytes / self._mean)))
+        return self._fitting(self._in_time)
+
+    @property
+    def held(self) -> int:
+        """Most input records of a batch that is not to be done yet: there may be more of them, but no more bytes."""
+        return self._fitting(min(self._most, _HELD * self._in_time))
 
     def note_bytes(self, records: int, size: int) -> None:
         """Take note of a batch's bytes: its ``size`` came of so many records."""
@@ -97,6 +102,14 @@ class BatchSize:
         """Take note that a batch was far too large: one of any size is right that goes at all."""
         self._least = self._in_time = max(1, self.records // _SHRINK)
         self._tried, self._rest = None, 0
+
+    def _fitting(self, records: int) -> int:
+        """Return ``records``, or as many as there is room for."""
+        if self._most_bytes is None:
+            return records
+        if self._mean is None:
+            return min(records, FIRST_RECORDS)
+        return max(1, int(min(records, self._most_bytes / self._mean)))
 
     def _try(self, rate: float, fitting: int) -> None:
         """Go on to the next size, or back to the one before, after a slow batch with ``rate`` records per second.

@@ -138,7 +138,11 @@ class SparkFeed:
             # It would ask for input all the time, and there is nothing that would be kept from anybody.
             return False
         reading = self._reading(begins)
-        self._query = self._begin_held(reading, _AT_GATE * self._size.records)
+        # What was learned of the records' size may be of long ago.
+        starts = by_partition(begins, self._inputs)
+        self._ahead.look(starts, self._size.held)
+        self._size.note_ahead(self._ahead.largest())
+        self._query = self._begin_held(reading, self._size.held)
         reading.pass_below(positions, is_near=is_near)
         self._prepared = reading
         return True
@@ -276,8 +280,10 @@ class SparkFeed:
     ) -> Query:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
-        ``receive``, ``ended``, ``size`` and ``gate`` are as in `standby.adapters.spark.query.Sink`. Raises as `start`.
+        Its first batch has ``batch_max_records`` at most, or fewer where there is no room for so many. ``receive``,
+        ``ended``, ``size`` and ``gate`` are as in `standby.adapters.spark.query.Sink`. Raises as `start`.
         """
+        batch_max_records = min(batch_max_records, self._size.held)
         spark = self._acquired()
         with spark.asking("a query was begun", "the query", _BEGIN_SECONDS):
             if positions:
@@ -295,8 +301,7 @@ class SparkFeed:
 
     def _begin_held(self, reading: Reading, records: int) -> Query:
         starts = by_partition(reading.positions, self._inputs)
-        most = min(records, self._config.batch_max_records)
-        query = self.begin(starts, most, reading.receive, reading.end, self._size, reading)
+        query = self.begin(starts, records, reading.receive, reading.end, self._size, reading)
         self._warm_up.count_start()
         return query
 
@@ -363,9 +368,6 @@ class SparkFeed:
         told.__cause__ = failure
         return told
 
-
-#: Batches that wait are so many times as large as the first that count may be: they follow an active that is quick.
-_AT_GATE: Final = 4
 
 #: A query that is begun ahead reads so many records, of all partitions together, that are committed already.
 _AHEAD_RECORDS: Final = 500

@@ -53,6 +53,16 @@ class Gate(Protocol):
         ...
 
     @property
+    def is_open(self) -> bool:
+        """Whether it holds nothing back any more."""
+        ...
+
+    @property
+    def is_far(self) -> bool:
+        """Whether nobody will wait for the query soon."""
+        ...
+
+    @property
     def has_waited(self) -> bool:
         """Whether the batch that was received last was held up by something that is no part of its work."""
         ...
@@ -83,6 +93,8 @@ class Query:
         self._size = sink.size
         self._ahead = sink.ahead
         self._gate = sink.gate
+        #: Most records of the next batch, where that was changed.
+        self._limited: int | None = None
         #: The sum of the offsets after the last batch; None before there was one.
         self._reached: int | None = None
         self._spark = spark
@@ -116,8 +128,7 @@ class Query:
 
     def limit(self) -> None:
         """Have the next batches made as large as those before let them be, whatever the query began with."""
-        if self._size is not None:
-            self._limit(self._size.records)
+        self._limit()
 
     def stop(self) -> None:
         """End the query; a batch in ``receive`` is waited for, later ones are not received any more.
@@ -173,7 +184,7 @@ class Query:
             ends = self._ends()
             if self._gate is not None and self._gate.is_below(ends):
                 # Without its rows being asked for nothing is read or computed.
-                self._reached = sum(ends.values())
+                self._pass(ends)
                 return
             began = time.monotonic()
             rows = frame.toArrow()
@@ -192,30 +203,49 @@ class Query:
             except BaseException as error:  # noqa: BLE001 - as above
                 self._raised = error
                 raise _for_py4j(error) from None
-        self._resize(rows, sum(ends.values()), time.monotonic() - began)
+        self._resize(rows, ends, time.monotonic() - began)
+
+    def _pass(self, ends: Mapping[InputPartition, int]) -> None:
+        """Go on behind a batch up to ``ends`` whose rows nobody needs, and which tells nothing of their size."""
+        self._reached = sum(ends.values())
+        self._note_ahead(ends)
+        self._limit()
+
+    def _note_ahead(self, ends: Mapping[InputPartition, int]) -> None:
+        """Take note of how large the records behind ``ends`` are, as far as that was looked at."""
+        if self._ahead is None or self._size is None:
+            return
+        if self._gate is not None and self._gate.is_far:
+            # Most of them have come while the batch was held.
+            self._ahead.look(ends, self._size.reach)
+        self._size.note_ahead(self._ahead.largest())
 
     def _is_full(self, ends: Mapping[InputPartition, int]) -> bool:
         """Return whether a batch up to ``ends`` has all that it may, so that there is more, as a rule."""
         size, before = self._size, self._reached
         return size is not None and (before is None or sum(ends.values()) - before >= 0.9 * size.records)
 
-    def _resize(self, rows: pa.Table, reached: int, seconds: float) -> None:
-        """Have the next batch made as large as fits, after one up to ``reached`` that took so long."""
-        before, self._reached = self._reached, reached
+    def _resize(self, rows: pa.Table, ends: Mapping[InputPartition, int], seconds: float) -> None:
+        """Have the next batch made as large as fits, after one up to ``ends`` that took so long."""
+        before, self._reached = self._reached, sum(ends.values())
         if self._size is None:
             return
-        limit = self._size.records
         # Of the first batch it is not known where it began; and a query's start is part of what it took.
-        self._size.note_bytes(rows.num_rows if before is None else reached - before, rows.nbytes)
-        if self._ahead is not None:
-            self._size.note_ahead(self._ahead.largest())
+        self._size.note_bytes(rows.num_rows if before is None else self._reached - before, rows.nbytes)
+        self._note_ahead(ends)
         # One that waited at a gate took what nobody can learn from.
         if before is not None and (self._gate is None or not self._gate.has_waited):
-            self._size.note(reached - before, seconds)
-        if self._size.records != limit:
-            self._limit(self._size.records)
+            self._size.note(self._reached - before, seconds)
+        self._limit()
 
-    def _limit(self, records: int) -> None:
+    def _limit(self) -> None:
+        if self._size is None:
+            return
+        is_held = self._gate is not None and not self._gate.is_open
+        records = self._size.held if is_held else self._size.records
+        if records == self._limited:
+            return
+        self._limited = records
         try:
             self._spark.limit_batches(self._handle, records)
         except FAILURES as error:
