@@ -20,6 +20,7 @@ from typing import Any
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.errortext import told
+from standby.feed import sessionless
 
 
 def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
@@ -30,6 +31,16 @@ def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
 def step_of(config: JobConfig) -> Callable[[Any, Any, Any], Any]:
     """Return the function that `task.step` names; raises as `resolve`."""
     return resolve("task.step", config.step, ("rows", "state", "out"))
+
+
+def check_starts_no_spark(config: JobConfig) -> None:
+    """Raise `BadConfiguration` when the job's modules, imported just now, have started Spark themselves.
+
+    For a command, which has not started it: in a container the feed would find it out.
+    """
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    if config.feed == "spark" and getattr(context, "_gateway", None) is not None:
+        raise BadConfiguration(sessionless.STARTED)
 
 
 def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
@@ -81,8 +92,9 @@ def _imported(key: str, module_name: str) -> Any:
     except BaseException as error:
         if is_interrupt(error):
             raise
+        hint = sessionless.told(error)
         raise BadConfiguration(
-            f"{key}: importing {module_name} raised {told(error)}{_place(error)}"
+            f"{key}: importing {module_name} raised {told(error)}{_place(error)}{f': {hint}' if hint else ''}"
         ) from error
 
 
@@ -103,6 +115,8 @@ def _place(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<")
         and Path(frame.filename) not in (Path(__file__), Path(importlib.__file__))
+        # Who called Spark is of interest, not where Spark found out.
+        and "pyspark" not in Path(frame.filename).parts
     ]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 

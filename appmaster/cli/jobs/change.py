@@ -37,7 +37,7 @@ from standby.code.bundles import pack
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, Unavailable
-from standby.feed.functions import job_code, step_of
+from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
 
 
@@ -87,6 +87,7 @@ def _update(arguments: argparse.Namespace) -> int:
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config)
+            check_starts_no_spark(job.config)
             bundle = pack(code)
             change = update(record, job.flat, bundle.digest)
             if change.is_nothing:

@@ -47,7 +47,7 @@ from standby.code.bundles import pack
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.feed.functions import job_code, step_of
+from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
 from standby.security.disclosure import is_secret
 from standby.wire import JobDefinition
@@ -127,6 +127,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     progress.say("checking the job's functions")
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
         step_of(config)
+        check_starts_no_spark(config)
         # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")

@@ -33,6 +33,7 @@ from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.errortext import first_line
 from standby.feed.plan import Operator
 from standby.feed.settings import HEADERS_OPTION
+from standby.feed.sessionless import STARTED
 from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -91,10 +92,7 @@ class Spark:
         """Start JVM and session, with ``flags`` for the JVM beside the usual ones; raises as `acquire`."""
         end = time.monotonic() + within_seconds
         if SparkContext._gateway is not None:  # noqa: SLF001
-            raise BadConfiguration(
-                "the job's code has started Spark itself while it was imported (SparkSession.builder.getOrCreate(), "
-                "say); standfast starts it, with the job's settings: in a transform use rows.sparkSession"
-            )
+            raise BadConfiguration(STARTED)
         self._settings = dict(settings)
         self._classpath = frozenset(classpath)
         self._users = 1
