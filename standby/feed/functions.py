@@ -9,18 +9,26 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import logging
 import sys
+import sysconfig
 import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
-from standby.errortext import told
-from standby.feed import sessionless
+from standby.errortext import text_of, told
+from standby.feed import process_wide, sessionless
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: What is said by functions that can be called on the main thread only.
+_ONLY_ON_MAIN: Final = ("only works in main thread", "no current event loop in thread")
 
 
 def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
@@ -76,26 +84,56 @@ def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any
 
 
 def _imported(key: str, module_name: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    with process_wide.kept() as changes:
+        # An interrupt while this waits is somebody's; one that the module raises is not.
+        module, error = _import_on_a_thread(module_name)
+    if error is not None:
+        raise BadConfiguration(f"{key}: {_failure(module_name, error)}") from error
+    for each in changes:
+        said = f"{key}: importing {module_name} {each.told}"
+        if each.setting.is_refused:
+            raise BadConfiguration(said)
+        # A command prints it, a container has it in its log.
+        _LOG.warning("%s", said)
+    return module
+
+
+def _failure(module_name: str, error: BaseException) -> str:
+    """Return what is said of a module whose import has raised ``error``."""
+    if isinstance(error, ModuleNotFoundError):
         missing = error.name or ""
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise BadConfiguration(
-                f"{key}: there is no module {missing!r}; list its file in job.modules, "
-                "or install its package into the job's Python environment"
-            ) from error
-        raise BadConfiguration(
-            f"{key}: module {module_name} imports {missing!r}, which is not there; list its file in job.modules, "
-            "or install its package into the job's Python environment"
-        ) from error
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        hint = sessionless.told(error)
-        raise BadConfiguration(
-            f"{key}: importing {module_name} raised {told(error)}{_place(error)}{f': {hint}' if hint else ''}"
-        ) from error
+        is_itself = module_name == missing or module_name.startswith(f"{missing}.")
+        what = (
+            f"there is no module {missing!r}"
+            if is_itself
+            else (f"module {module_name} imports {missing!r}, which is not there")
+        )
+        return (
+            f"{what}; list its file in job.modules, or install its package into the job's Python environment"
+        )
+    hint = sessionless.told(error)
+    if hint is None and any(each in text_of(error) for each in _ONLY_ON_MAIN):
+        hint = "a container imports modules on a thread of its own, where that cannot be; take it out"
+    return f"importing {module_name} raised {told(error)}{_place(error)}{f': {hint}' if hint else ''}"
+
+
+def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
+    """Return the module, or what its import has raised; on a thread that is not the main one, as in a container."""
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(importlib.import_module(module_name))
+        except BaseException as error:  # noqa: BLE001 - job code's, of any kind
+            done.set_exception(error)
+
+    if threading.current_thread() is threading.main_thread():
+        # It may hang, and whoever interrupts the command wants that to end.
+        threading.Thread(target=run, name="import", daemon=True).start()
+    else:
+        run()
+    error = done.exception()
+    return (None, error) if error is not None else (done.result(), None)
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -115,10 +153,15 @@ def _place(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<")
         and Path(frame.filename) not in (Path(__file__), Path(importlib.__file__))
-        # Who called Spark is of interest, not where Spark found out.
-        and "pyspark" not in Path(frame.filename).parts
     ]
+    # Who called a library is of interest, not where that found out; but a job's code may be installed like one.
+    frames = [frame for frame in frames if not _is_library(Path(frame.filename))] or frames
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _is_library(file: Path) -> bool:
+    places = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return "pyspark" in file.parts or any(file.is_relative_to(each) for each in places)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
-from pyspark.java_gateway import launch_gateway
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -451,10 +451,34 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    _wait_for_ever(gateway)
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _wait_for_ever(gateway: Any) -> None:
+    """Have no connection of ``gateway`` take the process's default time-out of sockets, which a job may have set.
+
+    Calls into the JVM take as long as they take, a query's end months; who bounds them is `Spark.deadline`.
+    """
+    # The callback server would be started with the first query.
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    client, server = gateway._gateway_client, gateway._callback_server  # noqa: SLF001
+    for connection in client.deque:
+        connection.socket.settimeout(None)
+    client._create_new_connection = _unbounded(client._create_new_connection)  # noqa: SLF001
+    server._create_connection = _unbounded(server._create_connection)  # noqa: SLF001
+
+
+def _unbounded(make: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*arguments: Any) -> Any:
+        connection = make(*arguments)
+        connection.socket.settimeout(None)
+        return connection
+
+    return made
 
 
 def _forget() -> None:

@@ -1,0 +1,80 @@
+"""A time-out that a job gives to its own sockets, as a default of the process, ends no call into Spark's JVM."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.adapters.spark.query import Sink, begin
+from standby.adapters.spark.session import Spark
+from standby.config import parse
+from standby.feed.settings import session_settings
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
+
+pytestmark = pytest.mark.spark
+
+#: Longer than a connection on this machine is waited for, and shorter than what is asked here.
+DEFAULT_SECONDS = 4 * A_MOMENT_SECONDS
+MILLIS = int(2 * DEFAULT_SECONDS * 1_000)
+
+CONFIG = parse(
+    {
+        "job.name": "j",
+        "task.inputs": "in",
+        "task.step": "job:step",
+        "kafka.bootstrap.servers": "unused:1",
+        "zookeeper.connect": "unused:1",
+    }
+)
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[Spark]:
+    made = Spark(session_settings(CONFIG, scratch=str(tmp_path)), (), log=tmp_path / "log")
+    socket.setdefaulttimeout(DEFAULT_SECONDS)
+    try:
+        yield made
+    finally:
+        socket.setdefaulttimeout(None)
+        made.close()
+
+
+def test_calls_callbacks_and_ends_of_queries_are_waited_for_as_long_as_they_take(
+    spark: Spark, tmp_path: Path
+) -> None:
+    jvm: Any = spark.session._jvm
+    # Over the connection that is there, and over one of a new thread.
+    jvm.java.lang.Thread.sleep(MILLIS)
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            jvm.java.lang.Thread.sleep(MILLIS)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    assert failed == []
+    # A query calls back over a connection of its own, which is idle between two batches, and asks for rows there.
+    ends: list[BaseException | None] = []
+    received = threading.Semaphore(0)
+
+    def receive(rows: Any, _: object) -> None:
+        received.release()
+        jvm.java.lang.Thread.sleep(MILLIS)
+
+    query = begin(
+        spark, spark.synthetic_rows(("in",), 1), tmp_path / "checkpoint", Sink(receive, ends.append)
+    )
+    for _ in range(3):
+        assert received.acquire(timeout=PATIENCE_SECONDS), ends
+    assert ends == []
+    query.stop()
+    assert ends == [None]
