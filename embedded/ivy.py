@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 from embedded.jarlock import Coordinate
 from embedded.java import LEAN, Java
 from embedded.places import home_directory
+from embedded.proxies import java_options
 from standby.errors import BadConfiguration, Unavailable
 
 #: How many Ivy processes share the work. One process asks for one file after the other, so it mostly waits;
@@ -41,8 +42,8 @@ _CAUSES: Final = (
             r"|SocketTimeoutException|SSLHandshakeException|Connection reset"
         ),
         (
-            "the repository cannot be reached: check the network and the proxy (JAVA_TOOL_OPTIONS takes "
-            "-Dhttps.proxyHost=… for Java), or let STANDFAST_IVY_SETTINGS name an Ivy settings file with a "
+            "the repository cannot be reached: check the network and the proxy (https_proxy, or "
+            "-Dhttps.proxyHost=… in JAVA_TOOL_OPTIONS), or let STANDFAST_IVY_SETTINGS name an Ivy settings file with a "
             "repository that can be"
         ),
     ),
@@ -116,7 +117,12 @@ def _start(
     settings: Path,
 ) -> subprocess.Popen[bytes]:
     ivy_file = directory / f"part{number}.xml"
+    # A file, since a proxy's password may be among them.
+    options = directory / f"part{number}.options"
+    proxies = java_options(environment)
     try:
+        options.touch(0o600)
+        options.write_text("".join(f"{_quoted(each)}\n" for each in proxies), encoding="utf-8")
         _write_ivy_file(ivy_file, number, part)
         log = (directory / f"part{number}.log").open("wb")
     except OSError as error:
@@ -126,6 +132,7 @@ def _start(
             [
                 str(java.command),
                 *LEAN,
+                f"@{options}",
                 *(["-cp", str(pyspark_jar("ivy")), "org.apache.ivy.Main"]),
                 *(["-settings", str(settings)]),
                 *(["-cache", str(directory / f"part{number}")]),
@@ -138,6 +145,12 @@ def _start(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+
+
+def _quoted(option: str) -> str:
+    """Return an option as a line of a file of arguments."""
+    escaped = option.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def _write_ivy_file(path: Path, number: int, part: Sequence[Coordinate]) -> None:

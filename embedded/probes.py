@@ -7,8 +7,6 @@ import logging
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+
+from embedded.web import open_url
 
 _POLL_SECONDS: Final = 0.05
 _PROBE: Final = "standfast-probe"
@@ -145,7 +145,7 @@ def running_node_ids(resource_manager_url: str) -> tuple[str, ...]:
 def _listed_nodes(resource_manager_url: str) -> list[dict[str, Any]]:
     url = f"{resource_manager_url}/ws/v1/cluster/nodes"
     try:
-        with urllib.request.urlopen(url, timeout=3) as response:  # noqa: S310 - our own server's address
+        with open_url(url, timeout=3) as response:
             return list((json.load(response).get("nodes") or {}).get("node") or [])
     except ValueError as error:
         raise OSError(f"{url} answers something else than JSON") from error

@@ -13,13 +13,13 @@ import sys
 import tempfile
 import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from embedded.places import cache_directory
 from embedded.ports import free_ports
+from embedded.web import open_url
 from standby.errors import Unavailable
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks
 
@@ -102,7 +102,7 @@ class Prometheus:
         """Return the data of an answer of its API (``/api/v1/…``)."""
         url = f"http://{_HOST}:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            with open_url(url, timeout=PATIENCE_SECONDS) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{url}: {error.read().decode()}") from error
@@ -122,7 +122,7 @@ class Prometheus:
             if self._process.poll() is not None:
                 raise Unavailable(f"Prometheus has ended: {self.log}")
             try:
-                with urllib.request.urlopen(f"http://{_HOST}:{self.port}/-/ready", timeout=TRY_SECONDS):
+                with open_url(f"http://{_HOST}:{self.port}/-/ready", timeout=TRY_SECONDS):
                     return
             except (urllib.error.URLError, OSError):
                 continue

@@ -18,6 +18,7 @@ import skein
 from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
+from appmaster.adapters.skein_library import ApplicationClient
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
@@ -59,7 +60,7 @@ class CellAddress:
     """``host:port``."""
 
 
-class _Client(skein.ApplicationClient):  # type: ignore[misc] # skein has no types
+class _Client(ApplicationClient):  # type: ignore[misc] # skein has no types
     """Skein's client, of which every call ends: its own wait for ever while the AM stands still."""
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:

@@ -24,6 +24,7 @@ from appmaster.adapters.grpc import CALL
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.operations import Present
 from appmaster.records import JobRecord
+from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
 from standby.ensemble import Tls
 from standby.errors import StandfastError, Unavailable
@@ -37,7 +38,6 @@ _AGAIN_SECONDS: Final = 0.25
 
 _OPTIONS: Final = [
     *channel_options(PeerRole.MASTER),
-    ("grpc.enable_http_proxy", 0),
     # A status tells of each replica, somewhat above 1 KB for a task: gRPC's own 4 MiB end before 4,000 of them.
     ("grpc.max_receive_message_length", 256 << 20),
 ]
@@ -278,7 +278,7 @@ class ClusterClient:
     def _ask(self, address: str, question: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.secure_channel(address, self._keys.channel_credentials(), _OPTIONS)
+            channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
             self._channels[address] = channel
         ask = channel.unary_unary(CALL, None, None)
         # Named in each question: an address that is remembered may be another cluster's by now.

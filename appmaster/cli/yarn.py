@@ -33,10 +33,6 @@ _LEAST_SECONDS: Final = 10.0
 #: How long Skein's driver may take to end with the command, seconds.
 _DRIVER_END_SECONDS: Final = 5.0
 
-#: Skein's Java part, built from its source with libraries of today (third_party/skein); the driver runs from it, and
-#: ships it to YARN as the application master.
-SKEIN_JAR: Final = Path(__file__).resolve().parents[1] / "jar" / "skein.jar"
-
 
 def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the Hadoop configuration directory; raises `BadConfiguration` with the remedy when there is none."""
@@ -50,20 +46,6 @@ def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
     if not (directory / "yarn-site.xml").is_file():
         raise BadConfiguration(f"HADOOP_CONF_DIR={value}: there is no yarn-site.xml")
     return directory
-
-
-def load_skein() -> Any:
-    """Return the module `skein`, which from then on uses `SKEIN_JAR` in place of its own jar.
-
-    Raises `Unavailable` when that is not there.
-    """
-    import skein.core
-
-    if not SKEIN_JAR.is_file():
-        raise Unavailable(f"{SKEIN_JAR} is missing: install standfast again")
-    # There is no public way to name a jar; the release is pinned, and tests see which one a master runs.
-    skein.core._SKEIN_JAR = str(SKEIN_JAR)  # noqa: SLF001
-    return skein
 
 
 def answering(base: Any, deadline: Deadline) -> Any:
@@ -114,10 +96,12 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
             f"uid {os.geteuid()} has no entry in the user database (/etc/passwd), from which YARN's clients take the "
             "user's name: add one, or run as another user"
         ) from None
-    skein = load_skein()
     from skein.exceptions import SkeinError
     from skein.exceptions import TimeoutError as Unanswered
 
+    from appmaster.adapters.skein_library import load_skein
+
+    skein = load_skein()
     make = skein.Client if deadline is None else answering(skein.Client, deadline)
     # The driver logs a page of Hadoop's own before anything happens; it is shown when it matters.
     with tempfile.NamedTemporaryFile(prefix="standfast-skein-", suffix=".log") as log:

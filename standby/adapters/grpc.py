@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 
+from standby.adapters.channels import open_channel
 from standby.adapters.tls import Keys, channel_options
 from standby.control.effects import OpenStream
 from standby.control.events import AssignmentReceived, ExitReceived, StreamBroken, StreamConnected
@@ -30,8 +31,6 @@ _MOST_BYTES: Final = 64 << 20
 
 _OPTIONS: Final = (
     *channel_options(PeerRole.MASTER),
-    # Leaders are inside the cluster.
-    ("grpc.enable_http_proxy", 0),
     # Each stream tries by itself: the library would share the back-off of an earlier one with it, and a
     # leader that has just come back would wait for that.
     ("grpc.use_local_subchannel_pool", 1),
@@ -53,7 +52,7 @@ class ControlStreams:
         """Return a stream that is connecting; see `standby.control.ports.Connect` for what it posts."""
         leader = order.leader
         address = f"{leader.host}:{leader.port}"
-        channel = grpc.secure_channel(address, self._keys.channel_credentials(), options=_OPTIONS)
+        channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
         return ControlStream(channel, order, self._interval_seconds, post)
 
 

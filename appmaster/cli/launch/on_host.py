@@ -26,6 +26,9 @@ from typing import Any
 #: How long a JVM may take to say its version, seconds.
 _JAVA_SECONDS = 20
 
+#: What gRPC looks for a proxy in.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+
 #: What Spark needs.
 _JAVA_RELEASE = 17
 
@@ -128,6 +131,11 @@ if __name__ == "__main__":
     answer = json.dumps(look(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
     # For the log, should the rest fail.
     print(answer, flush=True)
+    # The master is inside the cluster. This process does nothing else from here on.
+    for name in [each for each in os.environ if each.lower() in _PROXIES]:
+        del os.environ[name]
     import skein
 
-    skein.ApplicationClient.from_current().shutdown(status="SUCCEEDED", diagnostics=answer)
+    # standfast may not be installed here.
+    client = skein.ApplicationClient.from_current()  # noqa: TID251
+    client.shutdown(status="SUCCEEDED", diagnostics=answer)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import resource
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from embedded.web import open_url
 from standby.wire import Heartbeat
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.floods import STRANGERS, flood
@@ -55,9 +55,7 @@ def test_flood_changes_neither_memory_nor_heartbeats_and_fills_no_disk(stage: St
             assert own.num_fds() < _DESCRIPTORS // 2
             assert own.memory_info().rss - rss_bytes < 32 << 20
             assert accepts(hello)
-            answered = urllib.request.urlopen(
-                f"http://{hello.host}:{hello.http_port}/healthz", timeout=PATIENCE_SECONDS
-            )
+            answered = open_url(f"http://{hello.host}:{hello.http_port}/healthz", timeout=PATIENCE_SECONDS)
             assert answered.status == 200
             # At the end of their time all of them are gone, and were counted.
             assert strangers.are_closed()

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ import psutil
 import pytest
 
 from embedded.ensemble import Ensemble
+from embedded.web import open_url
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
@@ -187,9 +187,7 @@ def stage(zookeeper: LoneZooKeeper, tmp_path: Path, request: pytest.FixtureReque
 def get(hello: Hello, path: str) -> tuple[int, str]:
     """Return status and body of the container's HTTP port."""
     try:
-        with urllib.request.urlopen(
-            f"http://{hello.host}:{hello.http_port}{path}", timeout=PATIENCE_SECONDS
-        ) as answer:
+        with open_url(f"http://{hello.host}:{hello.http_port}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import cast
 import pytest
 
 from embedded.cluster import LocalCluster
+from embedded.web import open_url
 from standby import naming
 from standby.model import Phase, Role, TaskId, TaskRecord
 from standby.records import encode_task
@@ -46,9 +46,7 @@ class PlacedPlay(Play):
     def metrics(self, copy: int) -> dict[str, float]:
         """Return where a container's states came from."""
         port = self.sessions[copy].hello.http_port
-        with urllib.request.urlopen(
-            f"http://{HOSTS[copy]}:{port}/metrics", timeout=PATIENCE_SECONDS
-        ) as answer:
+        with open_url(f"http://{HOSTS[copy]}:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
             text = answer.read().decode()
         found = re.findall(
             r'^standfast_restores_total\{job="counting",source="(\w+)"\} (\S+)$', text, re.MULTILINE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +27,7 @@ from appmaster.cli.launch.starting import Cluster, look
 from appmaster.cli.main import main
 from appmaster.planning.state.actions import Change
 from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, encode
+from embedded.web import open_url
 from standby.code.bundles import pack
 from standby.config import parse
 from standby.errors import BadConfiguration, Fenced, StandfastError, Unavailable
@@ -90,9 +90,7 @@ def ring(credentials: Path, name: str) -> Keyring:
 
 
 def get(candidate: DeskCandidate, path: str) -> Any:
-    with urllib.request.urlopen(
-        f"http://127.0.0.1:{candidate.http.port}{path}", timeout=PATIENCE_SECONDS
-    ) as answer:
+    with open_url(f"http://127.0.0.1:{candidate.http.port}{path}", timeout=PATIENCE_SECONDS) as answer:
         return json.load(answer)
 
 

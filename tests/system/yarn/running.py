@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from demo.command import ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
 from embedded.cluster import ContainerProcess, LocalCluster
+from embedded.web import open_url
 from standby.adapters.zookeeper.access import owner_access
 from tests.patience import PATIENCE_SECONDS, looks, soon
 
@@ -143,7 +143,7 @@ class RunningJob(ABC):
     def scrape(self) -> str:
         """Return the leader's metrics, as Prometheus gets them."""
         leader = self.ask("status", self.name)["leader"]
-        with urllib.request.urlopen(
+        with open_url(
             f"http://{leader['host']}:{leader['http_port']}/metrics", timeout=PATIENCE_SECONDS
         ) as answer:
             text: str = answer.read().decode()

@@ -18,6 +18,7 @@ from appmaster.adapters.grpc import CALL
 from appmaster.api.client import ClusterClient
 from embedded.cluster import LocalCluster
 from standby import naming
+from standby.adapters.channels import open_channel
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Keys, channel_options
 from standby.adapters.zookeeper.access import container_access, make_client
@@ -66,7 +67,7 @@ def test_the_credentials_of_a_container_upload_no_code_and_queue_no_change(job: 
         {"operation": "failover", "job": NAME, "partition": 0},
     ):
         with (
-            grpc.secure_channel(
+            open_channel(
                 f"{found.host}:{found.port}",
                 containers.channel_credentials(),
                 channel_options(PeerRole.MASTER),
@@ -162,7 +163,7 @@ def test_credentials_are_rotated_while_the_job_runs(job: CountingJob, tmp_path: 
         found = zookeeper.election.controller()
         assert found is not None
     for keys in (Keys(former), keys_of(PeerRole.OPERATOR, keyring(job.cluster, NAME))):
-        with grpc.secure_channel(
+        with open_channel(
             f"{found.host}:{found.port}", keys.channel_credentials(), channel_options(PeerRole.MASTER)
         ) as channel:
             ask = channel.unary_unary(CALL, None, None)

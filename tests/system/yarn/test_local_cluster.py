@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
+from appmaster.adapters.skein_library import load_skein
 from appmaster.cli.main import main
-from appmaster.cli.yarn import load_skein
 from embedded import probes
 from embedded.cluster import LocalCluster, end_abandoned, names
 from embedded.processes import Identity, boot_id, is_alive, look

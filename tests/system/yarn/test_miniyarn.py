@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.yarn import load_skein
+from appmaster.adapters.skein_library import load_skein
 from embedded.miniyarn import MiniYarn
 from embedded.processes import Owned
 from embedded.registry import names

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli import yarn
-from appmaster.cli.yarn import SKEIN_JAR, load_skein
+from appmaster.adapters import skein_library
+from appmaster.adapters.skein_library import SKEIN_JAR, load_skein
 from standby.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -59,6 +59,6 @@ def test_skein_is_told_of_it() -> None:
 
 
 def test_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(yarn, "SKEIN_JAR", tmp_path / "skein.jar")
+    monkeypatch.setattr(skein_library, "SKEIN_JAR", tmp_path / "skein.jar")
     with pytest.raises(Unavailable, match=r"skein\.jar is missing: install standfast again"):
         load_skein()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
+import http.server
 import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,6 +116,50 @@ def test_what_is_required_is_there_afterwards(cache: JarCache) -> None:
 def test_what_is_there_needs_neither_java_nor_repository(cache: JarCache) -> None:
     cache.require("both")
     with_environment(cache, PATH="", JAVA_HOME="", STANDFAST_IVY_SETTINGS="/nowhere").require("both")
+
+
+def test_jars_come_through_the_proxy_of_the_environment(
+    cache: JarCache, repository: Repository, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers["Proxy-Authorization"]
+            asked.append((self.path, known))
+            if known is None:
+                self.send_response(407)
+                self.send_header("Proxy-Authenticate", 'Basic realm="here"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            path = repository.directory / self.path.removeprefix("http://repository.invalid/")
+            data = path.read_bytes() if path.is_file() else b""
+            self.send_response(200 if data else 404)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data if self.command == "GET" else b"")
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    settings = tmp_path / "through.xml"
+    settings.write_text(UNREACHABLE.replace("http://127.0.0.1:1/", "http://repository.invalid/"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with_environment(
+                cache,
+                http_proxy=f"http://me:p%40%20ss@127.0.0.1:{server.server_port}",
+                STANDFAST_IVY_SETTINGS=str(settings),
+            ).require("both")
+        finally:
+            server.shutdown()
+    cache.verify("both")
+    known = base64.b64encode(b"me:p@ ss").decode()
+    assert f"Basic {known}" in {each for _, each in asked}
 
 
 def test_a_jar_that_was_cut_short_is_fetched_again(cache: JarCache) -> None:

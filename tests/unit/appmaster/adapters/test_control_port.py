@@ -16,6 +16,7 @@ import pytest
 from appmaster.adapters.credentials.keyring import Keyring, user_name
 from appmaster.adapters.grpc import CALL, ControlServer
 from standby import wire
+from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
 from standby.security.credentials import Credentials
 from standby.security.roles import Caller, PeerRole
@@ -53,9 +54,9 @@ class Port:
     def call(self, credentials: grpc.ChannelCredentials | None) -> Any:
         address = f"127.0.0.1:{self.number}"
         channel = (
-            grpc.insecure_channel(address, _OPTIONS)
+            grpc.insecure_channel(address, _OPTIONS)  # noqa: TID251 - without credentials
             if credentials is None
-            else grpc.secure_channel(address, credentials, _OPTIONS)
+            else open_channel(address, credentials, _OPTIONS)
         )
         with channel:
             return json.loads(
@@ -94,7 +95,7 @@ def test_a_container_can_ask_for_no_change(port: Port, role: PeerRole) -> None:
 
 
 def test_an_operator_is_no_container(port: Port) -> None:
-    with grpc.secure_channel(f"127.0.0.1:{port.number}", of(PeerRole.OPERATOR), _OPTIONS) as channel:
+    with open_channel(f"127.0.0.1:{port.number}", of(PeerRole.OPERATOR), _OPTIONS) as channel:
         stream = channel.stream_stream(wire.METHOD, None, None)
         with pytest.raises(grpc.RpcError, match="for containers only"):
             list(stream(iter([b"{}"]), timeout=PATIENCE_SECONDS))
@@ -145,7 +146,7 @@ def test_client_does_not_talk_to_a_server_of_another_cluster() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_SECONDS)
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with grpc.secure_channel(address, of(PeerRole.OPERATOR), _OPTIONS) as channel:
+        with open_channel(address, of(PeerRole.OPERATOR), _OPTIONS) as channel:
             future = channel.unary_unary(CALL, None, None).future(b"{}", timeout=PATIENCE_SECONDS)
             connection, _ = server.accept()
             with connection, pytest.raises(ssl.SSLError):
@@ -161,7 +162,7 @@ def test_flood_leaves_open_streams_alone_and_ends_with_its_handshakes(
     monkeypatch.setattr("appmaster.adapters.grpc._MOST_CONNECTIONS", 100)
     bounded = Port()
     try:
-        with grpc.secure_channel(f"127.0.0.1:{bounded.number}", of(PeerRole.OPERATOR), _OPTIONS) as channel:
+        with open_channel(f"127.0.0.1:{bounded.number}", of(PeerRole.OPERATOR), _OPTIONS) as channel:
             ask = channel.unary_unary(CALL, None, None)
             assert ask(b"{}", timeout=PATIENCE_SECONDS)
             descriptors = own.num_fds()

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 import pytest
 
 from appmaster.adapters.grpc import ControlServer
 from appmaster.planning.state import events as happened
 from standby import wire
+from standby.adapters.channels import open_channel
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.tls import channel_options
 from standby.process.ended import ProcessEnd
@@ -45,9 +45,9 @@ class Leader:
 
     def greet(self, hello: wire.Hello) -> list[bytes]:
         """Return what the leader says to a container that says hello, and nothing more."""
-        options = (*channel_options(PeerRole.MASTER), ("grpc.enable_http_proxy", 0))
+        options = channel_options(PeerRole.MASTER)
         credentials = keys_of(PeerRole.CONTAINER).channel_credentials()
-        with grpc.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
+        with open_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
             stream = channel.stream_stream(wire.METHOD, None, None)
             return list(stream(iter([wire.encode(hello)]), timeout=PATIENCE_SECONDS))
 

@@ -18,6 +18,7 @@ from appmaster.api.discovery import targets
 from appmaster.config import cluster as cluster_settings
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
+from embedded.web import open_url
 from standby.config import parse
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.records import ContainerRecord
@@ -65,7 +66,7 @@ def serving(find: Any = discovered, wanted_port: int = 0, *, shows_all: bool = T
 def get(port: HttpPort, path: str, **headers: str) -> tuple[int, str, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        with open_url(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,3 +175,32 @@ def test_java_has_to_run_and_to_be_new_enough(
     wrong = on_host.look(question(needs_java=True))["wrong"]
     assert bool(wrong) == bool(told)
     assert all(told in each for each in wrong)
+
+
+def test_look_tells_its_master_past_a_proxy_of_the_host(tmp_path: Path) -> None:
+    library = """
+    import json, os
+    class ApplicationClient:
+        @classmethod
+        def from_current(cls):
+            print(json.dumps([each for each in os.environ if "proxy" in each.lower()]))
+            return cls()
+        def shutdown(self, status, diagnostics):
+            pass
+    """
+    (tmp_path / "skein.py").write_text(textwrap.dedent(library), encoding="utf-8")
+    question = tmp_path / "question.json"
+    question.write_text(
+        json.dumps({"modules": [], "standfast": "1", "state_dirs": [], "needs_java": False}), encoding="utf-8"
+    )
+    said = subprocess.check_output(
+        [sys.executable, on_host.__file__, str(question)],
+        env={
+            "PYTHONPATH": str(tmp_path),
+            "http_proxy": "http://p:1",
+            "HTTPS_PROXY": "http://p:1",
+            "LANG": "C.UTF-8",
+        },
+        text=True,
+    )
+    assert said.splitlines()[-1] == "[]"

@@ -11,6 +11,7 @@ from typing import TypeVar
 import grpc
 import pytest
 
+from standby.adapters.channels import open_channel
 from standby.adapters.grpc import ControlStream, ControlStreams
 from standby.adapters.tls import Keys, channel_options
 from standby.control.effects import OpenStream
@@ -198,7 +199,7 @@ def test_who_is_no_master_is_not_taken_for_a_leader(news: News, role: PeerRole) 
 def test_a_container_without_credentials_is_not_listened_to(leader: ScriptedLeader) -> None:
     trusting = grpc.ssl_channel_credentials(keys_of(PeerRole.CONTAINER).now.trust.encode())
     options = channel_options(PeerRole.MASTER)
-    with grpc.secure_channel(f"127.0.0.1:{leader.record.port}", trusting, options) as channel:
+    with open_channel(f"127.0.0.1:{leader.record.port}", trusting, options) as channel:
         call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             list(call(iter([encode(HELLO)])))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
+from embedded.web import open_url
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import MetricsServer, of_process
 from standby.control.state import ControlState, Identity, Policy
@@ -94,9 +94,7 @@ def server() -> Iterator[MetricsServer]:
 
 def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
     try:
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS
-        ) as answer:
+        with open_url(f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()
