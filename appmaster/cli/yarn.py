@@ -16,6 +16,7 @@ from typing import Any, Final
 from appmaster.adapters.credentials.authority import Pair, skein_pair
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.launch.hadoop_conf import YARN_SITE, HadoopConfiguration, read
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -34,18 +35,57 @@ _LEAST_SECONDS: Final = 10.0
 _DRIVER_END_SECONDS: Final = 5.0
 
 
-def hadoop_conf(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the Hadoop configuration directory; raises `BadConfiguration` with the remedy when there is none."""
+def hadoop_conf(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the directories of ``HADOOP_CONF_DIR``; raises `BadConfiguration` with the remedy if they do not do."""
     value = environment.get("HADOOP_CONF_DIR")
     if not value:
         raise BadConfiguration(
             "HADOOP_CONF_DIR is not set: point it to the directory with yarn-site.xml, "
             'or for the embedded cluster run: eval "$(standfast local env)"'
         )
-    directory = Path(value)
-    if not (directory / "yarn-site.xml").is_file():
-        raise BadConfiguration(f"HADOOP_CONF_DIR={value}: there is no yarn-site.xml")
-    return directory
+    directories = _directories(value)
+    if not _has_yarn_site(directories):
+        raise BadConfiguration(f"HADOOP_CONF_DIR={value}: there is no {YARN_SITE}")
+    return directories
+
+
+def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopConfiguration:
+    """Return the client's configuration of Hadoop as Skein's driver reads it: from the class path that `yarn` tells.
+
+    Raises `BadConfiguration` when it is not there or cannot be read.
+    """
+    directories = hadoop_conf(environment)
+    command = shutil.which("yarn", path=environment.get("PATH", os.defpath))
+    if command is None:
+        return read(directories, environment)
+    try:
+        asked = subprocess.run(
+            [command, "classpath", "--glob"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        raise Unavailable(f"{command} does not run: {error.strerror}") from error
+    if asked.returncode == 0 and asked.stdout.strip():
+        directories = _directories(asked.stdout.strip())
+        if not _has_yarn_site(directories):
+            raise BadConfiguration(
+                f"HADOOP_CONF_DIR={environment['HADOOP_CONF_DIR']}: the class path that `yarn classpath --glob` tells "
+                f"has no {YARN_SITE}; Hadoop's scripts of release 3 take a single directory"
+            )
+    return read(directories, environment)
+
+
+def _directories(classpath: str) -> tuple[Path, ...]:
+    parts = (Path(each) for each in classpath.split(os.pathsep) if each)
+    return tuple(each for each in parts if each.is_dir())
+
+
+def _has_yarn_site(directories: Iterable[Path]) -> bool:
+    return any((each / YARN_SITE).is_file() for each in directories)
 
 
 def answering(base: Any, deadline: Deadline) -> Any:

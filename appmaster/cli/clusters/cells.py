@@ -317,7 +317,7 @@ def _specification(
         code,
         jar_files,
         scratch,
-        yarn.hadoop_conf(),
+        yarn.hadoop_configuration(),
         require(config.cluster),
         racks=racks,
         cell=number,

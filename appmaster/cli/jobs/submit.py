@@ -122,7 +122,8 @@ def _submit(arguments: argparse.Namespace) -> int:
     deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
-    yarn.hadoop_conf()
+    # It is read anew where it is shipped; what is wrong with it is told before anything is touched.
+    yarn.hadoop_configuration()
     check_names(job.directory, config.modules)
     progress.say("checking the job's functions")
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shlex
-import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +13,8 @@ import skein
 
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.skein import ANYWHERE, service_name
+from appmaster.cli.launch import hadoop_conf
+from appmaster.cli.launch.hadoop_conf import HadoopConfiguration, Property
 from appmaster.cli.yarn import as_security
 from appmaster.config import cluster as cluster_settings
 from standby import cluster as cluster_file
@@ -55,7 +55,7 @@ def build(
     code: Path,
     jars: Sequence[Path],
     scratch: Path,
-    hadoop_conf: Path,
+    hadoop: HadoopConfiguration,
     keyring: Keyring,
     environment: Mapping[str, str] = os.environ,
     racks: Mapping[str, str] | None = None,
@@ -63,12 +63,11 @@ def build(
 ) -> Any:
     """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
-    ``code`` is the directory with the job's modules, ``jars`` Spark's connector, ``keyring`` the cluster's credentials,
-    ``racks`` what YARN knows of its hosts; ``scratch`` must last until the application was submitted. Raises
-    `BadConfiguration` for files that cannot be used.
+    ``hadoop`` is the client's configuration, ``code`` the directory with the job's modules, ``jars`` Spark's connector,
+    ``keyring`` the cluster's credentials, ``racks`` what YARN knows of its hosts; ``scratch`` must last until the
+    application was submitted. Raises `BadConfiguration` for files that cannot be used.
     """
-    yarn_site = _yarn_site(hadoop_conf)
-    attempts = granted_attempts(yarn_site, config.am_max_attempts)
+    attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
     # Kafka's password may be in it.
     settings.touch(0o600)
@@ -106,7 +105,7 @@ def build(
     master_files = {
         cluster_file.FILE: files[cluster_file.FILE],
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.MASTER),
-        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, yarn_site, HEARTBEAT_MS)),
+        HEARTBEAT_JAR: _file(heartbeat_jar(scratch, hadoop, HEARTBEAT_MS)),
     }
     if config.python_archive:
         master_files["environment"] = files["environment"]
@@ -218,40 +217,28 @@ def _master_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS}
 
 
-def granted_attempts(yarn_site: ET.Element, asked: int) -> int:
+def granted_attempts(hadoop: HadoopConfiguration, asked: int) -> int:
     """Return how many attempts are made of an application that asks for so many.
 
-    ``yarn_site`` is the client's; what it does not say is as YARN has it by default.
+    ``hadoop`` is the client's; what it does not say is as YARN has it by default.
     """
-    values = {each.findtext("name"): each.findtext("value") or "" for each in yarn_site.iter("property")}
-    most = values.get(_MOST_ATTEMPTS, "").strip()
+    most = (hadoop.get(_MOST_ATTEMPTS) or "").strip()
     return min(asked, int(most) if most.isdecimal() else _DEFAULT_ATTEMPTS)
 
 
-def heartbeat_jar(scratch: Path, yarn_site: ET.Element, heartbeat_ms: int) -> Path:
-    """Return a jar with the cluster's yarn-site.xml, but the AM's heartbeat every ``heartbeat_ms``.
+def heartbeat_jar(scratch: Path, hadoop: HadoopConfiguration, heartbeat_ms: int) -> Path:
+    """Return a jar with the client's yarn-site.xml in one file, but the AM's heartbeat every ``heartbeat_ms``.
 
     The interval follows ``min(5000, expiry / 2)`` as the AM itself reads the expiry; the cluster's own
     setting stays what it is.
     """
-    root = copy.deepcopy(yarn_site)
-    for each in [prop for prop in root.iter("property") if prop.findtext("name") == _EXPIRY]:
-        root.remove(each)
-    added = ET.SubElement(root, "property")
-    ET.SubElement(added, "name").text = _EXPIRY
-    ET.SubElement(added, "value").text = str(2 * heartbeat_ms)
+    others = (each for each in hadoop.shipped() if each.name != _EXPIRY)
     target = scratch / HEARTBEAT_JAR
     with zipfile.ZipFile(target, "w") as jar:
-        jar.writestr("yarn-site.xml", ET.tostring(root))
+        jar.writestr(
+            hadoop_conf.YARN_SITE, hadoop_conf.write((*others, Property(_EXPIRY, str(2 * heartbeat_ms))))
+        )
     return target
-
-
-def _yarn_site(hadoop_conf: Path) -> ET.Element:
-    source = hadoop_conf / "yarn-site.xml"
-    try:
-        return ET.parse(source).getroot()  # noqa: S314 (the cluster's own configuration)
-    except (OSError, ET.ParseError) as error:
-        raise BadConfiguration(f"{source}: YARN's configuration cannot be read: {error}") from error
 
 
 def _script(python: str, module: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from appmaster.cli.launch import application
+from appmaster.cli.launch.hadoop_conf import read
 from standby.config import parse
 from standby.errors import BadConfiguration
 from tests.fakes.certificates import shared_keyring
@@ -35,7 +36,7 @@ def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> A
     config = parse({**JOB, **{name.replace("_", "."): value for name, value in keys.items()}})
     scratch.mkdir(exist_ok=True)
     return application.build(
-        config, ["h1"], code, [], scratch, conf, shared_keyring(), {"JAVA_HOME": java_home}
+        config, ["h1"], code, [], scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 from appmaster.cli.launch.application import granted_attempts
+from appmaster.cli.launch.hadoop_conf import read
 from appmaster.leadership.own_cell import Attempt, in_the_way
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
@@ -73,8 +74,11 @@ def test_a_dead_master_is_in_nobody_s_way() -> None:
         pytest.param({"yarn.resourcemanager.am.max-attempts": "${attempts}"}, 2, id="not a number"),
     ],
 )
-def test_yarn_makes_no_more_attempts_than_it_grants(settings: dict[str, str], granted: int) -> None:
+def test_yarn_makes_no_more_attempts_than_it_grants(
+    settings: dict[str, str], granted: int, tmp_path: Path
+) -> None:
     properties = "".join(
         f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
     )
-    assert granted_attempts(ET.fromstring(f"<configuration>{properties}</configuration>"), 4) == granted
+    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>", encoding="utf-8")
+    assert granted_attempts(read([tmp_path], {}), 4) == granted
