@@ -212,10 +212,10 @@ class Blueprint:
         return Launch(launch.arguments, {**launch.environment, HOST_MARK: host}, launch.directory)
 
     def write_client(self) -> None:
-        """Write the configuration directory of clients, and the command ``yarn`` that Skein asks for jars."""
+        """Write the configuration directory of clients, and the command ``yarn``, which Skein asks for jars."""
         self.write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
-        classpath = shlex.quote(f"{self.client_conf}:{self.jars['hadoop']}/*")
-        self._write_command("yarn", _YARN.format(classpath=classpath, own=shlex.quote(str(self.client_bin))))
+        java = (str(self.java.command), "-Xmx256m", *LEAN, "--add-opens=java.base/java.lang=ALL-UNNAMED")
+        self._write_command("yarn", _yarn(self.client_conf, self.jars["hadoop"], self.client_bin, java))
 
     def write_kafka_tools(self) -> None:
         """Write those of Kafka's commands with which topics are made, filled and read."""
@@ -300,11 +300,25 @@ class Blueprint:
         )
 
 
-#: The command `yarn` of clients. Skein asks it for the jars; all else is for an installation that is there besides.
+#: YARN's commands for clients, with the programs in the cluster's own jars, and whether these want the command's name.
+_YARN_CLIENTS: Final = {
+    "app": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
+    "application": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
+    "applicationattempt": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
+    "container": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
+    "logs": ("org.apache.hadoop.yarn.client.cli.LogsCLI", False),
+    "node": ("org.apache.hadoop.yarn.client.cli.NodeCLI", False),
+    "queue": ("org.apache.hadoop.yarn.client.cli.QueueCLI", False),
+    "rmadmin": ("org.apache.hadoop.yarn.client.cli.RMAdminCLI", False),
+    "version": ("org.apache.hadoop.util.VersionInfo", False),
+}
+
 _YARN: Final = """\
-# The embedded cluster's: it answers what Skein asks, and hands all else on.
-if [ "$*" = "classpath --glob" ]; then
-  printf '%s\\n' {classpath}
+# The embedded cluster's: it tells the class path, hands all else on, and does itself what nobody is there for.
+conf=${{HADOOP_CONF_DIR:-{conf}}}
+jars={jars}
+if [ "$1" = classpath ]; then
+  printf '%s:%s\\n' "$conf" "$jars"
   exit 0
 fi
 own={own}
@@ -312,9 +326,32 @@ PATH=$(printf '%s' "$PATH" | tr ':' '\\n' | sed 's:/*$::' | grep -Fxv -- "$own" 
 if command -v yarn >/dev/null; then
   exec yarn "$@"
 fi
-echo "yarn: standfast's embedded cluster has only \\`yarn classpath --glob\\`, and no other yarn is on the PATH" >&2
-exit 127
+case "$1" in
+{clients}
+*)
+  echo "yarn: standfast's embedded cluster has only {known}, and no other yarn is on the PATH" >&2
+  exit 127
+esac
+exec {java} -cp "$conf:$jars" "$main" "$@"
 """
+
+
+def _yarn(conf: Path, jars: Path, own: Path, java: Sequence[str]) -> str:
+    """Return the text of the command ``yarn``."""
+    clients = "\n".join(
+        f"{name}) main={main}{'' if wants_name else '; shift'};;"
+        for name, (main, wants_name) in _YARN_CLIENTS.items()
+    )
+    known = ", ".join(("classpath", *_YARN_CLIENTS))
+    return _YARN.format(
+        conf=shlex.quote(str(conf)),
+        jars=shlex.quote(f"{jars}/*"),
+        own=shlex.quote(str(own)),
+        java=shlex.join(java),
+        clients=clients,
+        known=known,
+    )
+
 
 #: What the user set for other programs, and what would point these servers at another cluster.
 _NOT_INHERITED: Final = frozenset(

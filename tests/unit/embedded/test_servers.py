@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import uuid
 from collections import defaultdict
@@ -27,13 +28,18 @@ def test_kafkas_cluster_id_is_never_taken_for_an_option(cluster_id: uuid.UUID) -
 
 
 @pytest.fixture
-def client_bin(tmp_path: Path) -> Path:
+def client_bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the directory with the command `yarn` that clients have first on their PATH."""
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     directory = tmp_path / "a home's"
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="ascii")
+    java.chmod(0o755)
     blueprint = Blueprint(
         directory=directory,
         cluster_id=str(uuid.uuid4()),
-        java=Java(Path("/java"), 17),
+        java=Java(java.parent.parent, 17),
         jars={"hadoop": tmp_path / "the jars"},
         ports=defaultdict(lambda: 1),
         host_memory_mb=1024,
@@ -45,7 +51,9 @@ def client_bin(tmp_path: Path) -> Path:
 
 
 def yarn(client_bin: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{client_bin}:{path}:{os.environ['PATH']}"}
+    # Without a real one that this machine may have.
+    others = [each for each in os.environ["PATH"].split(":") if not (Path(each) / "yarn").exists()]
+    environment = {**os.environ, "PATH": ":".join((str(client_bin), path, *others))}
     return subprocess.run(["yarn", *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
@@ -65,10 +73,37 @@ def test_yarn_of_the_embedded_cluster_hands_all_else_on_to_the_real_one(
     assert (done.returncode, done.stdout) == (3, "the real one: -list all")
 
 
-def test_without_a_real_yarn_the_embedded_one_says_what_it_is(client_bin: Path) -> None:
-    done = yarn(client_bin, "", "version")
+def test_configuration_is_the_one_that_the_user_names(
+    client_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "my conf"))
+    said = yarn(client_bin, "", "classpath", "--glob").stdout
+    assert said == f"{tmp_path / 'my conf'}:{tmp_path / 'the jars'}/*\n"
+
+
+def test_without_a_real_yarn_the_embedded_one_says_what_it_has(client_bin: Path) -> None:
+    done = yarn(client_bin, "", "scmadmin")
     assert done.returncode == 127
-    assert "embedded cluster has only `yarn classpath --glob`" in done.stderr
+    assert re.search(
+        "embedded cluster has only classpath, .*application.*, and no other yarn is on", done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "passed"),
+    [
+        ("application -kill id", "org.apache.hadoop.yarn.client.cli.ApplicationCLI application -kill id"),
+        ("node -list", "org.apache.hadoop.yarn.client.cli.NodeCLI -list"),
+    ],
+)
+def test_without_a_real_yarn_the_embedded_one_runs_its_clients(
+    client_bin: Path, tmp_path: Path, command: str, passed: str
+) -> None:
+    done = yarn(client_bin, "", *command.split())
+    assert done.returncode == 0, done.stderr
+    arguments = done.stdout.splitlines()
+    assert f"{client_bin.parent / 'conf'}:{tmp_path / 'the jars'}/*" in arguments
+    assert " ".join(arguments).endswith(f" {passed}")
 
 
 def test_user_without_a_name_is_told_that_hadoop_needs_one(
