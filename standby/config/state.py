@@ -14,7 +14,7 @@ class StateKeys:
     peer_min_records: int = key(
         "job.restore.peer.min.records",
         "Length of a task's changelog from which on a new replica fetches a copy of another replica's state rather "
-        "than replay it; -1: never.",
+        "than replay it; -1: never, as long as the changelog has all of the state.",
         50_000,
         minimum=-1,
         unit="records",

@@ -28,6 +28,7 @@ from standby.model import Fault, Offsets, Phase, ReplicaStatus, Role
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
+from standby.replica.store.origin import BeginningLost
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -383,14 +384,16 @@ class ReplicaRunner:
                 self._store = self._restore.open(run)
                 self._directory = self._store.directory
                 break
-            except Transient as error:
+            except (Transient, BeginningLost) as error:
                 if run.is_cancelled():
                     return
+                if isinstance(error, BeginningLost) and self.replica.role is Role.ACTIVE:
+                    raise
                 host = self.job.environment.host
                 said = told_in_use(error, host) if isinstance(error, InUse) else first_line(error)
-                if not self.detail:
-                    _log.warning("%s: waiting: %s", self.replica.id, said)
-                self.detail = f"waiting: {said}"
+                if self.detail != (waiting := f"waiting: {said}"):
+                    _log.warning("%s: %s", self.replica.id, waiting)
+                    self.detail = waiting
                 if not isinstance(error, InUse) or self.replica.role is not Role.ACTIVE:
                     lock.rest()
                 elif lock.is_stuck(None, time.monotonic(), self.job.way_seconds):

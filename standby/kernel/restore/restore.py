@@ -22,7 +22,7 @@ from standby.kernel.store.directories import check_owners, make_private
 from standby.kernel.store.places import by_room, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, open_empty, open_existing, read_side_file, wipe_store
 from standby.model import TaskId
-from standby.replica.store.origin import Origin, Position, check_state
+from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.replica.store.sources import Peer, Source, peers_of
 
@@ -86,8 +86,8 @@ class Restore:
     def open(self, run: Run) -> TaskStore:
         """Return the state, open.
 
-        Raises `Transient` when it is worth another try (and when the run was cancelled), `Unavailable` when no
-        disk of this host does.
+        Raises `Transient` when it is worth another try (and when the run was cancelled), `BeginningLost` when only
+        another replica could give it, `Unavailable` when no disk of this host does.
         """
         started = time.monotonic()
         # Before anything is looked at: state of a changelog that was made again is left as it is. And before the
@@ -112,7 +112,7 @@ class Restore:
                 with self._opening:
                     make_private(place)
                     store = open_empty(place, self._origin, bounds, *self._means)
-            except Transient:
+            except (Transient, BeginningLost):
                 raise
             except Unavailable as error:
                 _log.warning("%s: %s", self._task, error)
@@ -198,12 +198,12 @@ class Restore:
 
     def _is_worth_it(self) -> bool:
         """Return whether a copy is to be preferred to replaying the changelog."""
-        least = self._job.config.peer_min_records
-        if least < 0 or self._distrusts_peers:
-            return False
         first, end = self._bounds()
-        # A changelog that was cut off has not all of the state any more, however short it is.
-        return first > 0 or end >= least
+        if first > 0:
+            # There is nothing else: the changelog has not all of the state any more.
+            return True
+        least = self._job.config.peer_min_records
+        return 0 <= least <= end and not self._distrusts_peers
 
     def _candidates(self, peers: Peers) -> tuple[Peer, ...]:
         """Return whom to ask, the one first that a copy was begun from."""

@@ -21,6 +21,7 @@ from standby.replica.store.origin import (
     SIDE_FILE,
     Origin,
     Position,
+    check_beginning,
     check_state,
     decode_origin,
     decode_position,
@@ -245,13 +246,17 @@ def open_empty(
     open_database: OpenDatabase,
     probe: Probe,
 ) -> TaskStore:
-    """Return an empty state at the changelog's start; what lies in ``directory`` is wiped. As `open_existing`."""
+    """Return an empty state at the changelog's start; what lies in ``directory`` is wiped. As `open_existing`.
+
+    Raises `BeginningLost`, and wipes nothing, when the changelog has not all of the state.
+    """
     first, end = bounds
+    check_beginning(expected, first)
     wipe_store(directory, open_database)
-    profile = Profile.LOADING if end - first > _FAR_BEHIND else Profile.SERVING
+    profile = Profile.LOADING if end > _FAR_BEHIND else Profile.SERVING
     store = TaskStore(directory, expected, open_database, profile, probe)
     # Nothing of the changelog is missed from now on, so this is when it is "caught up" to its start.
-    store.begin(Position(first, now_ms))
+    store.begin(Position(0, now_ms))
     return store
 
 

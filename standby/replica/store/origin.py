@@ -12,8 +12,13 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
-from standby.errors import CorruptState
+from standby.errors import CorruptState, Unavailable
 from standby.model import TaskId
+
+
+class BeginningLost(Unavailable):
+    """A changelog does not begin at offset 0: who has nothing of the state cannot have it from there."""
+
 
 #: Raised when the layout of the database or of the side file changes.
 FORMAT: Final = 1
@@ -121,4 +126,21 @@ def check_state(found: Origin, expected: Origin, position: Position | None, end:
         raise CorruptState(
             f"it was last caught up {now_ms - position.caught_up_ms} ms ago, which is too long for a changelog "
             f"that keeps tombstones for {expected.retention_ms} ms"
+        )
+
+
+def check_beginning(origin: Origin, first: int) -> None:
+    """Raise `BeginningLost` when an empty state cannot be filled from a changelog (rule `whole-changelog`).
+
+    ``first`` is its first offset. A topic that was compacted only, always, begins at 0: compaction removes records, and
+    moves no log's start. Where that has moved, records were deleted that may have been the last ones of their keys.
+    """
+    if first > 0:
+        topic = origin.topic
+        raise BeginningLost(
+            f"changelog {topic}-{origin.partition} has lost its beginning: it begins at offset {first}, what was "
+            "committed before is not in it, and no copy of the state is at hand. Its cleanup.policy was other than "
+            "compact for a while, or records were deleted. Bring a host back that has the state; else make the topic "
+            f"again, `standfast topics {origin.job} --accept {topic} --from earliest`, and submit the job: the state "
+            "is made from the inputs then (docs/operations.md)"
         )

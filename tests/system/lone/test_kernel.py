@@ -288,11 +288,12 @@ def test_left_over_state_is_used_and_that_of_another_run_is_not(lab: Lab) -> Non
     lab.assert_local_state("host-a")
 
 
-def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
+def test_a_changelog_cut_off_below_the_position_is_never_restored_from(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     # A purely compacted topic cannot be cut; somebody's operations may have made it another.
     lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
+    told = f"changelog {lab.definition.changelog}-0 has lost its beginning: it begins at offset"
     lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
         lab.settle(active, standby)
@@ -308,10 +309,32 @@ def test_a_changelog_cut_off_below_the_position_is_restored_from_its_start_once(
             future.result(PATIENCE_SECONDS)
         with lab.local("host-b") as again:
             again.want(1, Role.STANDBY, 1)
-            again.await_phase(Phase.TAILING)
-            again.await_all(lambda each: each.lag_records == 0)
-            # That task alone.
-            assert [each.exists() for each in marks] == [False, True]
+            again.await_all(
+                lambda each: (
+                    told in each.detail if each.replica.task.partition == 0 else each.lag_records == 0
+                )
+            )
+            assert all(each.exists() for each in marks), "what there is of the state is left alone"
+            # The active's state is whole.
+            lab.produce(50)
+            active.await_processed()
+    outputs = lab.committed_records(f"{lab.definition.name}-out")
+    lab.produce(50)
+    with lab.local("host-c") as without_state:
+        lab.name(2, 2, claimed=True)
+        without_state.want(2, Role.ACTIVE, 2)
+        without_state.await_all(
+            lambda each: (
+                each.phase is Phase.FAILED and told in each.detail
+                if each.replica.task.partition == 0
+                else each.phase is Phase.ACTIVE
+            )
+        )
+
+    def of_first(records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        return [each for each in records if each[0].startswith(b"0/")]
+
+    assert of_first(lab.committed_records(f"{lab.definition.name}-out")) == of_first(outputs)
 
 
 def test_a_committed_offset_that_is_gone_is_loud(lab: Lab) -> None:

@@ -20,7 +20,7 @@ from standby.kernel.store.leftovers import find_leftovers, purge_run
 from standby.kernel.store.store import TaskStore, wipe_store
 from standby.model import Leftover, TaskId
 from standby.naming import state_path
-from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin, Position
+from standby.replica.store.origin import DATABASE, SIDE_FILE, BeginningLost, Origin, Position
 from tests.fakes.database import MemoryDisk
 from tests.fakes.stores import open_store
 from tests.patience import PATIENCE_SECONDS
@@ -54,8 +54,20 @@ def filled(path: Path, database: OpenDatabase) -> None:
 
 
 def test_an_empty_directory_begins_at_the_changelogs_start(disk: MemoryDisk, tmp_path: Path) -> None:
-    store = opened(tmp_path / "t", disk.open, first=5)
-    assert store.position == Position(5, NOW)
+    store = opened(tmp_path / "t", disk.open)
+    assert store.position == Position(0, NOW)
+    store.close()
+
+
+def test_nothing_begins_behind_what_the_changelog_has_lost(disk: MemoryDisk, tmp_path: Path) -> None:
+    filled(tmp_path / "t", disk.open)
+    before = sorted((tmp_path / "t").rglob("*"))
+    with pytest.raises(BeginningLost, match="changelog-0 has lost its beginning: it begins at offset 11"):
+        opened(tmp_path / "t", disk.open, first=11)
+    assert sorted((tmp_path / "t").rglob("*")) == before != []
+    # What reaches beyond that is whole.
+    store = opened(tmp_path / "t", disk.open, first=10)
+    assert store.get_many([b"k"]) == [b"v"]
     store.close()
 
 
@@ -87,27 +99,26 @@ def test_the_position_never_falls(disk: MemoryDisk, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "end", "first", "later_ms"),
+    ("expected", "end", "later_ms"),
     [
-        (replace(ORIGIN, run="run-2"), 1000, 0, 0),
-        (replace(ORIGIN, topic_id="made again"), 1000, 0, 0),
-        (ORIGIN, 9, 0, 0),
-        (ORIGIN, 1000, 11, 0),
-        (ORIGIN, 1000, 0, 3_300_000),
+        (replace(ORIGIN, run="run-2"), 1000, 0),
+        (replace(ORIGIN, topic_id="made again"), 1000, 0),
+        (ORIGIN, 9, 0),
+        (ORIGIN, 1000, 3_300_000),
     ],
-    ids=["another run", "another topic", "past the end", "before the start", "older than tombstones"],
+    ids=["another run", "another topic", "past the end", "older than tombstones"],
 )
 def test_state_that_does_not_fit_is_wiped(
-    disk: MemoryDisk, tmp_path: Path, expected: Origin, end: int, first: int, later_ms: int
+    disk: MemoryDisk, tmp_path: Path, expected: Origin, end: int, later_ms: int
 ) -> None:
     filled(tmp_path / "t", disk.open)
-    store = opened(tmp_path / "t", disk.open, end=end, first=first, now=NOW + later_ms, origin=expected)
-    assert store.position == Position(first, NOW + later_ms)
+    store = opened(tmp_path / "t", disk.open, end=end, now=NOW + later_ms, origin=expected)
+    assert store.position == Position(0, NOW + later_ms)
     assert store.get_many([b"k"]) == [None]
     store.close()
     # And what was made instead is used next time.
-    again = opened(tmp_path / "t", disk.open, end=end, first=first, now=NOW + later_ms, origin=expected)
-    assert again.position.offset == first
+    again = opened(tmp_path / "t", disk.open, end=end, now=NOW + later_ms, origin=expected)
+    assert again.position.offset == 0
     again.close()
 
 
