@@ -59,6 +59,8 @@ class JobKernel:
             probe=environment.probe,
             restore_bytes_per_second=self.config.restore_max_bytes_per_second,
             check_topic=self.identity.changelog_id,
+            topic=definition.changelog,
+            bounds=self.broker.changelog_bounds,
         )
         self.replay: Final = ReplayRouter(
             self.broker.open_changelog, rules, self.config.restore_threads, name

@@ -87,6 +87,8 @@ class Chunk:
     """The offset after everything passed so far, records and transaction markers alike."""
     is_out_of_range: bool = False
     """The partition has nothing (any more) at the position that was asked for."""
+    damage: str = ""
+    """Why what lies at the position or behind it cannot be read, with its offset; nothing was passed then."""
 
 
 class Changelog(Protocol):
@@ -111,8 +113,9 @@ class Changelog(Protocol):
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
         """Return what there is, at most ``limit`` records, after at most the timeout.
 
-        Every partition whose position has moved is in the result. A broker that is away is not an error:
-        there is nothing to read until it is back.
+        Every partition whose position has moved is in the result, and each that cannot be read: its position stays,
+        and whoever wants to read on there has to `add` it anew. A broker that is away is not an error: there is
+        nothing to read until it is back. Raises `Unavailable` where it may not be read.
         """
         ...
 

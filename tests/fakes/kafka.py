@@ -71,6 +71,8 @@ class MemoryKafka:
         self.leaderless: set[Partition] = set()
         #: The partitions of each question for committed offsets.
         self.committed_asked: list[tuple[int, ...]] = []
+        #: Records that cannot be read: partition and offset.
+        self.damaged: set[tuple[Partition, int]] = set()
         #: Every reader of a changelog that was opened.
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
@@ -402,7 +404,10 @@ class MemoryChangelog:
                 chunks[partition] = Chunk((), position, is_out_of_range=True)
                 continue
             end = min(self._kafka.stable_end(where), position + min(limit, self._kafka.read_limit))
-            if end > position:
+            damaged = [each for each in range(position, end) if (where, each) in self._kafka.damaged]
+            if damaged:
+                chunks[partition] = Chunk((), position, damage=f"at offset {damaged[0]}: it is damaged")
+            elif end > position:
                 entries = [each for each in log[position:end] if _is_visible(each)]
                 changes = [(each.key, each.value) for each in entries if each.key is not None]
                 chunks[partition] = Chunk(changes, end)

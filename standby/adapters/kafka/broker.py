@@ -21,6 +21,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka import transaction_log
 from standby.adapters.kafka.changelog import KafkaChangelog
+from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
 from standby.adapters.kafka.input import EARLIEST, LATEST, InputReader, list_offsets, offset_in
 from standby.adapters.kafka.lasting import RECONNECT_MS, Lasting, lasting_admin
 from standby.adapters.kafka.refusals import Refusals
@@ -28,7 +29,7 @@ from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
 from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings
-from standby.errors import StandfastError, Transient, Unavailable
+from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
 from standby.model import InputPartition, TaskId
 from standby.naming import transactional_id
@@ -40,36 +41,8 @@ from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 
-#: What no repetition mends; everything else a broker says may be different in a moment.
-_HOPELESS: Final = frozenset(
-    {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own errors are named like this
-        KafkaError.UNSUPPORTED_VERSION,
-    }
-)
-
-
-#: What brokers of another make say of Kafka's own topics.
-_NO_SUCH_TOPIC: Final = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
-)
-
 #: How long a question for stable offsets is asked again in vain until they count as unstable.
 _UNSTABLE_SECONDS: Final = 1.0
-
-
-def translate(error: KafkaException, what: str) -> StandfastError:
-    """Return the error of ours for one of Kafka's that came while doing ``what``."""
-    reason = error.args[0]
-    if isinstance(reason, KafkaError):
-        text = f"{what}: {reason.name()}: {reason.str()}"
-        return Unavailable(text) if reason.code() in _HOPELESS else Transient(text)
-    return Transient(f"{what}: {reason}")
 
 
 class KafkaBroker:
@@ -89,6 +62,7 @@ class KafkaBroker:
             group_id=definition.group,
             enable_auto_commit=False,
             isolation_level="read_committed",
+            check_crcs=True,
             retry_backoff_ms=5,
             retry_backoff_max_ms=50,
             reconnect_backoff_max_ms=RECONNECT_MS,
@@ -157,7 +131,11 @@ class KafkaBroker:
             position, silent_at = start, time.monotonic() + ANSWER_SECONDS
             while position < end:
                 messages = reader.consume(1_000, 0.1)
-                # Of an error there is nothing to read; it is tried again until it has taken too long.
+                for error in (each.error() for each in messages):
+                    # librdkafka goes on behind what it cannot read. Anything else is tried again until it has taken
+                    # too long.
+                    if error is not None and error.code() in DAMAGED | REFUSED:
+                        raise translate(error, f"reading {place.topic}-{partition} from {position} to {end}")
                 records = [each for each in messages if each.error() is None and (each.offset() or 0) < end]
                 found.extend(value for each in records if each.key() == COMMIT and (value := each.value()))
                 # It passes markers, too; negative until something was read.
@@ -167,7 +145,7 @@ class KafkaBroker:
                 elif time.monotonic() > silent_at:
                     raise Transient(f"reading {place.topic}-{partition} from {position} to {end}: no answer")
         except KafkaException as error:
-            raise translate(error, f"reading {place.topic}-{partition}") from error
+            raise translate(error.args[0], f"reading {place.topic}-{partition}") from error
         finally:
             reader.close()
         return found
@@ -179,8 +157,8 @@ class KafkaBroker:
         try:
             return transaction_log.ended(self._settings, name, count)
         except KafkaException as error:
-            told = translate(error, what)
-            if isinstance(told, Transient) and error.args[0].code() not in _NO_SUCH_TOPIC:
+            told = translate(error.args[0], what)
+            if isinstance(told, Transient) and error.args[0].code() not in MISSING:
                 raise told from error
             _log.warning("%s", told)
             return ()
@@ -220,7 +198,7 @@ class KafkaBroker:
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT and self._is_unstable(asked):  # noqa: SLF001
                 raise OffsetsUnstable(f"{what}: a transaction is open among them") from error
-            raise translate(error, what) from error
+            raise translate(error.args[0], what) from error
         return {
             partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
             for partition in partitions
@@ -347,9 +325,9 @@ def _topic_id(described: concurrent.futures.Future[Any], topic: str) -> str:
     try:
         return str(described.result(ANSWER_SECONDS + 1).topic_id)
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.args[0].code() in MISSING:
             return ""
-        raise translate(error, f"describing {topic}") from error
+        raise translate(error.args[0], f"describing {topic}") from error
     except concurrent.futures.TimeoutError as error:
         raise Transient(f"describing {topic}: no answer") from error
 
@@ -378,7 +356,7 @@ def _answer(
     try:
         return future.result(timeout_seconds + 1)
     except KafkaException as error:
-        raise translate(error, what) from error
+        raise translate(error.args[0], what) from error
     except concurrent.futures.TimeoutError as error:
         raise Transient(f"{what}: no answer") from error
 

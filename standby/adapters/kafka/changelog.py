@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, REFUSED, translate
 from standby.adapters.kafka.lasting import RECONNECT_MS
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
-from standby.errors import Transient, Unavailable
 from standby.kernel.ports import Change, Chunk
 from standby.wire import JobDefinition
 
@@ -19,18 +20,29 @@ _log: Final = logging.getLogger(__name__)
 #: Memory for fetched records that nobody has taken yet, all readers of a job in a container together.
 _QUEUE_BYTES: Final = 64 << 20
 
-#: What no repetition mends.
-_REFUSED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What was reported of a partition instead of records."""
+
+    is_out_of_range: bool = False
+    damage: str = ""
+
+    @property
+    def is_passing(self) -> bool:
+        return not self.is_out_of_range and not self.damage
 
 
 class KafkaChangelog:
     """A consumer with an explicit assignment, one topic, read committed."""
 
-    def __init__(self, config: JobConfig, definition: JobDefinition) -> None:
+    def __init__(
+        self, config: JobConfig, definition: JobDefinition, make: Callable[..., Consumer] = Consumer
+    ) -> None:
         # The one that follows the replicas in step has its part, too.
         queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
         self._topic, self._group = definition.changelog, definition.group
-        self._consumer = Consumer(
+        self._consumer = make(
             kafka_settings(
                 config,
                 # Needed by the API; without a subscription it is never joined, and nothing is committed.
@@ -86,21 +98,29 @@ class KafkaChangelog:
             asked = [TopicPartition(self._topic, each) for each in self._positions]
             moved = {each.partition: each.offset for each in self._consumer.position(asked)}
         except KafkaException as error:
-            raise Transient(f"reading {self._topic}: {error.args[0]}") from error
+            raise translate(error.args[0], f"reading {self._topic}") from error
         failed = [each for each in messages if each.error() is not None]
-        lost = self._lost(failed)
+        faults = self._faults(failed) if failed else {}
         if failed:
-            messages = [each for each in messages if each.error() is None]
+            # librdkafka goes on behind what it could not read: nothing of that partition counts.
+            messages = [each for each in messages if each.error() is None and each.partition() not in faults]
         changes = self._changes(messages)
         if changes:
             self._is_away = False
         result: dict[int, Chunk] = {}
         for partition, before in self._positions.items():
+            fault = faults.get(partition)
+            if fault is not None:
+                if not fault.is_passing:
+                    result[partition] = Chunk((), before, fault.is_out_of_range, fault.damage)
+                continue
             # A partition of which nothing was taken yet has no position, but the one it was given.
             position = max(before, moved[partition])
-            if position != before or partition in lost:
-                result[partition] = Chunk(changes.get(partition, ()), position, partition in lost)
+            if position != before:
+                result[partition] = Chunk(changes.get(partition, ()), position)
         self._positions.update((each, chunk.position) for each, chunk in result.items())
+        for partition in faults:
+            self._begin_again(partition)
         return result
 
     def close(self) -> None:
@@ -126,19 +146,34 @@ class KafkaChangelog:
                 changes.setdefault(partition, []).append((key, message.value()))
         return changes
 
-    def _lost(self, failed: Sequence[Message]) -> set[int]:
-        """Return the partitions that have nothing at their position, by what was reported."""
-        lost: set[int] = set()
+    def _faults(self, failed: Sequence[Message]) -> Mapping[int, _Fault]:
+        """Return what was reported of partitions; raises `Unavailable` where they may not be read."""
+        found: dict[int, _Fault] = {}
         for message in failed:
             error, partition = message.error(), message.partition()
             assert error is not None
-            if error.code() == KafkaError._AUTO_OFFSET_RESET and partition in self._positions:  # noqa: SLF001
-                lost.add(partition)
-            elif error.code() in _REFUSED:
+            if error.code() in REFUSED:
                 # Of the group it is the only consumer that hears: a question for offsets runs out of time.
-                as_whom = f"{self._topic} as group {self._group}"
-                raise Unavailable(f"reading {as_whom}: {error.name()}: {error.str()}")
+                raise translate(error, f"reading {self._topic} as group {self._group}")
+            fault = _Fault()
+            if error.code() in OUT_OF_RANGE:
+                fault = _Fault(is_out_of_range=True)
+            elif error.code() in DAMAGED:
+                offset = message.offset()
+                where = f"at offset {offset}: " if offset is not None and offset >= 0 else ""
+                fault = _Fault(damage=f"{where}{error.name()}: {error.str()}")
             elif not self._is_away:
                 self._is_away = True
                 _log.warning("changelog %s: %s; librdkafka goes on trying", self._topic, error.str())
-        return lost
+            if partition in self._positions and (partition not in found or found[partition].is_passing):
+                found[partition] = fault
+        return found
+
+    def _begin_again(self, partition: int) -> None:
+        """Have what was fetched of a partition forgotten, and read it from its position on."""
+        self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+        self._consumer.incremental_assign(
+            [TopicPartition(self._topic, partition, self._positions[partition])]
+        )
+        if partition in self._paused:
+            self._consumer.pause([TopicPartition(self._topic, partition)])

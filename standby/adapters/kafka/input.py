@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
 from standby.adapters.kafka.lasting import RECONNECT_MS, lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
@@ -21,9 +22,6 @@ Settings = Mapping[str, "str | int | bool"]
 
 #: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
 _LOOK_RECORDS: Final = 16
-
-#: What librdkafka says of a batch of the log that it has received and cannot take apart.
-_UNREADABLE: Final = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)  # noqa: SLF001
 
 _Future = concurrent.futures.Future[Any]
 
@@ -130,7 +128,7 @@ class InputBounds:
                 )
         except KafkaException as error:
             topics = ", ".join(sorted({topic for topic, _ in partitions}))
-            raise Transient(f"the bounds of input {topics} cannot be asked: {error}") from error
+            raise translate(error.args[0], f"asking for the bounds of input {topics}") from error
         return found
 
     def _offset(self, answer: _Future, partition: InputPartition) -> int:
@@ -138,7 +136,7 @@ class InputBounds:
         try:
             offset = answer.result(self._timeout_seconds + 1)
         except KafkaException as error:
-            raise Transient(f"{what}: {error.args[0].str()}") from error
+            raise translate(error.args[0], what) from error
         except concurrent.futures.TimeoutError as error:
             raise Transient(f"{what}: no answer") from error
         return offset_in(offset, what)
@@ -147,11 +145,17 @@ class InputBounds:
 class InputReader:
     """Reads committed records of partitions of topics, one reader for one run of a feed."""
 
-    def __init__(self, settings: Settings, topics: Sequence[str], group: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Sequence[str],
+        group: str,
+        make: Callable[..., Consumer] = Consumer,
+    ) -> None:
         self._topics = topics
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
-        self._consumer = Consumer(
+        self._consumer = make(
             {
                 **settings,
                 # Never joined and nothing is committed under it: the client just insists on a name.
@@ -161,6 +165,8 @@ class InputReader:
                 # A position outside the partition is an error of ours, never a jump.
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
+                # Else a batch that is damaged is records like any others.
+                "check.crcs": True,
                 # With the default, 1 s, a reader that is faster than its queue stalls.
                 "fetch.queue.backoff.ms": 5,
                 "queued.max.messages.kbytes": 16_384,
@@ -198,7 +204,8 @@ class InputReader:
         ahead.
 
         Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record, or a batch of the
-        log, that the client cannot decode, `Transient` for every other fault.
+        log, that the client cannot decode, `Unavailable` for what no repetition mends, `Transient` for every other
+        fault. It is of no use after that: the client may have passed over what it could not read.
         """
         first = self._consumer.poll(timeout_seconds)
         if first is None:
@@ -220,7 +227,7 @@ class InputReader:
             if error is None:
                 continue
             where = f"{message.topic()}[{message.partition()}]"
-            if error.code() not in _UNREADABLE:
+            if error.code() not in DAMAGED:
                 raise _translated(error, where)
             # The client reads ahead, and nobody asked for what lies behind the end.
             if self._is_asked_for(message):
@@ -249,6 +256,6 @@ class InputReader:
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:
-    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+    if error.code() in OUT_OF_RANGE:
         return CorruptState(f"input {what}: {error.str()}")
-    return Transient(f"input {what} cannot be read: {error.str()}")
+    return translate(error, f"input {what} cannot be read")

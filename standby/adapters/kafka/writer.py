@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from standby.adapters.kafka.codes import FENCED, MISSING, REFUSED, TOO_LARGE
 from standby.adapters.kafka.lasting import RECONNECT_MS
 from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
@@ -40,27 +41,14 @@ _NO_KEY: Final = b"\x00"
 #: A record as a batch takes it.
 _Record = dict[str, Any]
 
-_FENCED: Final = frozenset(
-    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
-)
-_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 #: What is wrong with a record itself, by the error with which its topic refuses it.
 _REFUSED_RECORD: Final[Mapping[int, str]] = {
     KafkaError.INVALID_RECORD: "a compacted topic takes none without a key",
     KafkaError.INVALID_TIMESTAMP: "its time is further from the broker's than the topic's "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
 }
-_REFUSED: Final = frozenset(
-    {
-        *_TOO_LARGE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+#: What is never written, whoever tries again.
+_NEVER_TAKEN: Final = REFUSED | MISSING | TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +283,7 @@ class KafkaWriter:
 
     def _failure(self, reason: object, what: str) -> WriterLost | BadConfiguration:
         if isinstance(reason, KafkaError) and (
-            reason.code() in _TOO_LARGE
+            reason.code() in TOO_LARGE
             # A commit says no more than that a record was refused, when it hears of that itself.
             or (reason.code() == KafkaError._INCONSISTENT and self._sizes.is_over(self._largest()))  # noqa: SLF001
         ):
@@ -410,10 +398,10 @@ def _tries() -> Iterator[float]:
 def _lost(reason: object, what: str, *, is_late: bool = False) -> WriterLost | BadConfiguration:
     if not isinstance(reason, KafkaError):
         return WriterLost(f"{what}: {reason}", is_late=is_late)
-    if reason.code() in _REFUSED:
+    if reason.code() in _NEVER_TAKEN:
         return BadConfiguration(f"{what}: Kafka refuses it: {reason.str()}")
     return WriterLost(
-        f"{what}: {reason.name()}: {reason.str()}", fenced=reason.code() in _FENCED, is_late=is_late
+        f"{what}: {reason.name()}: {reason.str()}", fenced=reason.code() in FENCED, is_late=is_late
     )
 
 

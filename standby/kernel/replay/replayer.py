@@ -56,6 +56,9 @@ _THROTTLE_SECONDS: Final = 0.05
 #: What a record is taken for while none was seen.
 _UNKNOWN_BYTES: Final = 1_000
 
+#: So often in a row nothing can be read at a position where there is something until that is taken for true.
+_MISREADS: Final = 3
+
 
 @dataclass(slots=True, eq=False)
 class Replayed:
@@ -78,6 +81,8 @@ class Replayed:
     """The end that was looked at last."""
     heard_at: float = field(default_factory=time.monotonic)
     """Monotonic time of what its reader brought last, or of when that began to read it."""
+    misreads: int = 0
+    """How often in a row nothing could be read at its position, although there is something."""
     target: int | None = None
     drained: Future[None] | None = None
 
@@ -122,6 +127,10 @@ class Rules:
     """Raises `TopicChanged` when the changelog is another one than it was, `Transient` when that is not known.
 
     A replica that the changelog has nothing for may not be wiped when that was made again."""
+    topic: str
+    """The changelog's name."""
+    bounds: Callable[[int], tuple[int, int]]
+    """Returns the first offset and the end of a changelog partition; raises `Transient`."""
     rate_limiter: RateLimiter = field(default_factory=RateLimiter)
 
 
@@ -320,18 +329,10 @@ class Replayer:
 
     def _apply(self, replica: Replayed, chunk: Chunk) -> None:
         store, rules = replica.store, self._rules
-        if chunk.is_out_of_range:
-            try:
-                rules.check_topic()
-            except Transient as error:
-                # Reading there again says the same again, but not all the time.
-                self._free_at = time.monotonic() + _HELD_BACK_SECONDS
-                _log.warning(
-                    "changelog partition %d has nothing at its position: %s", replica.partition, error
-                )
-                self._begin(replica)
-                return
-            raise CorruptState(f"the changelog has nothing at {chunk.position} (any more)")
+        if chunk.is_out_of_range or chunk.damage:
+            self._misread(replica, chunk)
+            return
+        replica.misreads = 0
         if is_too_old(store.position.caught_up_ms, store.retention_ms, rules.clock()):
             raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
         at_end_ms = replica.lag.applied(chunk.position)
@@ -339,6 +340,35 @@ class Replayer:
         replica.record_bytes = mean_bytes(chunk.changes[:_MEASURED_RECORDS], replica.record_bytes)
         self._count(replica, len(chunk.changes))
         rules.probe(REPLAYED)
+
+    def _misread(self, replica: Replayed, chunk: Chunk) -> None:
+        """Find out why nothing comes from a replica's position: raise what that means, or read there again.
+
+        Raises `CorruptState` for a position outside of the changelog, `TopicChanged`, and `Unavailable` for one inside.
+        """
+        rules, position = self._rules, chunk.position
+        place = f"{rules.topic}-{replica.partition}"
+        why = chunk.damage or "Kafka says that it has nothing there"
+        try:
+            rules.check_topic()
+            first, end = rules.bounds(replica.partition)
+        except Transient as error:
+            why = str(error)
+        else:
+            if not first <= position <= end:
+                bounds = f"it begins at {first} and ends at {end}"
+                raise CorruptState(f"changelog {place} has nothing at {position} (any more): {bounds}")
+            replica.misreads += 1
+            if replica.misreads >= _MISREADS:
+                raise Unavailable(
+                    f"changelog {place} cannot be read on from {position}, and it ends at {end}: {why}. Nothing is "
+                    "passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition "
+                    "lead (docs/operations.md)"
+                )
+        # Reading there again says the same again, but not all the time.
+        self._free_at = time.monotonic() + _HELD_BACK_SECONDS
+        _log.warning("changelog %s: nothing can be read at %d: %s", place, position, why)
+        self._begin(replica)
 
     def _judge_all(self) -> None:
         for replica in tuple(self._replicas.values()):

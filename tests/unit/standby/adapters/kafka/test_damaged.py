@@ -1,0 +1,216 @@
+"""Batches that cannot be read, and other faults in a partition: librdkafka goes on behind them, nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from standby.adapters.kafka.changelog import KafkaChangelog
+from standby.adapters.kafka.codes import DAMAGED, MISSING, OUT_OF_RANGE, REFUSED, TOO_LARGE, translate
+from standby.adapters.kafka.input import InputReader
+from standby.config import parse
+from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.ports import Chunk
+from standby.ports import UnreadableRecord
+from standby.wire import JobDefinition
+
+FLAT = {
+    "job.name": "j",
+    "task.inputs": "in",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "unused:1",
+    "zookeeper.connect": "unused:1",
+}
+DEFINITION = JobDefinition("j", "run", FLAT, "changelog", "group", 2)
+BAD_BATCH = KafkaError(KafkaError._BAD_MSG, "MessageSet at offset 202 failed CRC32C check")
+PASSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "not known at the moment")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A record, or an error, as a consumer gives it out."""
+
+    place: tuple[str, int]
+    at: int
+    failure: KafkaError | None = None
+
+    def topic(self) -> str:
+        return self.place[0]
+
+    def partition(self) -> int:
+        return self.place[1]
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+    def key(self) -> bytes:
+        return b"%d" % self.at
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Scripted:
+    """A consumer that gives out what it is told to, and passes it, errors as well."""
+
+    def __init__(self, settings: dict[str, Any], **_: Any) -> None:
+        self.settings = settings
+        self.script: list[Told] = []
+        self.positions: dict[tuple[str, int], int] = {}
+        self.assigned: list[tuple[int, int]] = []
+        self.paused: list[int] = []
+
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
+        self.assigned += [(each.partition, each.offset) for each in places]
+        self.assign(places)
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        self.positions.update({(each.topic, each.partition): each.offset for each in places})
+
+    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
+        for each in places:
+            del self.positions[each.topic, each.partition]
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self.paused += [each.partition for each in places]
+
+    def consume(self, limit: int, timeout: float = 0) -> list[Told]:
+        del timeout
+        given, self.script = self.script[:limit], self.script[limit:]
+        self.positions.update({each.place: each.at + 1 for each in given})
+        return given
+
+    def poll(self, timeout: float) -> Told | None:
+        return next(iter(self.consume(1, timeout)), None)
+
+    def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return [
+            TopicPartition(each.topic, each.partition, self.positions[each.topic, each.partition])
+            for each in places
+        ]
+
+
+def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
+    """Return a reader of partitions 0 and 1 from offset 200 on, and its consumer."""
+    made: list[Scripted] = []
+
+    def make(settings: dict[str, Any]) -> Consumer:
+        made.append(Scripted(settings))
+        return cast("Consumer", made[-1])
+
+    reader = KafkaChangelog(parse(FLAT), DEFINITION, make)
+    for partition in (0, 1):
+        reader.add(partition, 200)
+    made[0].script = list(script)
+    return reader, made[0]
+
+
+def told(partition: int, at: int, failure: KafkaError | None = None) -> Told:
+    return Told(("changelog", partition), at, failure)
+
+
+@pytest.mark.parametrize("code", sorted(DAMAGED))
+def test_a_damaged_batch_of_the_changelog_is_named_and_nothing_of_its_partition_passed(code: int) -> None:
+    failure = KafkaError(code, "why")
+    reader, consumer = changelog(
+        told(0, 200), told(1, 200), told(0, 202, failure), told(0, 206), told(1, 201)
+    )
+    found = reader.read(100, 0)
+    assert found[1] == Chunk([(b"200", b"v"), (b"201", b"v")], 202)
+    assert (found[0].changes, found[0].position, found[0].is_out_of_range) == ((), 200, False)
+    assert found[0].damage == f"at offset 202: {failure.name()}: why"
+    assert consumer.assigned[2:] == [(0, 200)], "it is read from there again"
+    assert consumer.settings["check.crcs"] is True
+
+
+def test_a_passing_fault_of_a_partition_leaves_no_gap_and_is_no_damage() -> None:
+    reader, consumer = changelog(told(0, 200), told(0, 202, PASSING), told(0, 203), told(1, 200))
+    reader.pause(0)
+    assert reader.read(100, 0) == {1: Chunk([(b"200", b"v")], 201)}
+    assert consumer.assigned[2:] == [(0, 200)]
+    assert consumer.paused == [0, 0], "a pause ends with the assignment"
+    consumer.script = [told(0, 200), told(0, 202), told(0, 203)]
+    assert reader.read(100, 0)[0].position == 204
+
+
+def test_a_position_outside_of_the_changelog_is_told_as_that() -> None:
+    reader, _ = changelog(told(0, 200, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range")))
+    assert reader.read(100, 0) == {0: Chunk((), 200, is_out_of_range=True)}
+
+
+def test_a_fault_of_no_partition_is_waited_out() -> None:
+    away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "nobody is there")
+    reader, consumer = changelog(Told(("", -1), -1001, away), told(0, 200))
+    assert reader.read(100, 0) == {0: Chunk([(b"200", b"v")], 201)}
+    assert len(consumer.assigned) == 2
+
+
+def test_a_changelog_that_may_not_be_read_is_no_passing_fault() -> None:
+    reader, _ = changelog(told(0, 200, KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "not you")))
+    with pytest.raises(Unavailable, match="reading changelog as group group: CLUSTER_AUTHORIZATION_FAILED"):
+        reader.read(100, 0)
+
+
+def read_input(*script: Told) -> list[Any]:
+    made: list[Scripted] = []
+
+    def make(settings: dict[str, Any], **_: Any) -> Consumer:
+        made.append(Scripted(settings))
+        return cast("Consumer", made[-1])
+
+    reader = InputReader({}, ("in",), "group", make)
+    assert made[0].settings["check.crcs"] is True
+    reader.assign({("in", 0): 200})
+    made[0].script = list(script)
+    return reader.read(100, 0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "says"),
+    [
+        (BAD_BATCH, UnreadableRecord, r"input in\[0\], offset 202: .*at offset 202 failed CRC32C check"),
+        (
+            KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not you"),
+            Unavailable,
+            r"input in\[0\].*not you",
+        ),
+        (PASSING, Transient, r"input in\[0\].*not known at the moment"),
+        (KafkaError(KafkaError._LOG_TRUNCATION, "cut"), CorruptState, r"input in\[0\]: cut"),
+    ],
+    ids=["damage", "no right", "passing", "outside"],
+)
+@pytest.mark.parametrize("before", [0, 2])
+def test_an_input_is_never_read_behind_a_fault(
+    failure: KafkaError, kind: type[Exception], says: str, before: int
+) -> None:
+    script = [Told(("in", 0), 200 + each) for each in range(before)]
+    with pytest.raises(kind, match=says) as raised:
+        read_input(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
+    assert isinstance(raised.value, Transient) is (kind is Transient)
+
+
+def test_no_code_means_two_things_but_for_a_size_which_may_be_of_what_is_written() -> None:
+    kinds = [REFUSED, MISSING, OUT_OF_RANGE, DAMAGED, TOO_LARGE - DAMAGED]
+    assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED))
+def test_what_no_repetition_mends_is_not_repeated(code: int) -> None:
+    error = translate(KafkaError(code, "why"), "asking")
+    assert str(error).startswith("asking: ")
+    assert not isinstance(error, Transient)
+
+
+@pytest.mark.parametrize("reason", [PASSING, "text alone"])
+def test_everything_else_may_be_different_in_a_moment(reason: object) -> None:
+    assert isinstance(translate(reason, "asking"), Transient)

@@ -1,0 +1,79 @@
+"""A changelog with a record that cannot be read: named with its offset, never passed over, and no state wiped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from standby.model import Fault, Phase, Role
+from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+
+Make = Callable[..., MemoryContainer]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path, 1)
+
+
+def damage(lab: MemoryLab, offset: int) -> None:
+    with lab.kafka.lock:
+        lab.kafka.damaged.add((("changelog", 0), offset))
+
+
+def assert_named(container: MemoryContainer, offset: int) -> None:
+    container.await_phase(Phase.FAILED)
+    (status,) = container.statuses()
+    assert "changelog changelog-0 cannot be read on from " in status.detail
+    assert f"at offset {offset}: it is damaged" in status.detail
+    assert "Nothing is passed over" in status.detail
+    assert "kafka-dump-log.sh" in status.detail
+    assert status.fault is Fault.OTHER, "another container may have the state at hand"
+
+
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
+def test_a_restore_ends_at_it_and_says_where(lab: MemoryLab, start: Make, role: Role) -> None:
+    with active_of(lab) as active:
+        lab.produce(60)
+        active.await_processed()
+    damage(lab, 5)
+    lab.name(1, 2, claimed=True)
+    outputs = lab.kafka.committed_records("out", 0)
+    other = start("b")
+    other.want(1, role, 2)
+    lab.produce(20)
+    assert_named(other, 5)
+    assert lab.kafka.committed_records("out", 0) == outputs
+
+
+def test_a_standby_in_step_stops_at_it_and_keeps_its_state(lab: MemoryLab, start: Make) -> None:
+    with active_of(lab) as active:
+        standby = start("b")
+        standby.want(1, Role.STANDBY, 1)
+        lab.produce(60)
+        active.await_processed()
+        standby.await_phase(Phase.TAILING)
+        end = len(lab.kafka.logs["changelog", 0])
+        standby.eventually(lambda: standby.statuses()[0].applied == end)
+        damage(lab, end)
+        lab.produce(20)
+        assert_named(standby, end)
+        active.await_processed()
+        standby.close()
+    assert any("/b/" in str(path) and found for path, found in lab.disk.flushed.items() if path.is_dir())
+    lab.assert_exact()
+
+
+def test_what_can_be_read_the_next_time_was_no_damage(lab: MemoryLab, start: Make) -> None:
+    with active_of(lab) as active:
+        lab.produce(60)
+        active.await_processed()
+        damage(lab, 5)
+        standby = start("b")
+        standby.want(1, Role.STANDBY, 1)
+        standby.eventually(lambda: any(each.added.count((0, 0)) > 1 for each in lab.kafka.readers))
+        lab.kafka.damaged.clear()
+        standby.await_phase(Phase.TAILING)
+        standby.close()
