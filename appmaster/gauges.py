@@ -115,6 +115,12 @@ def _of_jobs(view: ClusterView) -> Iterator[Metric]:
         (((job.name,), sum(bool(each.parked) for each in job.model.processors.values())) for job in jobs),
     )
     yield _gauge(
+        "standfast_changelog_at_risk",
+        "1 while brokers delete records of the job's changelog, by its cleanup.policy.",
+        ("job",),
+        (((job.name,), int(bool(job.changelog_risk))) for job in jobs),
+    )
+    yield _gauge(
         "standfast_retry_failures",
         "Failures of a slot within its job's window; absent: none.",
         ("job", "slot"),

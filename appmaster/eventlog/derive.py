@@ -44,6 +44,15 @@ def _topic_noted(before: ClusterView, event: happened.TopicNoted, after: Cluster
     )
 
 
+def _job_loaded(before: ClusterView, event: happened.JobLoaded, after: ClusterView) -> Entries:
+    known = before.jobs.get(event.name)
+    was_at_risk = known is not None and bool(known.changelog_risk)
+    if event.changelog_risk and not was_at_risk:
+        yield LogEntry(EntryKind.CHANGELOG_AT_RISK, job=event.name, reason=event.changelog_risk)
+    elif was_at_risk and not event.changelog_risk:
+        yield LogEntry(EntryKind.CHANGELOG_SAFE, job=event.name)
+
+
 def _model_refused(before: ClusterView, event: happened.ModelRefused, after: ClusterView) -> Entries:
     yield LogEntry(EntryKind.MODEL_REFUSED, job=event.job, reason=event.reason)
 
@@ -100,6 +109,7 @@ def _fencing_failed(before: ClusterView, event: happened.FencingFailed, after: C
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]] = {
     happened.Started: _started,
     happened.TopicNoted: _topic_noted,
+    happened.JobLoaded: _job_loaded,
     happened.ModelRefused: _model_refused,
     happened.RecordsRefused: _records_refused,
     happened.HostsDrained: _hosts_drained,

@@ -29,6 +29,8 @@ class EntryKind(str, enum.Enum):
     PROCESSOR_UNPARKED = "processor_unparked"
     TOPIC_RECORDED = "topic_recorded"
     TOPIC_CHANGED = "topic_changed"
+    CHANGELOG_AT_RISK = "changelog_at_risk"
+    CHANGELOG_SAFE = "changelog_safe"
     HOST_DRAINED = "host_drained"
     HOST_ADMITTED = "host_admitted"
     CELL_FOUND = "cell_found"
@@ -424,6 +426,11 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         ("job", "reason"),
     ),
     EntryKind.TOPIC_CHANGED: Described("An output is another topic.", Topic, ("job", "reason")),
+    EntryKind.CHANGELOG_AT_RISK: Described(
+        "Brokers delete records of a job's changelog: its `cleanup.policy` is not `compact`.",
+        about=("job", "reason"),
+    ),
+    EntryKind.CHANGELOG_SAFE: Described("They do so no more; what is deleted stays lost.", about=("job",)),
     EntryKind.HOST_DRAINED: Described("A host is drained: `standfast drain`.", about=("host", "reason")),
     EntryKind.HOST_ADMITTED: Described("A host may be used again.", about=("host",)),
     EntryKind.CELL_FOUND: Described("A cell can be asked for containers.", CellFound),

@@ -77,6 +77,7 @@ class Candidate:
             self.quarantined,
             waiting=self.waiting,
             obstacles=lambda: self._growth.obstacles,
+            risks=lambda: self._growth.risks,
         )
         self.departures = Departures(
             self.zookeeper.registry,

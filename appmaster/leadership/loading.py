@@ -51,6 +51,8 @@ class JobLoading:
     """Gives the jobs whose code no container could load now, and why."""
     obstacles: Callable[[], Mapping[str, Obstacle]] = dict
     """Gives the jobs that cannot go on with a topic."""
+    risks: _Texts = _none
+    """Gives the jobs whose changelogs delete records, and what mends that."""
     waiting: _Texts = _none
     """Gives the jobs whose present revision is not active yet, and what it waits for."""
     records: Mapping[str, JobRecord] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class JobLoading:
                 notes=tuple(each for each in (*notes, problem) if each),
                 quarantined=quarantined,
                 obstacle=obstacle.of(definition) if obstacle is not None else "",
+                changelog_risk=self.risks().get(name, ""),
             )
         ]
         known = self.view().jobs.get(name)

@@ -65,12 +65,8 @@ def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -
             f"changelog {name} has {found.partitions} partitions, the input has {partitions}: a keyed stateful job "
             "keeps its partition count; delete the job and submit it anew, or restore the input"
         )
-    policy = settings.get(_POLICY, "")
-    if policy != "compact":
-        yield (
-            f"changelog {name} has {_POLICY}={policy}, so that state would be deleted by its age; "
-            f"{_mend(name, _POLICY, 'compact')}; what is deleted already stays lost"
-        )
+    if deletion := risk(name, found):
+        yield deletion
     for key, least, why in (
         (_RETENTION, config.changelog_delete_retention_ms, "keys that were deleted could come back"),
         (_LARGEST, CHANGELOG_RECORD_BYTES, "larger values would be refused and stop the job"),
@@ -94,6 +90,17 @@ def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -
             f"changelog {name} has {_IN_SYNC}={in_sync} with {replicas} replicas: a broker that dies could take "
             f"committed state with it; {_mend(name, _IN_SYNC, least)}, or set job.changelog.min.insync.replicas"
         )
+
+
+def risk(name: str, found: TopicShape) -> str:
+    """Return what to say of a changelog from which brokers delete records, with what mends it; empty: they do not."""
+    policy = found.settings.get(_POLICY, "")
+    if policy == "compact":
+        return ""
+    return (
+        f"changelog {name} has {_POLICY}={policy}, so that state would be deleted by its age; "
+        f"{_mend(name, _POLICY, 'compact')}; what is deleted already stays lost"
+    )
 
 
 def _mend(name: str, key: str, value: object) -> str:

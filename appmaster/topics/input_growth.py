@@ -1,4 +1,4 @@
-"""A leader's looks at the topics of its jobs: partitions that are added to inputs, and topics that were made again.
+"""A leader's looks at the topics of its jobs: inputs that grow, topics that were made again, changelogs that delete.
 
 Partitions that are added are adopted as tasks, or the job's status tells of them.
 
@@ -10,6 +10,9 @@ done twice, and by a leader that is one no more: the number only rises, and it i
 A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
 
 Each topic's id is compared with what the run has recorded (`appmaster.topics.ids`), and recorded where that lacks it.
+
+A changelog is to be compacted only. Brokers that are told otherwise delete state, and nobody would notice before a
+replica is restored: so its policy is asked for now and then.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from appmaster.changes.revisions import asked_of, grown
 from appmaster.planning.state.events import TopicNoted
 from appmaster.ports import JobUpdates
 from appmaster.records import JobRecord
+from appmaster.topics import changelog
 from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig, parse_recorded
@@ -34,6 +38,10 @@ _log = logging.getLogger(__name__)
 
 #: How often the brokers are asked how many partitions an input has, seconds.
 LOOK_SECONDS: Final = 5.0
+
+#: In one of so many looks the policy of each changelog is asked for. Brokers look every five minutes for what they
+#: may delete, by their default.
+_POLICY_LOOKS: Final = 12
 
 
 def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
@@ -64,6 +72,19 @@ def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found of a job's topics."""
+
+    run: str
+    note: str = ""
+    """What people should know of them, but for `risk`."""
+    obstacle: Obstacle | None = None
+    risk: str = ""
+    is_policy_known: bool = False
+    """Whether the changelog's policy was asked for."""
+
+
 @dataclass
 class InputGrowth:
     """Looks at the inputs of the leader's jobs every few seconds, on a thread of its own."""
@@ -81,6 +102,11 @@ class InputGrowth:
     """Job → what people should know of its topics; replaced, never changed, so any thread may read it."""
     obstacles: dict[str, Obstacle] = field(default_factory=dict)
     """Job → why it cannot go on with its topics; replaced, never changed."""
+    risks: dict[str, str] = field(default_factory=dict)
+    """Job → why its state is about to be deleted from its changelog; replaced, never changed."""
+    _looks: int = 0
+    _found: dict[str, _Found] = field(default_factory=dict)
+    """Job → what was found of its topics last."""
     _told: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was told."""
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -96,22 +122,52 @@ class InputGrowth:
 
     def look(self) -> None:
         """Look at every job's topics once, and do what follows from it."""
-        notes, obstacles = {}, {}
+        found: dict[str, _Found] = {}
+        is_due, self._looks = self._looks % _POLICY_LOOKS == 0, self._looks + 1
         for name, record in self.jobs().items():
             if not record.is_wanted:
                 continue
+            before = self._found.get(name, _Found(record.definition.run))
+            if before.run != record.definition.run:
+                before = _Found(record.definition.run)
             try:
-                found, obstacle = self._look_at(name, record)
+                note, obstacle = self._look_at(name, record)
             except StandfastError as error:
                 _log.warning("the topics of %s: %s", name, error)
-                found, obstacle = self.notes.get(name, ""), self.obstacles.get(name)
-            if found:
-                notes[name] = found
-            if obstacle is not None:
-                obstacles[name] = obstacle
-        if (notes, obstacles) != (self.notes, self.obstacles):
-            self.notes, self.obstacles = notes, obstacles
+                found[name] = before
+                continue
+            risk = before.risk
+            if obstacle is None and (is_due or not before.is_policy_known):
+                risk = self._risk(name, record.definition.changelog, before.risk)
+            found[name] = _Found(record.definition.run, note, obstacle, risk, is_policy_known=True)
+        has_changed, self._found = found != self._found, found
+        if has_changed and self._publish():
             self.reload()
+
+    def _publish(self) -> bool:
+        """Have others see what was found; return whether it is news to them."""
+        before = (self.notes, self.obstacles, self.risks)
+        told = {
+            name: "; ".join(text for text in (each.note, each.risk) if text)
+            for name, each in self._found.items()
+        }
+        self.notes = {name: text for name, text in told.items() if text}
+        self.obstacles = {
+            name: each.obstacle for name, each in self._found.items() if each.obstacle is not None
+        }
+        self.risks = {name: each.risk for name, each in self._found.items() if each.risk}
+        return (self.notes, self.obstacles, self.risks) != before
+
+    def _risk(self, name: str, topic: str, before: str) -> str:
+        """Return why a job's state is about to be deleted from its changelog; ``before`` when that is not known."""
+        topics = self._topics[name]
+        try:
+            # One that is missing is told as that.
+            return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else before
+        except StandfastError as error:
+            # The right to ask for it, DescribeConfigs, is not among those that are needed.
+            _log.warning("the policy of %s is not known: %s", topic, error)
+            return before
 
     def _look_at(self, name: str, record: JobRecord) -> tuple[str, Obstacle | None]:
         definition, config = record.definition, parse_recorded(asked_of(record))

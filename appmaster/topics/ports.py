@@ -44,6 +44,10 @@ class InputTopics(Protocol):
         """Return how many partitions a topic has; 0 when it does not exist."""
         ...
 
+    def shape(self, name: str) -> TopicShape:
+        """Return how an existing topic is."""
+        ...
+
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic so many partitions; nothing when it has them already."""
         ...

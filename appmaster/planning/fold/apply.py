@@ -108,6 +108,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             notes=event.notes,
             quarantined=event.quarantined,
             obstacle=event.obstacle,
+            changelog_risk=event.changelog_risk,
             was_deployed=event.was_deployed,
             failure=event.failure,
             last_traceback=event.traceback,
@@ -130,6 +131,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             notes=event.notes,
             quarantined=event.quarantined,
             obstacle=event.obstacle,
+            changelog_risk=event.changelog_risk,
         )
     return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
 

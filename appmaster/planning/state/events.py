@@ -61,6 +61,8 @@ class JobLoaded:
     quarantined: str = ""
     obstacle: str = ""
     """Why it cannot go on, whatever its containers do: a topic of it was made again."""
+    changelog_risk: str = ""
+    """Why its changelog is about to lose records; empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,8 @@ class Job:
     """While undeploying: why the writers could not be fenced the last time; empty: they were, or it was not tried."""
     obstacle: str = ""
     """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
+    changelog_risk: str = ""
+    """Why its changelog is about to lose records; empty: it is not."""
     failure: Reason[Failure] | None = None
     """Why the job was given up; None while it was not."""
     last_traceback: str = ""

@@ -39,6 +39,7 @@ class Leader:
         self.waiting: dict[str, str] = {}
         self.quarantined: dict[str, str] = {}
         self.obstacles: dict[str, Obstacle] = {}
+        self.risks: dict[str, str] = {}
         self.loading = JobLoading(
             {},
             lambda: self.view,
@@ -47,6 +48,7 @@ class Leader:
             quarantined=lambda: self.quarantined,
             waiting=lambda: self.waiting,
             obstacles=lambda: self.obstacles,
+            risks=lambda: self.risks,
         )
 
     def load(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Iterable[str] = ()) -> list[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from appmaster.gauges import of_view
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
@@ -321,3 +322,24 @@ def test_what_is_noted_of_topics_is_told() -> None:
         happened.TopicNoted("other", "out", "output", "it is another one", "a", "b", is_changed=True)
     )
     assert "topic_changed" in cluster.kinds()
+
+
+def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
+    cluster = two()
+    cluster.run(4_000)
+    for _ in range(2):
+        cluster.ask("other", changelog_risk="changelog c has cleanup.policy=delete")
+        cluster.run(1_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    assert cluster.kinds().count("changelog_at_risk") == 1
+    assert at_risk(cluster) == {"job": 0, "other": 1}
+    for _ in range(2):
+        cluster.ask("other")
+        cluster.run(1_000)
+    assert cluster.kinds().count("changelog_safe") == 1
+    assert at_risk(cluster) == {"job": 0, "other": 0}
+
+
+def at_risk(cluster: Jobs) -> dict[str, float]:
+    (found,) = (each for each in of_view(cluster.view) if each.name == "standfast_changelog_at_risk")
+    return {job: value for (job,), value in found.values}

@@ -10,7 +10,9 @@ import pytest
 from appmaster.adapters.kafka import Topics
 from appmaster.planning.state.events import TopicNoted
 from appmaster.records import JobRecord
+from appmaster.topics import input_growth
 from appmaster.topics.input_growth import InputGrowth, note
+from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, parse
 from standby.errors import Unavailable
 from standby.wire import JobDefinition
@@ -31,6 +33,9 @@ class FakeTopics:
         self.partitions = {"input": 4, "changelog": 4}
         self.committed: list[tuple[str, str, int]] = []
         self.topic_ids: dict[str, str] = {}
+        self.policy = "compact"
+        self.shapes_asked = 0
+        self.may_describe_settings = True
         self.is_away = False
 
     def count(self, name: str) -> int:
@@ -44,6 +49,12 @@ class FakeTopics:
         return {
             each: self.topic_ids.get(each, f"id of {each}") for each in names if self.partitions.get(each)
         }
+
+    def shape(self, name: str) -> TopicShape:
+        self.shapes_asked += 1
+        if not self.may_describe_settings:
+            raise Unavailable("authorization failed")
+        return TopicShape(self.count(name), 1, {"cleanup.policy": self.policy})
 
     def grow(self, name: str, partitions: int) -> None:
         self.partitions[name] = max(partitions, self.count(name))
@@ -189,3 +200,42 @@ def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(to
     looking.look()
     assert looking.obstacles == {}
     assert looking.notes["j"] == "changelog, the changelog, does not exist (any more)"
+
+
+def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended(topics: FakeTopics) -> None:
+    records, reloads = FakeRecords(topics), list[None]()
+    looking = growth(topics, records, reloads)
+    looks = round(60 / input_growth.LOOK_SECONDS)
+    looking.look()
+    assert (looking.risks, looking.notes, topics.shapes_asked) == ({}, {}, 1)
+    topics.policy = "compact,delete"
+    topics.partitions["input"] = 6
+    for _ in range(looks):
+        looking.look()
+    assert topics.shapes_asked == 2, "not with each look"
+    assert "changelog changelog has cleanup.policy=compact,delete" in looking.risks["j"]
+    assert "--add-config cleanup.policy=compact" in looking.risks["j"]
+    assert looking.notes["j"] == f"{note(parse(FLAT), 4, {'input': 6})}; {looking.risks['j']}"
+    told = len(reloads)
+    topics.is_away = True
+    for _ in range(looks):
+        looking.look()
+    topics.is_away, topics.may_describe_settings = False, False
+    for _ in range(looks):
+        looking.look()
+    assert "j" in looking.risks, "what is not known has not changed"
+    assert len(reloads) == told
+    topics.may_describe_settings, topics.policy = True, "compact"
+    for _ in range(looks):
+        looking.look()
+    assert looking.risks == {}
+    assert len(reloads) == told + 1
+
+
+def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_told(topics: FakeTopics) -> None:
+    looking = growth(topics, FakeRecords(topics), list[None]())
+    topics.may_describe_settings = False
+    topics.partitions["input"] = 6
+    looking.look()
+    assert looking.risks == {}
+    assert "2 of them are not read" in looking.notes["j"]
