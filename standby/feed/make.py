@@ -8,21 +8,26 @@ from pathlib import Path
 
 from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
-from standby.feed.plain import PlainFeed, check_plain_transform
+from standby.feed.plain import PlainFeed, Transforming, check_plain_transform, told_to_nobody
 from standby.ports import Feed
 from standby.wire import JobDefinition
 
 
 def make_feed(
-    config: JobConfig, job: JobDefinition, classpath: Sequence[Path] = (), code: Path = Path(CODE_DIRECTORY)
+    config: JobConfig,
+    job: JobDefinition,
+    classpath: Sequence[Path] = (),
+    code: Path = Path(CODE_DIRECTORY),
+    transforming: Transforming = told_to_nobody,
 ) -> Feed:
     """Return the feed that ``config`` asks for, not started yet and with nothing running.
 
     ``classpath`` has the jars of Spark's Kafka connector, ``code`` the job's modules, which Spark's Python
-    workers need; the plain feed uses neither. Raises `BadConfiguration` when `task.transform` cannot be used.
+    workers need; the plain feed uses neither, and tells ``transforming`` what the transform runs on. Raises
+    `BadConfiguration` when `task.transform` cannot be used.
     """
     if config.feed == "plain":
-        return PlainFeed(config, job)
+        return PlainFeed(config, job, transforming)
     # Spark takes long to import, and a machine without Java can do without.
     from standby.feed.spark import SparkFeed
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -31,13 +32,25 @@ _POLL_SECONDS = 0.05
 
 #: The latest time of a record, Unix milliseconds, of which there is a timestamp in microseconds.
 _MOST_MILLIS = (2**63 - 1) // 1000
+#: Has a block known as code of the job that is given the input of these tasks, from these positions on.
+Transforming = Callable[[Mapping[TaskId, Offsets]], AbstractContextManager[None]]
+
+
+def told_to_nobody(starts: Mapping[TaskId, Offsets]) -> AbstractContextManager[None]:
+    """Return a block of which nobody is told."""
+    del starts
+    return nullcontext()
 
 
 class PlainFeed:
     """A `standby.ports.Feed` over a consumer of its own."""
 
-    def __init__(self, config: JobConfig, job: JobDefinition) -> None:
+    def __init__(
+        self, config: JobConfig, job: JobDefinition, transforming: Transforming = told_to_nobody
+    ) -> None:
+        """``transforming`` is told what the job's transform runs on, as long as it runs."""
         self._config = config
+        self._transforming = transforming
         self._inputs = config.inputs
         self._size = BatchSize(config.batch_max_records)
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
@@ -176,7 +189,8 @@ class PlainFeed:
             while not self._stopping.is_set() and not _is_past(starts, until):
                 messages = reader.read(self._size.records, _POLL_SECONDS, self._config.batch_max_bytes)
                 began = time.monotonic()
-                rows = self._table(messages)
+                with self._transforming(starts):
+                    rows = self._table(messages)
                 ends = reader.positions()
                 spans = {
                     task: (start, reached(ends, self._inputs, task, start)) for task, start in starts.items()

@@ -312,6 +312,8 @@ class LocalReplicas:
                 )
             since = held.halting_since
             if since is not None and now - since > held.job.commit_seconds + _HALT_GRACE_SECONDS:
+                if held.job.pipeline.child_pids:
+                    self._environment.marks.hang_in_child(held.replica.id.task.job)
                 self._break(f"{held.replica.id} did not stop within {now - since:.0f} s", may_be_code=True)
         for name, job in self._jobs.items():
             job.ownership.look(
@@ -323,7 +325,7 @@ class LocalReplicas:
                 self._break(f"job {name}: {job.pipeline.broken}")
             dead = self._children.dead(job.pipeline.child_pids)
             if dead is not None:
-                self._environment.marks.lose_child(dead.status)
+                self._environment.marks.lose_child(name, dead.status)
                 self._break(f"child process {dead.pid} is dead", may_be_code=True)
         return changed
 

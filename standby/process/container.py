@@ -171,18 +171,19 @@ def run(
     Renewal(client, cluster.name, PeerRole.CONTAINER, keys)
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
     membership = ZooKeeperMembership(client, cluster.name, _record(identity, place, peers.port), inbox.post)
+    marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     kernel = make_kernel(
         Surroundings(
             cluster=cluster,
             host=place.host,
             records=ZooKeeperRecords(client, cluster.name),
-            make_feed=partial(_make_feed, directory, code),
+            make_feed=partial(_make_feed, directory, code, marks),
             load_code=code.load,
             on_change=partial(inbox.post, ReplicasChanged()),
             container=place.container,
             peers=ZooKeeperPeers(client, cluster.name),
             keys=keys,
-            marks=Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry))),
+            marks=marks,
         )
     )
     meter = ProcessMeter()
@@ -285,12 +286,12 @@ def _version() -> str:
         return "not installed"
 
 
-def _make_feed(directory: Path, code: JobCode, config: JobConfig, job: JobDefinition) -> Feed:
+def _make_feed(directory: Path, code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
     # Spark takes seconds to import: only a container that gets a replica pays for it.
     from standby.feed.make import make_feed
 
     classpath = sorted((directory / JARS_DIRECTORY).glob("*.jar"))
-    return make_feed(config, job, classpath, code.directory_of(job))
+    return make_feed(config, job, classpath, code.directory_of(job), marks.transform)
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Metric]:

@@ -35,19 +35,19 @@ class Cause(enum.Enum):
     ITSELF = "itself"
     """What it ran: a fault, or an exit that is none of ours."""
     UNCERTAIN = "uncertain"
-    """What it ran, or the lack of something that others used up."""
+    """What it ran, or the lack of something that others used up, or what runs beside the transform in a JVM."""
     OUTSIDE = "outside"
     """YARN, the host's kernel, or a person: nobody's failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A task whose code the process ran at its end."""
+    """A task that the process ran the job's code on at its end."""
 
     task: TaskId
     position: int | None = None
     """The committed input position from which it ran (`standby.model.Offsets.total`); None: that is not known, since
-    the feed as a whole was at work."""
+    it was the feed's child that ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ProcessEnd:
     status: int
     """Its exit code, or minus the number of the signal that ended it."""
     ran: tuple[Ran, ...] = ()
-    """Every task whose code may have been running."""
+    """Every task whose step or transform was running; none: the process ran no code of a job on any input."""
     child: int | None = None
     """The same as `status` of the child whose death was the reason (the JVM); None: there was no such child."""
     oom_kills: int | None = None
@@ -68,7 +68,8 @@ class ProcessEnd:
         """Return who ended it, as far as that can be told."""
         status = self.status if self.child is None else self.child
         if -status in _FAULTS:
-            return Cause.ITSELF
+            # A JVM has many threads and libraries beside the job's transform.
+            return Cause.ITSELF if self.child is None else Cause.UNCERTAIN
         if status == -signal.SIGKILL:
             return Cause.OUTSIDE if self.oom_kills == 0 else Cause.UNCERTAIN
         if status < 0:

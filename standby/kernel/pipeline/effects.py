@@ -129,7 +129,6 @@ class Effects:
             return None
         failure = feed.failure
         feed.stop()
-        self.runner.marks.feed(self._name, ())
         return events.FeedEnded(
             _feed_failure(failure, is_raised=failure is self.delivering.raised), self.runner.take_failures()
         )
@@ -142,7 +141,6 @@ class Effects:
                 feed.close()
             except BaseException as error:  # noqa: BLE001 - it is given up already
                 _log.error("closing the feed\n%s", full_traceback(error))
-        self.runner.marks.feed(self._name, ())
 
     @property
     def _running_feed(self) -> Feed:
@@ -238,7 +236,6 @@ class Effects:
 
     def _stop(self) -> Event:
         self._running_feed.stop()
-        self.runner.marks.feed(self._name, ())
         return events.FeedStopped(self.runner.take_failures())
 
     def _start(self, action: actions.StartFeed) -> Event:
@@ -250,7 +247,6 @@ class Effects:
         try:
             feed.start(action.positions, partial(self._deliver, delivering), action.until)
         except StandfastError as error:
-            self.runner.marks.feed(self._name, ())
             return events.StartFailed(_feed_failure(error, is_raised=True))
         return events.FeedStarted()
 

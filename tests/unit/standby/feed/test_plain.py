@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 
+from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
 from standby.feed.make import check_transform
 from standby.feed.plain import PlainFeed
+from standby.model import Offsets, TaskId
 from standby.ports import UnreadableRecord
 from standby.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 
 CONFIG = parse(
     {
@@ -98,3 +103,47 @@ def test_a_time_beyond_all_timestamps_names_the_record() -> None:
         UnreadableRecord, match=rf"input in\[0\], offset 5: the record's time, {latest + 1} ms"
     ):
         feed._table([*times, later])
+
+
+class NoInput:
+    """A reader and its bounds, of an input in which nothing comes."""
+
+    def __init__(self) -> None:
+        self.ran_at: list[str] = []
+
+    def check(self, starts: Any) -> None:
+        self.ran_at.append("look")
+
+    def assign(self, starts: Any, ends: Any) -> None:
+        self.ran_at.append("assign")
+
+    def read(self, *_: Any) -> list[Any]:
+        self.ran_at.append("read")
+        return []
+
+    def positions(self) -> dict[Any, int]:
+        raise LookupError("enough")
+
+    def close(self) -> None:
+        self.ran_at.append("close")
+
+
+def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_reads() -> None:
+    """What ends the process meanwhile is put down to it (rule `fair-blame`)."""
+    source = NoInput()
+    one = TaskId("plain", "main", 1)
+
+    @contextmanager
+    def transforming(starts: Mapping[TaskId, Offsets]) -> Iterator[None]:
+        source.ran_at.append(f"transform {dict(starts)}")
+        yield
+        source.ran_at.append("transformed")
+
+    feed = PlainFeed(config("keep"), JobDefinition("plain", "r1", {}, "changelog", "group", 1), transforming)
+    feed._bounds = cast("InputBounds", source)
+    feed._spare = cast("InputReader", source)
+    feed.start({one: Offsets.of(7)}, lambda batches: None)
+    assert feed.wait(PATIENCE_SECONDS)
+    assert isinstance(feed.failure, LookupError)
+    starts = {one: Offsets.of(7)}
+    assert source.ran_at == ["look", "assign", "read", f"transform {starts}", "transformed", "close"]

@@ -159,7 +159,7 @@ def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
         (ProcessEnd(exits.BROKEN), Cause.UNCERTAIN),
         (ProcessEnd(exits.STUCK), Cause.UNCERTAIN),
         (ProcessEnd(exits.BROKEN, child=-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
-        (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), Cause.ITSELF),
+        (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), Cause.UNCERTAIN),
         (ProcessEnd(exits.BROKEN, child=3), Cause.UNCERTAIN),
     ],
 )
