@@ -8,20 +8,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -32,11 +29,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from appmaster.topics.ports import TopicShape
 from standby import naming
+from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import Names
 from standby.adapters.kafka.input import offset_in
-from standby.adapters.kafka.lasting import LEADERS_RENEWED_MS
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, kafka_settings, parse_recorded
-from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.errors import Transient, Unavailable
 from standby.model import TaskId
 from standby.wire import JobDefinition
 
@@ -54,10 +52,8 @@ _LOOK_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 
 
-def _quiet(settings: Settings, refusals: Refusals | None = None) -> dict[str, Any]:
-    """Return the settings with librdkafka's own log handed to ours, and to ``refusals`` why nobody lets it in."""
-    told = {} if refusals is None else {"error_cb": refusals.note}
-    return {"logger": logging.getLogger("librdkafka"), **told, **settings}
+#: librdkafka's own log goes to ours.
+_LIBRARY: Final = logging.getLogger("librdkafka")
 
 
 def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
@@ -73,9 +69,7 @@ class EventLog:
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
-        self._producer = Producer(
-            _quiet({**settings, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 300_000})
-        )
+        self._producer = clients.EVENTS_WRITER.make(settings, logger=_LIBRARY)
 
     def append(self, entry: Mapping[str, object]) -> None:
         """Append an entry; when the broker is away it waits in memory, and is dropped when that is full."""
@@ -103,19 +97,7 @@ def read_events(
     Raises `Unavailable` when the broker or the topic cannot be read.
     """
     refusals = Refusals()
-    consumer = Consumer(
-        _quiet(
-            {
-                **settings,
-                "group.id": "standfast-events-reader",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 50,
-                "allow.auto.create.topics": False,
-            },
-            refusals,
-        )
-    )
+    consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=_LIBRARY)
     try:
         partition = TopicPartition(topic, 0)
         try:
@@ -146,11 +128,7 @@ class Topics:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
         self._refusals = Refusals()
-        quiet = _quiet(settings, self._refusals)
-        try:
-            self._admin = AdminClient({**quiet, "metadata.max.age.ms": LEADERS_RENEWED_MS})
-        except KafkaException as error:
-            raise BadConfiguration(f"kafka.*: {error.args[0].str()}") from error
+        self._admin = clients.TOPICS.make(settings, error_cb=self._refusals.note, logger=_LIBRARY)
 
     def _said(self, error: KafkaException) -> str:
         """Return what Kafka says, with the reason where it does not let this client in."""
@@ -220,8 +198,11 @@ class Topics:
     def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         """Commit the first offset of partitions for which the group has committed none; raises `Unavailable`."""
         asked = [TopicPartition(topic, each) for each in partitions]
+        # A consumer, as in `standby.adapters.kafka.broker`. It joins nothing. What the admin client asks a group's
+        # coordinator can end the process (librdkafka 2.16, when a broker goes away at that moment).
+        member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=_LIBRARY)
         try:
-            new = [each for each in self._committed(group, asked) if each.offset < 0]
+            new = [each for each in self._committed(member, asked) if each.offset < 0]
             earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
             found = self._admin.list_offsets(dict.fromkeys(new, earliest)) if new else {}
             first = [
@@ -229,20 +210,19 @@ class Topics:
                 for each, done in found.items()
             ]
             if first:
-                request = ConsumerGroupTopicPartitions(group, first)
-                _answer(self._admin.alter_consumer_group_offsets([request])[group])
+                for each in member.commit(offsets=first, asynchronous=False) or ():
+                    if each.error is not None:
+                        raise KafkaException(each.error)
         except KafkaException as error:
             raise Unavailable(
                 f"offsets of {topic} cannot be committed for {group}: {self._said(error)}"
             ) from error
-
-    def _committed(self, group: str, asked: list[TopicPartition]) -> list[TopicPartition]:
-        # A consumer, as in `standby.adapters.kafka.broker`: the admin client's own question can end the process.
-        member = Consumer(_quiet({**self._settings, "group.id": group, "enable.auto.commit": False}))
-        try:
-            found = member.committed(asked, timeout=30)
         finally:
             member.close()
+
+    @staticmethod
+    def _committed(member: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+        found = member.committed(asked, timeout=ANSWER_SECONDS)
         for each in found:
             if each.error is not None:
                 raise KafkaException(each.error)
@@ -315,15 +295,17 @@ def topics_of(config: JobConfig) -> Topics:
     return Topics(kafka_settings(config))
 
 
-def fence(settings: Settings, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
+def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
     """Fence every present writer under the ids, and end its open transaction (rule `writer-id`).
 
-    Raises `Transient` naming the first id that could not be fenced.
+    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` when no client can be made.
     """
+    settings = kafka_settings(config)
 
     def one(transactional_id: str) -> None:
         refusals = Refusals()
-        producer = Producer(_quiet({**settings, "transactional.id": transactional_id}, refusals))
+        own = clients.FENCE.of_job(config, Names("", transactional_id))
+        producer = clients.FENCE.make(settings, own, error_cb=refusals.note, logger=_LIBRARY)
         try:
             producer.init_transactions(timeout_seconds)
         except KafkaException as error:
@@ -339,4 +321,4 @@ def fence_job(cluster: str, definition: JobDefinition) -> None:
     """Fence the writers of every task of a job; raises as `fence`."""
     config = parse_recorded(definition.config)
     tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
-    fence(kafka_settings(config), tuple(naming.transactional_id(cluster, task) for task in tasks))
+    fence(config, tuple(naming.transactional_id(cluster, task) for task in tasks))

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from appmaster.topics.brokers import Brokers
 from appmaster.topics.ports import TopicShape
+from standby.adapters.kafka import clients
+from standby.errors import BadConfiguration
 
 #: Kafka's own topics that every transaction is written to.
 OWN_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
@@ -32,11 +34,10 @@ def look(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
 
     What is refused, or has no answer in time, is left out: the caller has asked for what it needs.
     """
-    quiet = {"logger": logging.getLogger("librdkafka"), **settings}
     try:
-        admin = AdminClient(quiet)
+        admin = clients.BROKERS.make(settings, logger=logging.getLogger("librdkafka"))
         metadata = admin.list_topics(timeout=_ANSWER_SECONDS)
-    except KafkaException:
+    except (KafkaException, BadConfiguration):
         return Brokers({}, {})
     brokers = sorted(metadata.brokers.items())[:_MOST_BROKERS]
 

@@ -26,7 +26,10 @@ This page is generated from the declarations in `standby/config` that the checks
 
 Keys that begin with `kafka.` go, without the prefix, to every Kafka client as librdkafka settings (and,
 translated, to Spark's source); those that begin with `spark.` go to the Spark session. Refused, because
-exactly-once rests on them: {owned}.
+exactly-once rests on them: {owned}. At submit one client of each kind
+that the job will make is made with these settings; no broker is asked for that. What one of them refuses is said with
+the setting, its value and librdkafka's rule. A transactional producer has most rules: `kafka.message.timeout.ms` and
+`kafka.delivery.timeout.ms` must not be above `job.transaction.timeout.ms`, for one.
 
 A secret among them (`kafka.sasl.password`, `kafka.ssl.key.password`, `spark.hadoop.fs.s3a.secret.key`, …) may be
 given by a file: `kafka.sasl.password.file: /etc/standfast/kafka-password`. The file has the value alone, in UTF-8; it

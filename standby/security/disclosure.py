@@ -18,6 +18,7 @@ HIDDEN: Final = "***"
 #: Settings of librdkafka, by their names without prefix: names, paths and choices, whatever their value.
 _KAFKA: Final = frozenset(
     {
+        "acks",
         "broker.address.family",
         "client.dns.lookup",
         "client.id",
@@ -28,9 +29,14 @@ _KAFKA: Final = frozenset(
         "enable.ssl.certificate.verification",
         "group.instance.id",
         "group.protocol",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
         "metadata.recovery.strategy",
         "partition.assignment.strategy",
         "partitioner",
+        "queuing.strategy",
+        "request.required.acks",
+        "retries",
         "sasl.kerberos.keytab",
         "sasl.kerberos.principal",
         "sasl.kerberos.service.name",

@@ -49,7 +49,7 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
     ),
     "topics, groups, records": lambda: Topics(kafka_settings(CONFIG)),
     "looking for new partitions": lambda: topics_of(CONFIG),
-    "fencing": lambda: fence(kafka_settings(CONFIG), ("id",)),
+    "fencing": lambda: fence(CONFIG, ("id",)),
     "fencing a job": lambda: fence_job("cluster", JOB),
     "a kernel's broker": lambda: connect("cluster", CONFIG, JOB),
     "a changelog's reader": lambda: KafkaChangelog(CONFIG, JOB),

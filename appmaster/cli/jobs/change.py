@@ -33,6 +33,7 @@ from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
 from appmaster.config import policy, spec
 from appmaster.records import JobRecord
+from standby.adapters.kafka.clients import check as check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings, parse_recorded
@@ -102,6 +103,7 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say(warning)
             if change.is_new_revision:
                 progress.say("checking Kafka, and the job's transform")
+                check_clients(job.config)
                 check_topics(job, Topics(kafka_settings(job.config)))
                 if any(each.key == "task.feed" for each in change.differences):
                     cells = client.zookeeper.cells.read_all().values()

@@ -42,6 +42,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, input_growth
 from appmaster.topics.ports import TopicShape
 from standby import naming
+from standby.adapters.kafka.clients import check as check_clients
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
@@ -129,6 +130,8 @@ def _submit(arguments: argparse.Namespace) -> int:
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
         step_of(config)
         check_starts_no_spark(config)
+        # All that the job will make, before anything is asked, or touched.
+        check_clients(config)
         # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")

@@ -10,8 +10,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.input import Settings
-from standby.adapters.kafka.lasting import RECONNECT_MS
 from standby.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -29,21 +29,7 @@ class Ahead:
 
     def __init__(self, settings: Settings, group: str) -> None:
         """``group`` is as in `standby.adapters.kafka.input.InputReader`; nothing connects before the first look."""
-        self._settings = {
-            **settings,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            # A place behind the end of its partition: nothing comes from there.
-            "auto.offset.reset": "latest",
-            # Nor is it worth a warning.
-            "log_level": 3,
-            "isolation.level": "read_committed",
-            "fetch.message.max.bytes": 1_024,
-            "fetch.wait.max.ms": 10,
-            "queued.max.messages.kbytes": 1_024,
-            "reconnect.backoff.max.ms": RECONNECT_MS,
-        }
+        self._settings, self._group = settings, group
         self._consumer: Consumer | None = None
         self._turns = itertools.count()
         self._thread: threading.Thread | None = None
@@ -76,7 +62,7 @@ class Ahead:
         partitions = sorted(positions)
         try:
             if self._consumer is None:
-                self._consumer = Consumer(self._settings, logger=_log)
+                self._consumer = clients.AHEAD.make(self._settings, {"group.id": self._group}, logger=_log)
             for part in _PLACES:
                 topic, number = partitions[next(self._turns) % len(partitions)]
                 offset = positions[topic, number] + int(part * records)

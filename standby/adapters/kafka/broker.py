@@ -19,11 +19,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from standby.adapters.kafka import transaction_log
+from standby.adapters.kafka import clients, transaction_log
 from standby.adapters.kafka.changelog import KafkaChangelog
+from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
 from standby.adapters.kafka.input import EARLIEST, LATEST, InputReader, list_offsets, offset_in
-from standby.adapters.kafka.lasting import RECONNECT_MS, Lasting, lasting_admin
+from standby.adapters.kafka.lasting import Lasting, lasting_admin
 from standby.adapters.kafka.refusals import Refusals
 from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
@@ -53,27 +54,21 @@ class KafkaBroker:
         self._config = config
         self._definition = definition
         self._inputs = config.inputs
-        self._admin = lasting_admin(kafka_settings(config))
+        self._settings = kafka_settings(config)
+        self._admin = lasting_admin(self._settings)
         self._sizes = Sizes(config, self._admin)
         self._rights = Rights(self._admin)
-        # Only a consumer knows a group's metadata; it never subscribes, so it never joins.
-        member = kafka_settings(
-            config,
-            group_id=definition.group,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            check_crcs=True,
-            retry_backoff_ms=5,
-            retry_backoff_max_ms=50,
-            reconnect_backoff_max_ms=RECONNECT_MS,
-        )
-        self._settings = member
         self._refusals = Refusals()
         self._member = Lasting(
-            lambda: Consumer({**member, "error_cb": self._refusals.note}), explain=self._refusals.explain
+            lambda: self._of_group(clients.MEMBER, error_cb=self._refusals.note),
+            explain=self._refusals.explain,
         )
         with self._member.use() as consumer:
             self._group = consumer.consumer_group_metadata()
+
+    def _of_group(self, kind: ClientKind[Consumer], **more: Any) -> Consumer:
+        """Return a client of the job's group; ``more`` is as in `ClientKind.make`."""
+        return kind.make(self._settings, {"group.id": self._definition.group}, **more)
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
         """Ask for Kafka's id of each topic; what is returned waits for the answer."""
@@ -123,9 +118,7 @@ class KafkaBroker:
         """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
         place = TopicPartition(self._definition.changelog, partition, start)
         found: list[bytes] = []
-        reader = Consumer(
-            {**self._settings, "isolation.level": "read_uncommitted", "auto.offset.reset": "earliest"}
-        )
+        reader = self._of_group(clients.RECORDS)
         try:
             reader.assign([place])
             position, silent_at = start, time.monotonic() + ANSWER_SECONDS
@@ -155,7 +148,7 @@ class KafkaBroker:
         name = self._transactional_id(partition)
         what = f"reading the coordinator's log of {name}"
         try:
-            return transaction_log.ended(self._settings, name, count)
+            return transaction_log.ended(self._of_group(clients.RECORDS), name, count)
         except KafkaException as error:
             told = translate(error.args[0], what)
             if isinstance(told, Transient) and error.args[0].code() not in MISSING:
@@ -211,7 +204,7 @@ class KafkaBroker:
         coordinator is asked for what it has regardless of transactions, too: it is there, and has loaded the group,
         before and after another question that it does not answer.
         """
-        hasty = Consumer({**self._settings, "isolation.level": "read_uncommitted"})
+        hasty = self._of_group(clients.HASTY_MEMBER)
         try:
             _told_offsets(hasty, asked, ANSWER_SECONDS)
             try:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import ClientKind, Names
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, REFUSED, translate
-from standby.adapters.kafka.lasting import RECONNECT_MS
-from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
+from standby.config import JobConfig, kafka_settings
 from standby.kernel.ports import Change, Chunk
 from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
-
-#: Memory for fetched records that nobody has taken yet, all readers of a job in a container together.
-_QUEUE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +35,14 @@ class KafkaChangelog:
     """A consumer with an explicit assignment, one topic, read committed."""
 
     def __init__(
-        self, config: JobConfig, definition: JobDefinition, make: Callable[..., Consumer] = Consumer
+        self,
+        config: JobConfig,
+        definition: JobDefinition,
+        kind: ClientKind[Consumer] = clients.CHANGELOG,
     ) -> None:
-        # The one that follows the replicas in step has its part, too.
-        queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
         self._topic, self._group = definition.changelog, definition.group
-        self._consumer = make(
-            kafka_settings(
-                config,
-                # Needed by the API; without a subscription it is never joined, and nothing is committed.
-                group_id=definition.group,
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                auto_offset_reset="error",
-                isolation_level="read_committed",
-                check_crcs=True,
-                allow_auto_create_topics=False,
-                # The default of 1000 ms stalls a reader that is faster than the fetcher.
-                fetch_queue_backoff_ms=5,
-                fetch_message_max_bytes=CHANGELOG_RECORD_BYTES,
-                fetch_max_bytes=max(queue_bytes, CHANGELOG_RECORD_BYTES),
-                fetch_min_bytes=1,
-                reconnect_backoff_max_ms=RECONNECT_MS,
-                queued_min_messages=1_000_000,
-                queued_max_messages_kbytes=queue_bytes >> 10,
-            )
-        )
+        names = Names(definition.group)
+        self._consumer = kind.make(kafka_settings(config), kind.of_job(config, names))
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._is_away = False

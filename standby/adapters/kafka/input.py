@@ -10,8 +10,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
-from standby.adapters.kafka.lasting import RECONNECT_MS, lasting_admin
+from standby.adapters.kafka.lasting import lasting_admin
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 from standby.ports import InputAway, UnreadableRecord
@@ -150,30 +152,12 @@ class InputReader:
         settings: Settings,
         topics: Sequence[str],
         group: str,
-        make: Callable[..., Consumer] = Consumer,
+        kind: ClientKind[Consumer] = clients.INPUT,
     ) -> None:
         self._topics = topics
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
-        self._consumer = make(
-            {
-                **settings,
-                # Never joined and nothing is committed under it: the client just insists on a name.
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                # A position outside the partition is an error of ours, never a jump.
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                # Else a batch that is damaged is records like any others.
-                "check.crcs": True,
-                # With the default, 1 s, a reader that is faster than its queue stalls.
-                "fetch.queue.backoff.ms": 5,
-                "queued.max.messages.kbytes": 16_384,
-                "reconnect.backoff.max.ms": RECONNECT_MS,
-            },
-            logger=_LOG,
-        )
+        self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
 
     def connect(self, timeout_seconds: float) -> None:
         """Fetch the topics' metadata, so that a later `assign` need not; raises `Transient`."""

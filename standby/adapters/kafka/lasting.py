@@ -17,21 +17,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.refusals import Refusals
 
 _log: Final = logging.getLogger(__name__)
 
 #: Longer than a broker needs to be back, or one question to time out.
 _PATIENCE_SECONDS: Final = 8.0
-
-#: How long a client waits at most before it tries again to reach a broker that is away. After an outage of some
-#: seconds librdkafka's default of 10 s would add as much to the recovery.
-RECONNECT_MS: Final = 1_000
-
-#: How old a client's idea of the leaders may be. It looks them up in its cache, and does not renew that when a broker
-#: answers that it is none, as one that was restarted does (FENCED_LEADER_EPOCH) or that has just made a partition: by
-#: librdkafka's default it would ask in vain for up to 15 minutes.
-LEADERS_RENEWED_MS: Final = 2_000
 
 C = TypeVar("C")
 
@@ -85,12 +77,8 @@ class Lasting(Generic[C]):
 
 
 def lasting_admin(settings: Mapping[str, str | int | bool], **more: Any) -> Lasting[AdminClient]:
-    """Return a client for questions about topics and offsets; ``more`` goes to `AdminClient` as it is."""
+    """Return a client for questions about topics and offsets; ``more`` is as in `ClientKind.make`."""
     refusals = Refusals()
-    ours: dict[str, Any] = {
-        **settings,
-        "metadata.max.age.ms": LEADERS_RENEWED_MS,
-        "reconnect.backoff.max.ms": RECONNECT_MS,
-        "error_cb": refusals.note,
-    }
-    return Lasting(lambda: AdminClient({**ours}, **more), explain=refusals.explain)
+    return Lasting(
+        lambda: clients.QUESTIONS.make(settings, error_cb=refusals.note, **more), explain=refusals.explain
+    )

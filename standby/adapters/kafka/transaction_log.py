@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -31,13 +31,12 @@ class _State:
     topics: frozenset[str]
 
 
-def ended(settings: Mapping[str, Any], name: str, count: int) -> Sequence[Ended]:
+def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
     """Return how the last transactions of the transactional id ``name`` ended, the newest first, ``count`` at most.
 
-    Fewer where the log has forgotten the others. ``settings`` are those of a consumer. Raises `KafkaException` when
-    the log cannot be read, `TimeoutError` when that takes too long.
+    Fewer where the log has forgotten the others. ``reader`` is one of `clients.RECORDS`, and is closed. Raises
+    `KafkaException` when the log cannot be read, `TimeoutError` when that takes too long.
     """
-    reader = Consumer({**settings, "isolation.level": "read_uncommitted", "auto.offset.reset": "earliest"})
     try:
         described = reader.list_topics(_TOPIC, ANSWER_SECONDS).topics[_TOPIC]
         if described.error is not None:

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import Names
 from standby.adapters.kafka.codes import FENCED, MISSING, REFUSED, TOO_LARGE
-from standby.adapters.kafka.lasting import RECONNECT_MS
 from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
-from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
+from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
 from standby.model import Offsets
@@ -79,32 +80,19 @@ class KafkaWriter:
         """
         sizes = refusal.sizes
         self._sizes, self._rights, self._explain = sizes, refusal.rights, refusal.explain
-        self._settings: dict[str, Any] = kafka_settings(
-            config,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=config.transaction_timeout_ms,
-            linger_ms=0,
-            # The default back-off of 100 ms hits every fourth transaction in a row: 121 ms at the 99th
-            # percentile, 25 ms with these (measured).
-            retry_backoff_ms=1,
-            retry_backoff_max_ms=10,
-            reconnect_backoff_max_ms=RECONNECT_MS,
-        )
-        # Also a bound on outputs; of those the topic's own setting, smaller as a rule, has the last word.
-        self._settings.setdefault("message.max.bytes", CHANGELOG_RECORD_BYTES)
+        self._settings = kafka_settings(config)
+        self._own = {**clients.WRITER.of_job(config, Names("", transactional_id))}
         # A record that the brokers refuse takes all with it that is sent in one piece with it, and a piece may be
         # refused in which each record is small enough.
         if sizes.batch_bytes is not None:
-            self._settings["batch.size"] = sizes.batch_bytes
-        # As the Java clients do it, so that others can join with what we write.
-        self._settings.setdefault("partitioner", "murmur2_random")
+            self._own["batch.size"] = sizes.batch_bytes
         self._changelog = changelog.topic
         self._inputs = config.inputs
         self._outputs = [each for each in (*config.outputs, config.dead_letter) if each]
         self._partition = changelog.partition
         self._group = group
         self._timeout = config.transaction_timeout_ms / 1000
-        self._producer: Producer | None = Producer(self._settings)
+        self._producer: Producer | None = self._made()
         self._is_initialised = False
         self._end: int | None = None
         self._began = 0.0
@@ -113,6 +101,9 @@ class KafkaWriter:
 
     # No method keeps the producer in a local variable: an exception keeps the frames it came through, and the
     # producer must end when it is dropped, not when the last exception that it raised is forgotten.
+
+    def _made(self) -> Producer:
+        return clients.WRITER.make(self._settings, self._own)
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
         """Fence every earlier writer of the task and end what it left open.
@@ -123,10 +114,10 @@ class KafkaWriter:
         if self._is_initialised and self._producer is not None:
             # The way to active broke off behind its fence, and is gone once more: librdkafka initialises a producer
             # only once, and would refuse.
-            self._producer = Producer(self._settings)
+            self._producer = self._made()
             self._is_initialised = False
         # Connecting while the first one tries.
-        spares = deque(Producer(self._settings) for _ in range(2))
+        spares = deque(self._made() for _ in range(2))
         try:
             for seconds in _tries():
                 try:
@@ -142,7 +133,7 @@ class KafkaWriter:
                     if is_final:
                         raise _lost(error.args[0], "initialising the producer") from error
                 self._producer = spares.popleft()
-                spares.append(Producer(self._settings))
+                spares.append(self._made())
         finally:
             spares.clear()
 

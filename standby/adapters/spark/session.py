@@ -32,8 +32,8 @@ from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.errortext import first_line
 from standby.feed.plan import Operator
-from standby.feed.settings import HEADERS_OPTION
 from standby.feed.sessionless import STARTED
+from standby.feed.settings import HEADERS_OPTION
 from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)

@@ -345,7 +345,7 @@ def said_by_events(lab: Lab, _: str) -> str:
 
 def said_by_a_fence(lab: Lab, _: str) -> str:
     with pytest.raises(Unavailable) as caught:
-        fence(kafka_settings(parse(lab.definition.config)), ("id",), timeout_seconds=TRY_SECONDS)
+        fence(parse(lab.definition.config), ("id",), timeout_seconds=TRY_SECONDS)
     return str(caught.value)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.codes import DAMAGED, MISSING, OUT_OF_RANGE, REFUSED, TOO_LARGE, translate
 from standby.adapters.kafka.input import InputReader
@@ -104,11 +105,11 @@ def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
     """Return a reader of partitions 0 and 1 from offset 200 on, and its consumer."""
     made: list[Scripted] = []
 
-    def make(settings: dict[str, Any]) -> Consumer:
+    def make(settings: dict[str, Any], **_: Any) -> Consumer:
         made.append(Scripted(settings))
         return cast("Consumer", made[-1])
 
-    reader = KafkaChangelog(parse(FLAT), DEFINITION, make)
+    reader = KafkaChangelog(parse(FLAT), DEFINITION, replace(clients.CHANGELOG, library=make))
     for partition in (0, 1):
         reader.add(partition, 200)
     made[0].script = list(script)
@@ -168,7 +169,7 @@ def read_input(*script: Told) -> list[Any]:
         made.append(Scripted(settings))
         return cast("Consumer", made[-1])
 
-    reader = InputReader({}, ("in",), "group", make)
+    reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
     assert made[0].settings["check.crcs"] is True
     reader.assign({("in", 0): 200})
     made[0].script = list(script)

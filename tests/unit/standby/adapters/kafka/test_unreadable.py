@@ -65,5 +65,5 @@ def test_nothing_behind_the_end_of_a_range_is_looked_at() -> None:
 
 def test_every_other_error_is_a_passing_fault_wherever_it_is_told() -> None:
     away = KafkaError(KafkaError._TRANSPORT, "away")
-    with pytest.raises(Transient, match="cannot be read: .*away"):
+    with pytest.raises(Transient, match=r"cannot be read: .*away"):
         reader(message(0), message(-1001, away), until=2).read(10, 0)

@@ -71,7 +71,7 @@ def test_calls_callbacks_and_ends_of_queries_are_waited_for_as_long_as_they_take
         jvm.java.lang.Thread.sleep(MILLIS)
 
     query = begin(
-        spark, spark.synthetic_rows(("in",), 1), tmp_path / "checkpoint", Sink(receive, ends.append)
+        spark, spark.synthetic_rows({}, ("in",), 1), tmp_path / "checkpoint", Sink(receive, ends.append)
     )
     for _ in range(3):
         assert received.acquire(timeout=PATIENCE_SECONDS), ends
