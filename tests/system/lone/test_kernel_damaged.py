@@ -1,0 +1,88 @@
+"""A batch that was damaged in a broker's file: named with its offset, and nothing behind it is read."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.cluster import LocalCluster
+from standby.model import Phase, Role
+from tests.kernel_lab import Lab
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A broker of its own, whose files are damaged."""
+    with LocalCluster.start(f"damaged-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
+        yield cluster
+
+
+def damage(cluster: LocalCluster, topic: str) -> int:
+    """Change a byte of a batch in the midst of partition 0, as a disk might; return the first offset of the batch."""
+    segment = cluster.directory / "kafka" / "data" / f"{topic}-0" / f"{0:020}.log"
+    content = segment.read_bytes()
+    batches: list[tuple[int, int]] = []
+    at = 0
+    # Each begins with its first offset and the length of what follows.
+    while at + 12 <= len(content):
+        first, length = struct.unpack_from(">qi", content, at)
+        if not length:
+            break
+        at += 12 + length
+        batches.append((first, at))
+    first, end = batches[len(batches) // 2]
+    with segment.open("r+b") as file:
+        file.seek(end - 1)
+        file.write(bytes([content[end - 1] ^ 0xFF]))
+    return first
+
+
+def test_a_damaged_batch_of_the_changelog_is_named_and_not_passed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    lab = Lab(cluster.kafka_bootstrap, tmp_path, 1)
+    lab.name(0, 1)
+    with lab.local("host-a") as active:
+        active.want(0, Role.ACTIVE, 1)
+        for _ in range(5):
+            lab.produce(50)
+            active.await_processed()
+        offset = damage(cluster, lab.definition.changelog)
+        with lab.local("host-b") as standby:
+            standby.want(1, Role.STANDBY, 1)
+            standby.await_phase(Phase.FAILED)
+            (status,) = standby.statuses().values()
+            assert f"changelog {lab.definition.changelog}-0 cannot be read on from " in status.detail
+            assert str(offset) in status.detail
+            assert "kafka-dump-log.sh" in status.detail
+        # The active does not read it.
+        lab.produce(50)
+        active.await_processed()
+    outputs = lab.committed_records(f"{lab.definition.name}-out")
+    with lab.local("host-c") as without_state:
+        lab.name(2, 2, claimed=True)
+        without_state.want(2, Role.ACTIVE, 2)
+        lab.produce(50)
+        without_state.await_phase(Phase.FAILED)
+        (status,) = without_state.statuses().values()
+        assert str(offset) in status.detail
+    assert lab.committed_records(f"{lab.definition.name}-out") == outputs
+
+
+def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalCluster, tmp_path: Path) -> None:
+    lab = Lab(cluster.kafka_bootstrap, tmp_path, 1)
+    for _ in range(5):
+        lab.produce(20)
+    offset = damage(cluster, lab.inputs[0])
+    lab.name(0, 1)
+    with lab.local("host-a") as active:
+        active.want(0, Role.ACTIVE, 1)
+        active.await_phase(Phase.FAILED)
+        (status,) = active.statuses().values()
+        assert f"input {lab.inputs[0]}[0] cannot be read" in status.detail
+        assert str(offset) in status.detail
+    assert lab.committed_offsets()[0] <= offset
