@@ -49,7 +49,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
     ``{"job": {"name": "a", "hotstandby.enabled": True}}`` gives ``{"job.name": "a",
     "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice, and where a comma is
-    in a text that is to be a list, or in one of its items: it would part what was written as one.
+    in a text that is to be a list, or in one of its items: it would part what was written as one; and for items that
+    are empty or have white space around them.
     """
     flat: dict[str, str] = {}
     lists = {key.name for key, each in keys() if _is_list(each)}
@@ -62,7 +63,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for name, value in tree.items():
         full = f"{prefix}{name}"
         if full in lists:
-            _refuse_commas(full, value)
+            _check_items(full, value)
         if isinstance(value, Mapping):
             for inner, text in flatten(value, f"{full}.").items():
                 put(inner, text)
@@ -88,13 +89,22 @@ def _is_list(each: dataclasses.Field[Any]) -> bool:
     return str(each.type).startswith("tuple")
 
 
-def _refuse_commas(name: str, value: object) -> None:
-    """Raise `BadConfiguration` for a list that is written as text, with the list that was probably meant."""
+def _check_items(name: str, value: object) -> None:
+    """Raise `BadConfiguration` for a list that is written as text, with the list that was probably meant.
+
+    And for an item that would not be the same once the list is text: what is around it is taken off there.
+    """
     items = value if isinstance(value, (list, tuple)) else (value,)
     if any(isinstance(each, str) and "," in each for each in items):
         parts = (part.strip() for each in items for part in str(each).split(","))
         meant = ", ".join(part for part in parts if part)
         raise BadConfiguration(f"{name}: a comma in a text makes no list; write a list: {name}: [{meant}]")
+    if isinstance(value, (list, tuple)):
+        for each in items:
+            if isinstance(each, str) and (not each or each != each.strip()):
+                raise BadConfiguration(
+                    f"{name}: {each!r} is empty, or begins or ends with white space; leave that out"
+                )
 
 
 def written(value: object) -> str:

@@ -191,8 +191,8 @@ def test_what_is_refused_today_and_was_taken_when_it_was_recorded_is_read_as_it_
     assert config.kafka == {"client.id": " c "}
     with pytest.raises(BadConfiguration) as refused:
         parse(recorded)
-    for name in ("job.name", "job.container.count", "job.hotstandby.enabled"):
-        assert f"{name}: " in str(refused.value)
+    for each in ("job.name", "job.container.count", "job.hotstandby.enabled"):
+        assert f"{each}: " in str(refused.value)
 
 
 def test_job_joins_a_cluster_that_a_former_version_started() -> None:

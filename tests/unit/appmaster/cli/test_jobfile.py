@@ -340,6 +340,14 @@ def test_text_of_our_own_is_not_trimmed(tmp_path: Path, key: str) -> None:
         load(write(tmp_path, text), [f"{key}= m:f"], ENVIRONMENT)
 
 
+@pytest.mark.parametrize("item", ["' b'", "'b\t'", "''", "' '"])
+def test_items_of_lists_are_neither_trimmed_nor_left_out(tmp_path: Path, item: str) -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"task\.outputs: .* is empty, or begins or ends with white space"
+    ):
+        load(write(tmp_path, minimal(f"task.outputs: [a, {item}]")), [], ENVIRONMENT)
+
+
 def test_a_setting_that_is_handed_on_is_not_trimmed(tmp_path: Path) -> None:
     path = write(tmp_path, minimal("kafka.client.id: ' a '"))
     assert load(path, [], ENVIRONMENT).config.kafka == {"client.id": " a "}
