@@ -74,8 +74,15 @@ class Ended:
     """How a transaction of a task ended, by what its coordinator has decided."""
 
     is_committed: bool
-    topics: frozenset[str]
+    places: frozenset[Place]
     """Where it was to write to, as far as it came: outputs, changelog, and Kafka's own topic of the offsets."""
+    writer: int | None = None
+    """Tells its producer from others of the same task; None: it is not known."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of its places."""
+        return frozenset(topic for topic, _ in self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +170,19 @@ class Writer(Protocol):
         """Abort what was prepared, if that is possible; never raises."""
         ...
 
-    def sweep(self) -> Mapping[Place, int]:
+    def places(self) -> Mapping[Place, int]:
+        """Return the offset of a last record in each partition of outputs and changelog that the last commit wrote to.
+
+        Its marker is there once `Broker.stable_ends` is beyond it.
+        """
+        ...
+
+    def sweep(self, spared: Collection[Place] = ()) -> Mapping[Place, int]:
         """Abort a transaction in every partition that one of the task's may have touched: outputs, changelog, offsets.
 
-        For what an earlier one has left hanging there. Returns the offset of the record that it wrote to each
-        partition of outputs and changelog: once `Broker.stable_ends` is beyond it, the marker is there. Raises
-        `WriterLost`, also when one of the records did not arrive, or the abort had no answer.
+        For what an earlier one has left hanging there; not in the outputs that are ``spared``. Returns the offset of
+        the record that it wrote to each partition of outputs and changelog: once `Broker.stable_ends` is beyond it, the
+        marker is there. Raises `WriterLost`, also when one of the records did not arrive, or the abort had no answer.
         """
         ...
 
@@ -220,8 +234,13 @@ class Broker(Protocol):
         """
         ...
 
-    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
-        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
+    def commit_records(
+        self, partition: int, start: int, end: int, *, is_stable: bool = False
+    ) -> Sequence[bytes]:
+        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too.
+
+        With ``is_stable`` only committed ones; nothing may be open below ``end`` then.
+        """
         ...
 
     def ended(self, partition: int, count: int) -> Sequence[Ended]:
@@ -238,6 +257,13 @@ class Broker(Protocol):
 
     def stable_ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the last stable offset of each place; left out where nobody answers, as in `changelog_ends`."""
+        ...
+
+    def is_visible(self, place: Place, offset: int) -> bool:
+        """Return whether a committed record lies there, or what lay there is older than all that is kept.
+
+        Raises `Transient`, and `Unavailable` when it may not be read.
+        """
         ...
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:

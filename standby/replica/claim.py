@@ -43,6 +43,8 @@ class CommitRecord:
     """How many records it has beside this one."""
     generation: int = 0
     """Of the run's topics (`standby.wire.TopicIdentity`), as its writer knew it."""
+    unseen: tuple[tuple[str, int, int], ...] = ()
+    """Topic, partition and offset of what was still open in outputs when it began: of commits before it, as a rule."""
 
     @property
     def end(self) -> int:
@@ -66,6 +68,8 @@ class CommitRecord:
         }
         if self.generation:
             fields["topics"] = self.generation
+        if self.unseen:
+            fields["unseen"] = self.unseen
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @property
@@ -87,6 +91,9 @@ def decode_commit(value: bytes) -> CommitRecord:
             changes=int(fields["changes"]),
             outputs=int(fields["outputs"]),
             generation=int(fields.get("topics", 0)),
+            unseen=tuple(
+                (str(topic), int(number), int(offset)) for topic, number, offset in fields.get("unseen", ())
+            ),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptState(f"{value[:80]!r} is no commit record") from error
@@ -131,21 +138,25 @@ def batch_of(committed: Sequence[Committed | None]) -> int | None:
 
 
 def is_committed(
-    open_batches: Sequence[int], committed: Sequence[Committed | None], record: TaskRecord
+    open_ones: Sequence[CommitRecord], committed: Sequence[Committed | None], record: TaskRecord
 ) -> bool:
     """Return whether the transactions that are open at the changelog's end were committed, by the committed offsets.
 
-    Raises `StateMismatch` when it was some of them, for whatever ends them, ends them alike; and when Kafka has
-    forgotten the offsets.
+    Those with nothing but offsets may end either way beside others. Raises `StateMismatch` when some of the others were
+    committed, for whatever ends them, ends them alike; and when Kafka has forgotten the offsets.
     """
     task, batch = record.task, batch_of(committed)
+    open_batches = [each.batch for each in open_ones]
     if record.claimed and all(each is None for each in committed):
         raise StateMismatch(
             f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
             "partition, and its committed offsets, which would tell whether they were committed, are gone; delete the "
             "job, and submit it anew"
         )
-    fates = {batch is not None and each <= batch for each in open_batches}
+    if all(each.is_bare for each in open_ones):
+        # The changelog must not be behind the offsets.
+        return batch is not None and open_batches[0] <= batch
+    fates = {batch is not None and each.batch <= batch for each in open_ones if not each.is_bare}
     if len(fates) > 1:
         raise StateMismatch(
             f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
@@ -187,23 +198,43 @@ def settled_offsets(
 def check_aborted(later: Sequence[CommitRecord], last: CommitRecord, task: TaskId) -> None:
     """Raise `StateMismatch` when one of those that were aborted in the changelog after ``last`` had been committed.
 
-    Whoever finds that it was, and that its marker is missing, commits its offsets again, in a transaction with nothing
-    else. When that one is lost as well, its abort ends both. One that had nothing but offsets has lost nothing: it may
-    be a claim behind an accepted input, which each replica on its way to active makes anew.
+    One that had nothing but offsets has lost nothing: it may be a claim behind an accepted input, which each replica on
+    its way to active makes anew.
     """
     for at, each in enumerate(later):
-        if each.is_bare or each.offsets == last.offsets:
-            continue
-        if any(other.is_bare and other.offsets == each.offsets for other in later[at + 1 :]):
+        if not each.is_bare and each.offsets != last.offsets and fate(later, at):
             raise lost_commit(later, task)
+
+
+def fate(records: Sequence[CommitRecord], at: int) -> bool | None:
+    """Return whether ``records[at]``, not a bare one, was committed, by those after it; None when there are none.
+
+    A batch is begun by whoever has committed the one before. Whoever takes over begins with a transaction of nothing
+    but offsets: those of that batch where it was committed, to have it be seen or to claim what comes after it, and
+    others where it was aborted.
+    """
+    each, later = records[at], records[at + 1 :]
+    if not later:
+        return None
+    return not later[0].is_bare or any(other.is_bare and other.offsets == each.offsets for other in later)
+
+
+def lost_outputs(places: Sequence[tuple[str, int, int]], batch: int, task: TaskId) -> StateMismatch:
+    """Return the error for committed outputs that were aborted in ``places`` together with the commit ``batch``."""
+    told = ", ".join(f"{topic}-{number} (at and before offset {offset})" for topic, number, offset in places)
+    return StateMismatch(
+        f"{task}: outputs that were committed are not to be seen in {told}: Kafka had left their marker out there, "
+        f"and commit {batch}, which was to show them, was lost. They are in the log still, for whoever reads it "
+        "uncommitted. To go on would leave them out: delete the job, and submit it anew"
+    )
 
 
 def lost_commit(later: Sequence[CommitRecord], task: TaskId) -> StateMismatch:
     """Return the error for commits of which one was aborted in the changelog although it was committed."""
     told = ", ".join(str(each.batch) for each in later)
     return StateMismatch(
-        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there when a "
-        "replica was lost that was to commit it again, and its outputs may be there. To go on would give wrong "
+        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there, for Kafka "
+        "had left its marker out, and what came after it was lost; its outputs may be there. To go on would give wrong "
         "results: delete the job, and submit it anew"
     )
 

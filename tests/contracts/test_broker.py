@@ -34,6 +34,7 @@ class Job:
 
     broker: Broker
     output: str
+    changelog: str
     inputs: tuple[str, ...]
 
     def writer(self, partition: int = 0) -> Writer:
@@ -90,7 +91,7 @@ def make_job(request: pytest.FixtureRequest, inputs: tuple[str, ...]) -> Iterato
         make_topics(bootstrap, topics)
     broker: Broker = (connect if is_real else MemoryKafka().connect)("contract", parse(flat), definition)
     _await_leaders(broker)
-    yield Job(broker, f"{name}-out", inputs)
+    yield Job(broker, f"{name}-out", definition.changelog, inputs)
     broker.close()
 
 
@@ -264,6 +265,45 @@ def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
     assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
     changelog.close()
     assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+
+
+def test_where_a_commit_has_written_is_told_and_there_it_is_seen(job: Job) -> None:
+    writer = job.writer()
+    writer.begin(b"first")
+    writer.prepare(
+        [Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", {"h": b"v"})],
+        {KEY: b"1"},
+        Offsets.of(1),
+        "m",
+    )
+    end = writer.commit()
+    places = writer.places()
+    assert places[job.changelog, 0] == end - 1
+    ((output, offset),) = [each for each in places.items() if each[0][0] == job.output]
+    assert offset == 1
+    soon(
+        lambda: all(stable > places[place] for place, stable in job.broker.stable_ends(places).items()),
+        "its markers",
+    )
+    assert all(job.broker.is_visible(place, offset) for place, offset in places.items())
+    writer.begin(b"second")
+    writer.prepare([Emitted(job.output, b"k", b"3")], {KEY: b"2"}, Offsets.of(2), "m")
+    assert job.broker.stable_ends([output])[output] == offset + 2, "open behind the marker"
+    assert not job.broker.is_visible(output, offset + 2)
+    writer.abort()
+    end = job.settled_end()
+    assert not job.broker.is_visible(output, offset + 2)
+    assert job.broker.is_visible(output, offset)
+    assert list(job.broker.commit_records(0, 0, end)) == [b"first", b"second"]
+    assert list(job.broker.commit_records(0, 0, end, is_stable=True)) == [b"first"]
+
+
+def test_a_sweep_spares_the_outputs_that_it_is_told(job: Job) -> None:
+    swept = job.writer().sweep()
+    writer = job.writer()
+    spared = [each for each in swept if each[0] == job.output]
+    assert spared
+    assert writer.sweep(spared).keys() == swept.keys() - {*spared}
 
 
 def test_offsets_are_not_stable_while_a_transaction_is_open_among_them(job: Job) -> None:
@@ -534,7 +574,13 @@ def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
     assert [each.is_committed for each in found] == [False, False, True]
     assert [len(each.topics) for each in found] == [1, 3, 2]
     assert [job.output in each.topics for each in found] == [False, True, False]
-    assert list(job.broker.ended(0, 1)) == [found[0]]
+    assert all((job.changelog, 0) in each.places for each in found)
+    (first,) = {each.writer for each in found}
+    assert first is not None
+    later.begin(b"record")
+    later.abort()
+    assert job.broker.ended(0, 1)[0].writer not in (first, None), "a fence does not hide who began it"
+    assert list(job.broker.ended(0, 4))[1:] == found
     assert list(job.broker.ended(1, 5)) == []
     writer.close()
     later.close()

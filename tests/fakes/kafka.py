@@ -39,6 +39,7 @@ class Transaction:
 
     outcome: bool | None = None
     """None while it is open."""
+    writer: int | None = None
     touched: set[Partition] = field(default_factory=set)
     offsets: dict[tuple[str, str, int], Committed] = field(default_factory=dict)
 
@@ -98,9 +99,11 @@ class MemoryKafka:
         self.is_refused_when_sent = False
         #: A transaction with more records than so many runs out of time: Kafka aborts it, and fences its producer.
         self.most_in_time = 1 << 30
-        #: Called before a transaction begins, when its commit record has arrived, when its outputs and changes have,
-        #: before its commit takes effect, and after that; may wait, or raise `WriterLost`.
+        #: Called before a transaction begins, when it has and its commit record did not arrive yet, when that has,
+        #: when its outputs and changes have, before its commit takes effect, and after that; may wait, or raise
+        #: `WriterLost`.
         self.before_begin: Callable[[], None] = lambda: None
+        self.before_record: Callable[[], None] = lambda: None
         self.after_begin: Callable[[], None] = lambda: None
         self.before_offsets: Callable[[], None] = lambda: None
         #: Called before a sweep.
@@ -156,8 +159,10 @@ class MemoryKafka:
         if transaction is None:
             return
         transaction.outcome = outcome
-        topics = frozenset("offsets" if each == offsets_of(name) else each[0] for each in transaction.touched)
-        self.ended[name].append(Ended(outcome, topics))
+        places = frozenset(
+            ("offsets", 0) if each == offsets_of(name) else each for each in transaction.touched
+        )
+        self.ended[name].append(Ended(outcome, places, transaction.writer))
         self._end_offsets(name, transaction, outcome=outcome)
         for where in sorted(transaction.touched - {offsets_of(name)}):
             if where in self.skipped:
@@ -250,11 +255,17 @@ class MemoryBroker:
             told = self._answering(self._inputs, partitions)
             return {each: sum(ends((topic, each)) for topic in self._inputs) for each in told}
 
-    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
+    def commit_records(
+        self, partition: int, start: int, end: int, *, is_stable: bool = False
+    ) -> Sequence[bytes]:
         with self._present("reading commit records"):
             self._answer("commit_records")
             log = self._kafka.logs[self._definition.changelog, partition][start:end]
-            return [each.value for each in log if each.key == COMMIT and each.value]
+            return [
+                each.value
+                for each in log
+                if each.key == COMMIT and each.value and (_is_visible(each) or not is_stable)
+            ]
 
     def ended(self, partition: int, count: int) -> Sequence[Ended]:
         with self._present("reading the coordinator's log"):
@@ -275,6 +286,12 @@ class MemoryBroker:
         with self._present("reading stable ends"):
             self._answer("stable_ends")
             return {each: self._kafka.stable_end(each) for each in places}
+
+    def is_visible(self, place: Partition, offset: int) -> bool:
+        with self._present("reading a record"):
+            self._answer("is_visible")
+            start, end = self._kafka.starts[place], self._kafka.stable_end(place)
+            return offset < start or (offset < end and _is_visible(self._kafka.logs[place][offset]))
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         self._kafka.committed_asked.append(tuple(partitions))
@@ -433,6 +450,7 @@ class MemoryWriter:
         self._end = 0
         self._written = 0
         self._refused: list[RecordTooLarge] = []
+        self._places: dict[Partition, int] = {}
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
         with self._kafka.lock:
@@ -446,8 +464,12 @@ class MemoryWriter:
         self._kafka.before_begin()
         with self._kafka.lock:
             self._check()
-            transaction = self._kafka.open[self._name] = Transaction()
-            self._written, self._refused = 0, []
+            transaction = self._kafka.open[self._name] = Transaction(writer=self._epoch)
+            self._written, self._refused, self._places = 0, [], {}
+            transaction.touched.add(self._changelog)
+        self._kafka.before_record()
+        with self._kafka.lock:
+            self._check()
             self._write(self._changelog, COMMIT, record, transaction)
             offset = len(self._kafka.logs[self._changelog]) - 1
             self._end = offset + 1
@@ -491,15 +513,18 @@ class MemoryWriter:
             if not self._is_closed and self._epoch == self._kafka.epochs[self._name]:
                 self._kafka.end(self._name, outcome=False)
 
-    def sweep(self) -> Mapping[Partition, int]:
+    def places(self) -> Mapping[Partition, int]:
+        return dict(self._places)
+
+    def sweep(self, spared: Collection[Partition] = ()) -> Mapping[Partition, int]:
         with self._kafka.lock:
             self._check()
             self._kafka.sweeps += 1
             self._kafka.before_sweep()
-            transaction = self._kafka.open[self._name] = Transaction()
+            transaction = self._kafka.open[self._name] = Transaction(writer=self._epoch)
             swept: dict[Partition, int] = {}
             transaction.touched.add(offsets_of(self._name))
-            for where in sorted({*self._outputs, self._changelog} - self._kafka.undelivered):
+            for where in sorted({*self._outputs, self._changelog} - self._kafka.undelivered - {*spared}):
                 swept[where] = len(self._kafka.logs[where])
                 self._write(where, b"\x00", b"", transaction)
             if self._kafka.undelivered:
@@ -538,4 +563,5 @@ class MemoryWriter:
             return
         self._written += 1
         transaction.touched.add(where)
+        self._places[where] = len(self._kafka.logs[where])
         self._kafka.logs[where].append(Entry(key, value, transaction, headers=headers))

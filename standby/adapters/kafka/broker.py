@@ -114,11 +114,13 @@ class KafkaBroker:
             )
         return {each: sum(ends[topic, each][0] for topic in self._inputs) for each in told}
 
-    def commit_records(self, partition: int, start: int, end: int) -> Sequence[bytes]:
+    def commit_records(
+        self, partition: int, start: int, end: int, *, is_stable: bool = False
+    ) -> Sequence[bytes]:
         """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
         place = TopicPartition(self._definition.changelog, partition, start)
         found: list[bytes] = []
-        reader = self._of_group(clients.RECORDS)
+        reader = self._of_group(clients.STABLE_RECORDS if is_stable else clients.RECORDS)
         try:
             reader.assign([place])
             position, silent_at = start, time.monotonic() + ANSWER_SECONDS
@@ -176,6 +178,37 @@ class KafkaBroker:
         """Return the last stable offset of each place."""
         found, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,))
         return {place: offset for place, (offset,) in found.items()}
+
+    def is_visible(self, place: Place, offset: int) -> bool:
+        """Return whether a committed record lies there, or what lay there is older than all that is kept."""
+        at = TopicPartition(*place, offset)
+        what = f"reading {at.topic}-{at.partition} at {offset}, to tell whether what was committed there is to be seen"
+        ((first, end),) = self._bounds([place], IsolationLevel.READ_COMMITTED)
+        if not first <= offset < end:
+            return offset < first
+        # Rare: a reader of its own is simpler than one that is kept.
+        reader = Consumer(
+            {**self._settings, "isolation.level": "read_committed", "auto.offset.reset": "error"}
+        )
+        try:
+            reader.assign([at])
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while time.monotonic() < deadline:
+                message = reader.poll(0.1)
+                if message is not None:
+                    failure = message.error()
+                    if failure is not None:
+                        raise KafkaException(failure)
+                    return message.offset() == offset
+                # Negative until something was read.
+                (now,) = reader.position([at])
+                if now.offset > offset:
+                    return False
+        except KafkaException as error:
+            raise translate(error, what) from error
+        finally:
+            reader.close()
+        raise Transient(f"{what}: no answer")
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         """Return the stable committed offset of each partition of each input, None where there is none."""

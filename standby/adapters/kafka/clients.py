@@ -290,6 +290,13 @@ RECORDS: Final = _kind(
     _of_group,
 )
 
+STABLE_RECORDS: Final = _kind(
+    "the reader of commit records of transactions that have ended",
+    Consumer,
+    {**_MEMBER, "auto.offset.reset": "earliest"},
+    _of_group,
+)
+
 
 def _of_changelog(config: JobConfig, names: Names) -> Settings:
     # The one that follows the replicas in step has its part, too.

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from standby.kernel.ports import ANSWER_SECONDS, Ended
+from standby.kernel.ports import ANSWER_SECONDS, Ended, Place
 
 _TOPIC: Final = "__transaction_state"
 
-#: What a record says of a transaction: it is to be committed, or aborted, whatever happens.
+#: What a record says of a transaction: it goes on; it is to be committed, or aborted, whatever happens.
+_ONGOING: Final = 1
 _PREPARED: Final = {2: True, 3: False}
 
 #: So many records at the end of a partition are looked at first; then more and more, until all are.
@@ -28,7 +29,9 @@ _MORE: Final = 20
 @dataclass(frozen=True, slots=True)
 class _State:
     status: int
-    topics: frozenset[str]
+    places: frozenset[Place]
+    writer: int
+    """Of its producer's id and epoch. A fence aborts under a higher epoch than that of what it aborts."""
 
 
 def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
@@ -51,14 +54,23 @@ def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
                 for key, value in _read(reader, TopicPartition(_TOPIC, partition, start), end)
                 if _name_in(key) == name and (state := _state_in(value)) is not None
             ]
-            found = [
-                Ended(_PREPARED[each.status], each.topics) for each in states if each.status in _PREPARED
-            ]
+            found = list(_endings(states))
             if len(found) >= count or start <= low:
                 return found[::-1][:count]
             look *= _MORE
     finally:
         reader.close()
+
+
+def _endings(states: Iterable[_State]) -> Iterator[Ended]:
+    """Yield how each transaction ended, in order; its writer is that of what was said while it went on."""
+    writer: int | None = None
+    for each in states:
+        if each.status == _ONGOING:
+            writer = each.writer
+        elif each.status in _PREPARED:
+            yield Ended(_PREPARED[each.status], each.places, writer)
+            writer = None
 
 
 def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[bytes, bytes | None]]:
@@ -110,14 +122,16 @@ def _state_in(value: bytes | None) -> _State | None:
     (version,) = struct.unpack_from(">h", value)
     if version not in (0, 1):
         return None
+    producer, epoch = struct.unpack_from(">qh", value, 2)
     (status,) = struct.unpack_from(">b", value, 16)
     try:
-        return _State(status, frozenset(_topics(value, 17, is_compact=version == 1)))
+        places = frozenset(_places(value, 17, is_compact=version == 1))
+        return _State(status, places, producer << 16 | epoch & 0xFFFF)
     except (struct.error, IndexError):
         return None
 
 
-def _topics(value: bytes, at: int, *, is_compact: bool) -> Iterator[str]:
+def _places(value: bytes, at: int, *, is_compact: bool) -> Iterator[Place]:
     count, at = _count(value, at, is_compact=is_compact)
     for _ in range(count):
         if is_compact:
@@ -126,8 +140,10 @@ def _topics(value: bytes, at: int, *, is_compact: bool) -> Iterator[str]:
         else:
             (length,) = struct.unpack_from(">h", value, at)
             at += 2
-        yield value[at : at + length].decode("utf-8", "replace")
+        topic = value[at : at + length].decode("utf-8", "replace")
         numbers, at = _count(value, at + length, is_compact=is_compact)
+        for number in struct.unpack_from(f">{numbers}i", value, at):
+            yield topic, number
         at += 4 * numbers
         if is_compact:
             tags, at = _varint(value, at)

@@ -95,6 +95,8 @@ class KafkaWriter:
         self._producer: Producer | None = self._made()
         self._is_initialised = False
         self._end: int | None = None
+        #: The last record that arrived in each partition, of what was begun last.
+        self._places: dict[Place, int] = {}
         self._began = 0.0
         #: The largest record of what was begun, key and value, of each topic; asked for when one is refused.
         self._largest: Callable[[], Mapping[str, int]] = dict
@@ -141,6 +143,7 @@ class KafkaWriter:
         """Begin a transaction with its commit record; return its offset once it has arrived."""
         self._began = time.monotonic()
         self._end = None
+        self._places = {}
         self._largest = dict
         undelivered: KafkaError | None = None
 
@@ -214,7 +217,11 @@ class KafkaWriter:
                 # The next owner's fence aborts it.
                 self.close()
 
-    def sweep(self) -> Mapping[Place, int]:
+    def places(self) -> Mapping[Place, int]:
+        """Return the offset of a last record in each partition that the last commit wrote to."""
+        return dict(self._places)
+
+    def sweep(self, spared: Collection[Place] = ()) -> Mapping[Place, int]:
         """Abort a transaction in every partition that one of the task's may have touched; return where it wrote."""
         self._began = time.monotonic()
         arrived: dict[Place, int] = {}
@@ -237,6 +244,7 @@ class KafkaWriter:
                 if described.error is not None:
                     raise KafkaException(described.error)
                 places.update((topic, number) for number in described.partitions)
+            places.difference_update(spared)
             for topic, number in sorted(places):
                 self._produce(topic, [dict(record)], number)
             # Sent and confirmed before: librdkafka drops what still waits when it aborts.
@@ -329,9 +337,10 @@ class KafkaWriter:
                 batch.clear()
                 self._produce_one(topic, key, value, headers, timestamp_ms)
             elif timestamp_ms is None:
-                batch.append({"key": key, "value": value})
+                batch.append({"key": key, "value": value, "callback": self._arrived})
             else:
-                batch.append({"key": key, "value": value, "timestamp": timestamp_ms})
+                record: _Record = {"key": key, "value": value, "timestamp": timestamp_ms}
+                batch.append({**record, "callback": self._arrived})
         for topic, batch in batches.items():
             self._produce(topic, batch)
 
@@ -361,7 +370,14 @@ class KafkaWriter:
         while True:
             try:
                 # 0: the time at which it is sent.
-                self._open().produce(topic, key=key, value=value, headers=pairs, timestamp=timestamp_ms or 0)
+                self._open().produce(
+                    topic,
+                    key=key,
+                    value=value,
+                    headers=pairs,
+                    timestamp=timestamp_ms or 0,
+                    on_delivery=self._arrived,
+                )
                 return
             except BufferError:
                 self._await_room()
@@ -373,6 +389,13 @@ class KafkaWriter:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None and (offset := message.offset()) is not None and offset >= 0:
             self._end = offset + 1
+            self._places[self._changelog, self._partition] = offset
+
+    def _arrived(self, error: KafkaError | None, message: Message) -> None:
+        """Note where an output is. Called for each one, so it does no more than it must."""
+        if error is None:
+            # Those of a partition arrive in order.
+            self._places[message.topic(), message.partition()] = message.offset()  # type: ignore[index, assignment]
 
 
 def _is_dropped(error: KafkaError | None) -> bool:

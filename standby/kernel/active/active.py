@@ -12,8 +12,9 @@ from typing import Final
 from standby.errors import BadConfiguration, BrokenInvariant, StandfastError, Unavailable
 from standby.errortext import first_line
 from standby.kernel.active.identity import Answer, nothing_asked
+from standby.kernel.active.markers import Markers
 from standby.kernel.active.throughput import Throughput
-from standby.kernel.ports import Writer, WriterLost
+from standby.kernel.ports import Broker, Place, Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
 from standby.kernel.run import Tell
 from standby.kernel.store.store import TaskStore
@@ -21,7 +22,7 @@ from standby.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Off
 from standby.replica.claim import CommitRecord
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
-from standby.replica.store.keys import COMMIT
+from standby.replica.store.keys import COMMIT, OWN
 from standby.replica.store.overlay import Changes, Emitted
 from standby.threads.worker import Worker, settle
 
@@ -57,6 +58,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What tells an active whether the markers of its commits are there."""
+
+    broker: Broker
+    changelog: Place
+    answer_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What an active calls."""
 
@@ -64,6 +74,7 @@ class Hooks:
     clock: Callable[[], int]
     """Unix milliseconds."""
     probe: Probe
+    seen: Seen
     ask_topics: Callable[[], Answer] = nothing_asked
     """`standby.kernel.active.identity.Identity.ask`."""
 
@@ -115,6 +126,10 @@ class ActiveTask:
         # Held while the store is written: whoever gives the task up must not hand the store on before.
         self._gate = threading.Lock()
         self._is_abandoned = False
+        seen = hooks.seen
+        self._markers = Markers(
+            seen.broker, task, seen.changelog, seen.answer_seconds, lambda: self._is_abandoned
+        )
         #: Why nothing more may be committed: the outcome of a commit is not known, or the store lacks it.
         self._lost: BaseException | None = None
         self._waiting: set[Future[None]] = set()
@@ -159,7 +174,7 @@ class ActiveTask:
 
     def claim(self) -> Future[None]:
         """Commit the present offsets again: to claim the epoch, and so that Kafka does not forget them."""
-        return self._submit(lambda: self._commit(self.committed, self.committed, (), {}, nothing_asked()))
+        return self._submit(self._commit_again)
 
     def abandon(self, why: str = "given up", *, is_late: bool = False) -> None:
         """Give the task up: what is waited for fails at once, and nothing late reaches the store.
@@ -197,6 +212,13 @@ class ActiveTask:
             settle(outcome)
         with self._gate:
             self._waiting.discard(outcome)
+            is_over = self._is_abandoned or self._lost is not None
+        if not is_over:
+            # While the next batch is computed.
+            self._markers.look()
+
+    def _commit_again(self) -> None:
+        self._commit(self.committed, self.committed, (), {}, nothing_asked())
 
     def _commit(
         self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: Answer
@@ -209,6 +231,9 @@ class ActiveTask:
             raise BrokenInvariant(
                 f"{self.task}: a commit of [{start}, {end}) although {self.committed} is committed (rule `whole-batch`)"
             )
+        if self._markers.is_begun or end != start:
+            # Lost, it would take along what hangs of the one before.
+            self._markers.wait()
         try:
             said = CommitRecord(
                 self._next_batch,
@@ -218,6 +243,7 @@ class ActiveTask:
                 changes=len(changes),
                 outputs=len(outputs),
                 generation=self._claim.generation,
+                unseen=self._markers.hanging(),
             )
             record = said.encode()
             # Before anything else is written: from now on something of it may be left open anywhere, and whoever comes
@@ -227,6 +253,7 @@ class ActiveTask:
             self._check_topics(answer)
             self._probe(BEFORE_COMMIT)
             position = self._writer.commit()
+            self._markers.note(self._writer.places())
         except BadConfiguration:
             # A record was refused, and nothing else is wrong: whoever reads the same partitions need not wait until
             # the next owner's fence, or a time-out, ends the transaction.
@@ -240,7 +267,8 @@ class ActiveTask:
             if self._is_abandoned:
                 # The store may belong to somebody else by now, who finds the changes in the changelog.
                 raise WriterLost(f"{self.task}: given up")
-            self._write({**changes, COMMIT: record}, position, now_ms)
+            own = {} if said.is_bare else {OWN: b"%d" % said.batch}
+            self._write({**changes, COMMIT: record, **own}, position, now_ms)
             self._probe(AFTER_STORE)
             if end != self.committed and self.first_commit_ms is None:
                 self.first_commit_ms = now_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -22,8 +23,10 @@ from standby.replica.claim import (
     check_aborted,
     check_record,
     decode_commit,
+    fate,
     is_committed,
     lost_commit,
+    lost_outputs,
     offsets_of,
 )
 
@@ -35,6 +38,10 @@ _STABLE_GRACE_SECONDS: Final = 15.0
 #: For so long what is open in a partition may be a transaction of somebody else, which ends by itself. Those of the
 #: task have ended when its producer is initialised.
 _OPEN_SECONDS: Final = 1.0
+
+#: So many of the task's last transactions are looked for in the coordinator's log. Those that it begins between two
+#: batches are a few.
+_FEW: Final = 20
 
 #: Between the first two looks at what ends in a moment, as a rule, and between two at most.
 _FIRST_PAUSE_SECONDS: Final = 0.002
@@ -93,33 +100,45 @@ class Settling:
                 if self._were_committed(open_ones):
                     self._commit(open_ones[-1].offsets, end, open_ones[-1].generation)
                 else:
-                    self._sweep()
-            elif is_committed([each.batch for each in open_ones], committed, record):
+                    self._sweep(open_ones)
+            elif is_committed(open_ones, committed, record):
                 self._commit(offsets_of(committed), end, known_generation(committed, None))
             else:
-                self._sweep()
+                self._sweep(open_ones)
         self._await_stable(end)
         return True
+
+    def check_own(self, last: CommitRecord | None, own: int | None, end: int) -> None:
+        """Raise `StateMismatch` when the last commit of the state is missing in the changelog.
+
+        That can be where the replica has made it itself: ``own`` is the last of those. Nothing is open below ``end``.
+        """
+        if last is None or last.batch != own:
+            return
+        there = self.job.broker.commit_records(self._partition, max(0, last.batch - 1), end, is_stable=True)
+        if all(decode_commit(each).batch != last.batch for each in there):
+            raise lost_commit((last,), self.replica.task)
 
     def end_rest(self, last: CommitRecord | None, end: int, committed: _Answer) -> Sequence[Committed | None]:
         """End what hangs among the offsets and in the outputs; return the committed offsets.
 
         Nothing hangs in the changelog below ``end``, so ``last`` is the last commit. What was begun after it, there,
-        was aborted. Where none of that had outputs, all that hangs there is of the last commit, and is seen with the
-        next one.
+        was aborted. Where that had nothing but offsets, all that hangs is of the last commit, and is seen with the next
+        one.
         """
         later = self._later(last, end) if last is not None and last.end < end else []
-        is_later = any(each.outputs for each in later)
+        is_later = not all(each.is_bare for each in later)
         if last is not None:
             check_aborted(later, last, self.replica.task)
+            self._check_outputs(later)
         if committed is not None:
-            if is_later and self._do_outputs_hang():
-                self._sweep()
+            if is_later and self._do_outputs_hang(later):
+                self._sweep(later)
             return committed
         if last is None or is_later:
             # Of a release without commit records it is nearly always a batch that was aborted.
             self._check_decided(later)
-            self._sweep()
+            self._sweep(later)
         else:
             self._commit(last.offsets, last.batch + 1, last.generation)
         told = self.job.broker.committed((self._partition,))[self._partition]
@@ -139,18 +158,63 @@ class Settling:
         return [each for each in map(decode_commit, values) if each.batch > last.batch]
 
     def _check_decided(self, later: Sequence[CommitRecord]) -> None:
-        """Raise `StateMismatch` when the coordinator has committed one that was aborted in the changelog."""
-        ended = self._ended(len(later)) if later else ()
-        if any(each.is_committed for each in ended):
+        """Raise `StateMismatch` when the coordinator has committed the newest, though it was aborted in the changelog.
+
+        What became of those before it is known by it (`check_aborted`).
+        """
+        if (
+            later
+            and not later[-1].is_bare
+            and (ended := self._end_of_newest()) is not None
+            and ended.is_committed
+        ):
             raise lost_commit(later, self.replica.task)
 
-    def _ended(self, count: int) -> Sequence[Ended]:
-        """Return how those ended that have the last ``count`` commit records; one more where that is not sure."""
-        ended = self.job.broker.ended(self._partition, count + 1)
-        if ended and not ended[0].is_committed and ended[0].topics <= {self.job.definition.changelog}:
-            # Its own commit record may not have arrived; then it is of those before it.
-            count += 1
-        return ended[:count]
+    def _check_outputs(self, later: Sequence[CommitRecord]) -> None:
+        """Raise `StateMismatch` when what hung in outputs of a commit was aborted there, together with the next batch.
+
+        Or when both hang there now, the one committed, and the other not.
+        """
+        newest = _newest(later)
+        if newest is None or not newest.unseen:
+            return
+        behind = self._await_ends(
+            {(topic, number): offset + 1 for topic, number, offset in newest.unseen}, _OPEN_SECONDS
+        )
+        touched = self._aborted_places() if behind else frozenset()
+        lost = [
+            (topic, number, offset)
+            for topic, number, offset in newest.unseen
+            if (
+                touched is None or (topic, number) in touched
+                if (topic, number) in behind
+                else not self.job.broker.is_visible((topic, number), offset)
+            )
+        ]
+        if lost:
+            raise lost_outputs(lost, newest.batch, self.replica.task)
+
+    def _aborted_places(self) -> frozenset[Place] | None:
+        """Return where the task's transactions since its last commit have written to; None when that is not known."""
+        places: set[Place] = set()
+        for each in self.job.broker.ended(self._partition, _FEW):
+            if each.is_committed:
+                return frozenset(places)
+            places |= each.places
+        return None
+
+    def _end_of_newest(self) -> Ended | None:
+        """Return how that with the newest commit record, a batch, has ended, by its coordinator; None: it is not known.
+
+        A batch has a transaction of the same producer before it, which was committed. So one of another producer than
+        that before, aborted before it wrote anywhere else, is no batch: its commit record did not arrive.
+        """
+        ended = self.job.broker.ended(self._partition, _FEW)
+        for each, former in itertools.zip_longest(ended, ended[1:]):
+            is_alone = former is None or former.writer is None or former.writer != each.writer
+            if each.is_committed or not each.topics <= {self.job.definition.changelog} or not is_alone:
+                return each
+        return None
 
     def _were_committed(self, open_ones: Sequence[CommitRecord]) -> bool:
         """Return whether what is open in the changelog was committed, where the offsets do not tell.
@@ -163,12 +227,17 @@ class Settling:
             "%s: commits %s have no end in changelog and offsets",
             *(self.replica, [each.batch for each in open_ones]),
         )
+        if all(each.is_bare for each in open_ones):
+            # Nothing but what the claim to come commits again. A sweep could leave something open where nothing is.
+            return True
         if not any(each.outputs for each in open_ones):
             # Nobody has seen anything of it, whatever became of it.
             return False
-        ended = self._ended(len(open_ones))
-        fates = {each.is_committed for each in ended}
-        if len(ended) < len(open_ones) or len(fates) != 1:
+        fates = {fate(open_ones, at) for at, each in enumerate(open_ones) if not each.is_bare}
+        if None in fates:
+            ended = self._end_of_newest()
+            fates = fates - {None} | ({ended.is_committed} if ended is not None else {None})
+        if None in fates or len(fates) != 1:
             told = ", ".join(str(each.batch) for each in open_ones)
             why = "its coordinator's log, __transaction_state, may not be read, or does not tell"
             raise StateMismatch(
@@ -177,17 +246,20 @@ class Settling:
                 f"({self._transactional_id}): its input is processed again then, and what "
                 "it has written to the outputs may be there twice"
             )
-        return fates.pop()
+        return bool(fates.pop())
 
-    def _do_outputs_hang(self) -> bool:
-        """Return whether what is open in some output now does not end."""
+    def _do_outputs_hang(self, later: Sequence[CommitRecord]) -> bool:
+        """Return whether what is open in some output now does not end, beside what hung before ``later``."""
         ends = self.job.broker.output_ends()
-        return bool(self._await_ends(ends, _OPEN_SECONDS))
+        return not {*self._await_ends(ends, _OPEN_SECONDS)} <= _spared(later)
 
-    def _sweep(self) -> None:
-        """End all that hangs by a transaction that aborts; return when its marker is seen in each partition."""
+    def _sweep(self, later: Sequence[CommitRecord]) -> None:
+        """End all that hangs by a transaction that aborts; return when its marker is seen in each partition.
+
+        Not what hung in outputs before those that were begun ``later``: it was committed.
+        """
         self._check_owner()
-        swept = self.writer.sweep()
+        swept = self.writer.sweep(_spared(later))
         # The marker of this very transaction may be left out as well.
         behind = self._await_ends(
             {place: offset + 1 for place, offset in swept.items()}, self._stable_seconds
@@ -255,3 +327,14 @@ class Settling:
         if self.run.pause(seconds):
             raise WriterLost(f"{self.replica}: called off")
         return min(2 * seconds, _PAUSE_SECONDS)
+
+
+def _newest(later: Sequence[CommitRecord]) -> CommitRecord | None:
+    """Return the last batch among these."""
+    return next((each for each in reversed(later) if not each.is_bare), None)
+
+
+def _spared(later: Sequence[CommitRecord]) -> frozenset[Place]:
+    """Return where something committed hangs in outputs, as far as the last batch among these tells."""
+    newest = _newest(later)
+    return frozenset() if newest is None else frozenset((topic, number) for topic, number, _ in newest.unseen)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import Unavailable
-from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks
+from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks, Seen
 from standby.kernel.active.settling import Settling
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import Writer, WriterLost
@@ -81,6 +81,7 @@ class Takeover:
         promotee.replayed.store.serve()
         last = promotee.replayed.store.last_commit()
         check_last(last, task, promotee.epoch)
+        settling.check_own(last, promotee.replayed.store.own_commit(), end)
         committed = settling.end_rest(last, end, committed)
         if applied > end:
             raise StateMismatch(
@@ -108,7 +109,10 @@ class Takeover:
             drained=Drained(applied, end),
         )
         environment = job.environment
-        hooks = Hooks(tell_active, environment.clock, environment.probe, job.identity.ask)
+        seen = Seen(
+            job.broker, (job.definition.changelog, task.partition), job.config.transaction_timeout_ms / 1000
+        )
+        hooks = Hooks(tell_active, environment.clock, environment.probe, seen, job.identity.ask)
         active = ActiveTask(task, promotee.writer, promotee.replayed.store, claim, hooks)
         try:
             _wait(active.claim(), job.config.transaction_timeout_ms / 1000 + 5, promotee.run)

@@ -15,7 +15,7 @@ from standby.errors import BrokenInvariant, CorruptState, Transient, Unavailable
 from standby.kernel.ports import Change, Database, OpenDatabase, Profile
 from standby.kernel.probes import STORE_BATCH, Probe
 from standby.replica.claim import CommitRecord, decode_commit
-from standby.replica.store.keys import COMMIT, POSITION
+from standby.replica.store.keys import COMMIT, OWN, POSITION
 from standby.replica.store.origin import (
     DATABASE,
     SIDE_FILE,
@@ -88,6 +88,11 @@ class TaskStore:
         """Return what the last transaction that is in the state says of itself; None: no such one said anything."""
         value = self._open.get_many((COMMIT,))[0]
         return None if value is None else decode_commit(value)
+
+    def own_commit(self) -> int | None:
+        """Return the number of the last batch that the replica has committed itself, as an active; None: of none."""
+        value = self._open.get_many((OWN,))[0]
+        return None if value is None else int(value)
 
     def committed(self) -> CommitRecord | None:
         """Return the same to threads that have no part in the replica's work; raises as `look_up`."""

@@ -13,6 +13,9 @@ from standby.errors import CorruptState
 #: Where the database keeps the changelog position.
 POSITION: Final = b"\x00position"
 
+#: Where the database keeps the number of the last batch that the replica has committed itself, as an active.
+OWN: Final = b"\x00own"
+
 #: Under which every transaction writes to the changelog what it commits (`standby.replica.claim.CommitRecord`).
 COMMIT: Final = b"\x00commit"
 

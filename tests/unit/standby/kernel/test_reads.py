@@ -17,7 +17,7 @@ from standby.kernel.ports import Profile
 from standby.kernel.probes import AFTER_COMMIT
 from standby.kernel.reads import Declined, Found, Question, look_up
 from standby.model import Phase, Role
-from standby.replica.store.keys import POSITION
+from standby.replica.store.keys import OWN, POSITION
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
@@ -168,6 +168,7 @@ class OnRocks:
             database.close()
         # When it was last seen to be whole is each copy's own.
         del found[POSITION]
+        found.pop(OWN, None)
         return found
 
 

@@ -22,6 +22,7 @@ from standby.replica.claim import (
     claim_text,
     decode_commit,
     epoch_in,
+    fate,
     first_offsets,
     is_committed,
     settled_offsets,
@@ -171,6 +172,11 @@ def test_a_broken_commit_record_is_corrupt_state(value: bytes) -> None:
 LAST = CommitRecord(12, 3, "run", Offsets.of(50))
 
 
+def batch(number: int) -> CommitRecord:
+    """Return a commit with an output."""
+    return CommitRecord(number, 3, "run", Offsets.of(50), outputs=1)
+
+
 @pytest.mark.parametrize(
     ("committed", "last", "expected"),
     [
@@ -210,15 +216,53 @@ def test_state_and_offsets_that_do_not_belong_together_are_loud(
 def test_what_is_open_in_the_changelog_ended_as_the_offsets_say() -> None:
     claimed = TaskRecord(TASK, 0, 1, claimed=True)
     told = [Committed(50, claim_text(3, "run", 12))]
-    assert is_committed([12], told, claimed)
-    assert is_committed([11, 12], told, claimed)
-    assert not is_committed([13], told, claimed)
-    assert not is_committed([1], [None], TaskRecord(TASK, 0, 1))
-    assert not is_committed([13], [Committed(50, claim_text(3, "run"))], claimed)
+    first, one, two, three = (batch(each) for each in (1, 11, 12, 13))
+    assert is_committed([two], told, claimed)
+    assert is_committed([one, two], told, claimed)
+    assert not is_committed([three], told, claimed)
+    assert not is_committed([first], [None], TaskRecord(TASK, 0, 1))
+    assert not is_committed([three], [Committed(50, claim_text(3, "run"))], claimed)
     with pytest.raises(StateMismatch, match="those up to 12 were committed"):
-        is_committed([12, 13], told, claimed)
+        is_committed([two, three], told, claimed)
     with pytest.raises(StateMismatch, match="are gone"):
-        is_committed([12], [None], claimed)
+        is_committed([two], [None], claimed)
+
+
+def test_what_has_nothing_but_offsets_ends_as_what_is_open_beside_it() -> None:
+    claimed = TaskRecord(TASK, 0, 1, claimed=True)
+    told = [Committed(50, claim_text(3, "run", 12))]
+    bare = [replace(batch(each), outputs=0) for each in (11, 12, 13)]
+    assert is_committed([batch(12), bare[2]], told, claimed)
+    assert not is_committed([bare[1], batch(13)], told, claimed)
+    assert is_committed(bare[1:], told, claimed), "the changelog must not be behind the offsets"
+    assert not is_committed(bare[2:], told, claimed)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([], None),
+        ([(60, 1)], True),
+        ([(50, 0)], True),
+        ([(40, 0)], False),
+        ([(40, 0), (40, 0)], False),
+        ([(40, 0), (60, 1)], False),
+    ],
+    ids=["nothing", "a batch", "the same offsets", "others", "others twice", "others, and a batch"],
+)
+def test_what_became_of_a_batch_is_known_by_what_was_begun_after_it(
+    later: list[tuple[int, int]], expected: bool | None
+) -> None:
+    records = [
+        CommitRecord(13 + at, 3, "run", Offsets.of(to), outputs=count) for at, (to, count) in enumerate(later)
+    ]
+    assert fate([batch(12), *records], 0) is expected
+
+
+def test_a_commit_record_is_read_back_as_it_was_written() -> None:
+    full = replace(LAST, generation=2, unseen=(("out", 3, 17), ("second", 0, 4)))
+    for each in (LAST, full, batch(12)):
+        assert decode_commit(each.encode()) == each
 
 
 def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:

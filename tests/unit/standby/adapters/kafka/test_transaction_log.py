@@ -25,7 +25,7 @@ def test_a_value_of_the_first_version() -> None:
         value += struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
     found = _state_in(value + struct.pack(">qq", 1, 1))
     assert found is not None
-    assert (found.status, found.topics) == (3, frozenset({"out", "changelog"}))
+    assert (found.status, found.places) == (3, frozenset({("out", 0), ("out", 2), ("changelog", 1)}))
 
 
 def test_a_value_of_the_flexible_version() -> None:
@@ -36,7 +36,7 @@ def test_a_value_of_the_flexible_version() -> None:
         value += bytes([len(numbers) + 1]) + struct.pack(f">{len(numbers)}i", *numbers) + b"\1\7\2ab"
     found = _state_in(value + struct.pack(">qq", 1, 1) + b"\0")
     assert found is not None
-    assert (found.status, found.topics) == (2, frozenset({"out", "changelog"}))
+    assert (found.status, found.places) == (2, frozenset({("out", 0), ("out", 2), ("changelog", 1)}))
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\0\7" + bytes(30), struct.pack(">hqhibi", 0, 7, 1, 5, 2, 9)])

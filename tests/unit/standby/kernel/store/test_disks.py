@@ -15,7 +15,7 @@ from standby.kernel.ports import Profile
 from standby.kernel.store import places
 from standby.model import Phase, Role
 from standby.naming import state_path
-from standby.replica.store.keys import POSITION
+from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
 from tests.fakes.peers import PeerNet
 from tests.memory_lab import MemoryContainer, MemoryLab
@@ -81,7 +81,7 @@ def where(lab: MemoryLab, disk: Path) -> Path:
 
 def contents(lab: MemoryLab, disk: Path) -> dict[bytes, bytes]:
     database = open_database(where(lab, disk) / DATABASE, Profile.SERVING)
-    found = {key: value for key, value in database.items(b"") if key != POSITION}
+    found = {key: value for key, value in database.items(b"") if key not in (POSITION, OWN)}
     database.close()
     return found
 
