@@ -10,16 +10,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks.contest import ROOT
 from benchmarks.kernel import Container, FixedRecords, Job
 from benchmarks.traced import Trace
 from embedded.jars import classpath
+from standby.adapters.kafka.writer import KafkaWriter
 from standby.adapters.processes import collect_garbage_rarely, end_children
 from standby.adapters.rocksdict import open_database
 from standby.config import JobConfig
 from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
+from standby.kernel.active.markers import Markers
 from standby.model import Phase, Role
 from standby.ports import Feed
 from standby.wire import JobDefinition
@@ -28,14 +31,25 @@ _PATIENCE_SECONDS = 180.0
 
 
 def command(
-    job: Job, copy: int, copies: int, *, feed: str = "plain", step: str = "count", trace: Path | None = None
+    job: Job,
+    copy: int,
+    copies: int,
+    *,
+    feed: str = "plain",
+    step: str = "count",
+    trace: Path | None = None,
+    is_blind: bool = False,
 ) -> list[str]:
-    """Return how to run the container of one copy; copy 0 is the active one."""
+    """Return how to run the container of one copy; copy 0 is the active one.
+
+    One that ``is_blind`` does not look at the markers of its commits.
+    """
     return [
         *(sys.executable, "-m", "benchmarks.replica", "--job", job.name, "--tasks", str(job.tasks)),
         *("--bootstrap", job.bootstrap, "--state", str(job.state), "--copy", str(copy)),
         *("--copies", str(copies), "--feed", feed, "--step", step),
         *(("--trace", str(trace)) if trace is not None else ()),
+        *(("--blind",) if is_blind else ()),
     ]
 
 
@@ -51,9 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--feed", choices=("plain", "spark"), required=True)
     parser.add_argument("--step", choices=("count", "profile"), required=True)
     parser.add_argument("--trace", type=Path)
+    parser.add_argument("--blind", action="store_true")
     arguments = parser.parse_args(argv)
     # As every container does.
     collect_garbage_rarely()
+    if arguments.blind:
+        _look_at_no_markers()
     is_active = arguments.copy == 0
     trace = Trace()
     settings = {
@@ -92,6 +109,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def changelog_of(job: str) -> str:
     """Return the name of the job's changelog topic."""
     return f"{job}-changelog"
+
+
+def _look_at_no_markers() -> None:
+    """Take from the kernel what it does to see its markers, in this process and for good."""
+    for each in ("look", "wait", "note"):
+        patch.object(Markers, each, lambda *_: None).start()
+    patch.object(KafkaWriter, "_arrived", None).start()
 
 
 def _spark_feed(config: JobConfig, job: JobDefinition) -> Feed:

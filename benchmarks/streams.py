@@ -20,6 +20,8 @@ OURS_SPARK: Final = "standfast, Spark feed"
 STREAMS: Final = "Kafka Streams"
 QUIX: Final = "Quix Streams"
 SPARK: Final = "Spark's own state"
+#: Ours without a look at the markers of its commits (docs/decisions/0036): to measure what that look costs.
+OURS_BLIND: Final = "standfast, plain feed, blind"
 ALL: Final = (OURS, OURS_SPARK, STREAMS, QUIX, SPARK)
 
 #: Spark's real-time mode, which has no state from Python: each record is passed on as it is.
@@ -77,11 +79,14 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     """Return what to run, one command a process; raises `Unavailable` for what cannot be had here."""
     if case.standbys and name not in WITH_STANDBYS:
         raise BadConfiguration(f"{name} has no standbys")
-    if name in (OURS, OURS_SPARK):
-        feed = "plain" if name == OURS else "spark"
+    if name in (OURS, OURS_SPARK, OURS_BLIND):
+        feed = "spark" if name == OURS_SPARK else "plain"
         job = Job(place.job, case.partitions, place.changelog, place.bootstrap, place.state, {})
         copies = 1 + case.standbys
-        return [command(job, copy, copies, feed=feed, step=case.step) for copy in range(copies)]
+        is_blind = name == OURS_BLIND
+        return [
+            command(job, copy, copies, feed=feed, step=case.step, is_blind=is_blind) for copy in range(copies)
+        ]
     if name == STREAMS:
         return _streams(case, place)
     common = ["--bootstrap", place.bootstrap, "--input", place.input, "--output", place.output]
