@@ -178,10 +178,12 @@ class Settling:
         newest = _newest(later)
         if newest is None or not newest.unseen:
             return
-        behind = self._await_ends(
-            {(topic, number): offset + 1 for topic, number, offset in newest.unseen}, _OPEN_SECONDS
-        )
+        ends = {(topic, number): offset + 1 for topic, number, offset in newest.unseen}
+        behind = self._await_ends(ends, _OPEN_SECONDS)
         touched = self._aborted_places() if behind else frozenset()
+        if behind and (touched is None or touched & {*behind}):
+            # It may be another task's that holds readers back, which Kafka aborts in time.
+            behind = self._await_ends(ends, self._stable_seconds)
         lost = [
             (topic, number, offset)
             for topic, number, offset in newest.unseen
