@@ -1,7 +1,8 @@
-"""How the servers of ZooKeeper are talked to: in clear, or over TLS. Pure."""
+"""Where the servers of ZooKeeper are, and how they are talked to: in clear, or over TLS. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,23 @@ KEYS: Final[Mapping[str, str]] = {
     "zookeeper.ssl.certificate.location": CERTIFICATE,
     "zookeeper.ssl.key.location": KEY,
 }
+
+
+#: A name or an address, with a port if it is not ZooKeeper's own; an IPv6 address is in brackets.
+_SERVER: Final = re.compile(r"(?:[^\s:/?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+
+
+def wrong_servers(connect: str) -> Iterator[str]:
+    """Yield what is wrong with servers, ``host:port,host:port``, and the chroot, ``/path``, that may follow them."""
+    servers, slash, chroot = connect.partition("/")
+    for each in servers.split(","):
+        found = _SERVER.fullmatch(each.strip())
+        if found is None or not 0 < int(found[1] or 1) < 1 << 16:
+            yield f"{each.strip()!r} is no server: it has to be like zk1:2181"
+    if "," in chroot:
+        yield f"{slash}{chroot!s}: a path goes once, behind the last server, and holds for all of them"
+    elif chroot and any(each in ("", ".", "..") for each in chroot.split("/")):
+        yield f"{slash}{chroot} is no path in ZooKeeper: it has to be like /apps/standfast"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Final
 
 import embedded.cli
 from appmaster.cli.clusters import candidates, cells, credentials, drain, protect, rekey
+from appmaster.cli.foreign import translated
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
 from standby.errors import StandfastError
@@ -80,12 +81,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("standfast: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) has gone, which is its right; without this the interpreter would
-        # complain once more when it flushes standard output on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():
+            return 0
+        known = translated(error)
+        if known is None:
+            raise
+        print(f"standfast: {known}", file=sys.stderr)
+        return known.exit_status
     return status
+
+
+def _reader_has_gone() -> bool:
+    """Return whether who reads the standard output (head, less) has gone, which is their right."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Without this the interpreter would complain once more when it flushes standard output on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Final
 
 from standby import naming
 from standby.config.whole import JobConfig
-from standby.ensemble import KEYS, Tls, wrong
+from standby.ensemble import KEYS, Tls, wrong, wrong_servers
 from standby.security.disclosure import FILE, is_path_of_secret
 
 _COUNT: Final = "job.hotstandby.replicationcount"
@@ -40,6 +40,7 @@ def contradictions(config: JobConfig) -> Iterator[str]:
     yield from wrong(
         Tls(config.zookeeper_ca, config.zookeeper_certificate, config.zookeeper_key), tuple(KEYS)
     )
+    yield from (f"zookeeper.connect: {each}" for each in wrong_servers(config.zookeeper))
     yield from _secrets({**{f"kafka.{name}": each for name, each in config.kafka.items()}, **config.spark})
     if config.heartbeat_timeout_ms < 2 * config.heartbeat_interval_ms:
         yield (

@@ -19,8 +19,9 @@ class ServerKeys:
     )
     zookeeper: str = key(
         "zookeeper.connect",
-        "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER.",
-        example="zk1:2181,zk2:2181",
+        "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER. With a path behind the last server everything of the "
+        "cluster lies below it; a submit makes it where it is missing.",
+        example="zk1:2181,zk2:2181/apps",
         applies="never",
     )
     zookeeper_ca: str = key(

@@ -75,7 +75,8 @@ def read_many(client: Any, paths: Sequence[str]) -> Iterator[tuple[str, bytes, Z
     for first in range(0, len(paths), _NODES):
         pending = client.handler.async_result()
         # As kazoo's own methods do; it has no public way to send a request of somebody else's making.
-        client._call(_MultiRead(paths[first : first + _NODES]), pending)  # noqa: SLF001
+        absolute = [f"{client.chroot}{each}" for each in paths[first : first + _NODES]]
+        client._call(_MultiRead(absolute), pending)  # noqa: SLF001
         asked.append((paths[first : first + _NODES], pending))
     for some, pending in asked:
         try:

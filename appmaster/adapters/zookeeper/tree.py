@@ -70,7 +70,11 @@ class ZooKeeperTree:
             return self._client.exists(naming.controller_epoch_path(self._cluster)) is not None
 
     def make_way(self) -> None:
-        """Have the cluster's tree be closed to others if it is a new one; `prepare` makes it."""
+        """Have the cluster's tree be closed to others if it is a new one; `prepare` makes it.
+
+        What `zookeeper.connect` has it below is made, too. Raises `BadConfiguration` where that must not be.
+        """
+        self._make_chroot()
         if self._was_closed is None:
             with translated("making the cluster's tree"):
                 self._make_way()
@@ -78,6 +82,7 @@ class ZooKeeperTree:
     def prepare(self) -> None:
         """Create the cluster's tree where it is missing; `drop` removes it."""
         root = naming.cluster_path(self._cluster)
+        self._make_chroot()
         with translated("preparing the cluster's tree"):
             for each in ("cells", "candidates", "code", "containers", "jobs", "changes"):
                 self._client.ensure_path(f"{root}/{each}")
@@ -132,6 +137,17 @@ class ZooKeeperTree:
         """Give a closed tree to the holders of another secret, proved before; return how many nodes it has."""
         with translated("giving the cluster's tree away"):
             return self._give(access)
+
+    def _make_chroot(self) -> None:
+        chroot = self._client.chroot
+        with translated("making the path of zookeeper.connect"):
+            try:
+                self._client.make_chroot()
+            except NoAuthError as error:
+                raise BadConfiguration(
+                    f"zookeeper.connect: {chroot} is not there, and what is above it is closed to these credentials: "
+                    f"have who owns it make the path, and let everybody read it and create nodes below it"
+                ) from error
 
     def _make_way(self) -> None:
         """Have a new tree be as the access says, and be one of several users' below the common root."""

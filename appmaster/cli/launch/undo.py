@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from appmaster.cli.foreign import translated
 from appmaster.cli.output import Progress
-from standby.errors import StandfastError
 
 
 class Undo:
@@ -43,7 +43,10 @@ class Undo:
             what, step = self._steps.pop()
             try:
                 step()
-            except StandfastError as failure:
+            except Exception as raised:
+                failure = translated(raised)
+                if failure is None:
+                    raise
                 # What was made before may be in use by what could not be removed.
                 stays = ", ".join([what, *(each for each, _ in reversed(self._steps))])
                 self._progress.say(f"not removed: {stays}: {failure}")

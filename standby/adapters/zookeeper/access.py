@@ -12,16 +12,19 @@ import hmac
 import socket
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kazoo.client import KazooClient, KazooState, TransactionRequest
+from kazoo.exceptions import NodeExistsError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.serialization import Create
 from kazoo.retry import KazooRetry
-from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl_credential
 
-from standby.ensemble import Tls
+from standby.ensemble import Tls, wrong_servers
 from standby.errors import BadConfiguration
 from standby.naming import ROOT
 
@@ -280,6 +283,23 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
         """Create what is missing on the way; ``acl`` is meant for its last node, and not for those above it."""
         return super().ensure_path_async(path)
 
+    def make_chroot(self) -> None:
+        """Create the path that all nodes of this client are below, where it is missing.
+
+        Whatever the client closes, this is open to everybody, as a node is that nobody says anything about: it is no
+        part of a cluster's tree, and others may have theirs there. Raises as kazoo does.
+        """
+        if not self.chroot or self.exists("/") is not None:
+            return
+        path = ""
+        for each in self.chroot.strip("/").split("/"):
+            path += f"/{each}"
+            # Past the chroot, below which all other calls are.
+            made = self.handler.async_result()
+            self._call(Create(path, b"", OPEN_ACL_UNSAFE, 0), made)
+            with suppress(NodeExistsError):
+                made.get()
+
     def transaction(self) -> Any:
         """Return a transaction; see kazoo."""
         return _Transaction(self)
@@ -292,8 +312,13 @@ def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS
     """Return a client that is not started and that never gives up reconnecting.
 
     Servers that come back give each session its time anew. Kazoo's own back-off, of up to a minute, would miss that: a
-    leader would be deposed, or a container taken for lost, for nothing.
+    leader would be deposed, or a container taken for lost, for nothing. Raises `BadConfiguration` for what names no
+    servers.
     """
+    if said := "; ".join(wrong_servers(connect)):
+        raise BadConfiguration(
+            f"ZooKeeper servers {connect}: {said} (zookeeper.connect, or STANDFAST_ZOOKEEPER)"
+        )
     return Client(
         access,
         hosts=connect,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError
-from kazoo.security import Permissions
+from kazoo.security import Permissions, make_digest_acl
 
 from appmaster.adapters.credentials.keyring import VARIABLE
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
@@ -54,6 +54,9 @@ JOB = JobRecord(
 TASK = TaskRecord(
     TaskId("job", "main", 0), active=0, epoch=1, placed={0: "c1"}, hosts={}, in_sync=(0,), decision="1-1"
 )
+
+#: Where a cluster lies that is not to be at the top.
+CHROOT = "/apps/sf"
 
 
 @pytest.fixture(scope="module")
@@ -305,3 +308,45 @@ def test_a_closed_tree_is_given_to_new_credentials_once_nothing_runs(
         assert user.jobs.names() == ("job",)
         assert user.jobs.read("job") == JOB
     assert main(rekey) == 2, "the former credentials do not fit any more"
+
+
+@pytest.mark.parametrize("access", [CLOSED, OPEN], ids=["closed", "open"])
+def test_path_of_the_servers_is_made_and_open_to_others(server: LoneZooKeeper, access: Access) -> None:
+    chroot = f"{CHROOT}-{access.is_closed}"
+    with ZooKeeper(server.connect + chroot, "job", access=access) as mine:
+        assert not mine.tree.exists()
+        assert mine.registry.clusters() == ()
+        mine.tree.make_way()
+        mine.tree.prepare()
+        for number in (1, 2):
+            record = CandidateRecord(f"c{number}", "h1", 1, 2, 1, 3, f"container_{number}", 0, "0.1")
+            mine.registry.register(record)
+        # Many are read with one request, which kazoo does not make itself.
+        assert [each.candidate for each in mine.registry.candidates()] == ["c1", "c2"]
+    top = server.client()
+    try:
+        found, *above = [f"{chroot}{naming.cluster_path('job')}", chroot, "/apps"]
+        assert top.exists(found) is not None
+        for path in above:
+            ((acl,), _) = top.get_acls(path)
+            assert (acl.id.scheme, acl.perms) == ("world", Permissions.ALL)
+        top.create("/apps/of-others")
+        top.delete("/apps/of-others")
+    finally:
+        top.stop()
+        top.close()
+
+
+def test_path_that_must_not_be_made_is_told_with_the_remedy(server: LoneZooKeeper) -> None:
+    top = server.client()
+    try:
+        top.create("/closed", acl=[make_digest_acl("somebody", "else", all=True)])
+    finally:
+        top.stop()
+        top.close()
+    said = "/closed/sf is not there, and what is above it is closed"
+    with (
+        ZooKeeper(f"{server.connect}/closed/sf", "job", access=CLOSED) as mine,
+        pytest.raises(BadConfiguration, match=said),
+    ):
+        mine.tree.make_way()
