@@ -283,6 +283,13 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
         """Create what is missing on the way; ``acl`` is meant for its last node, and not for those above it."""
         return super().ensure_path_async(path)
 
+    def start(self, timeout: float = 15.0) -> None:
+        """Connect; see kazoo, which also warns of a chroot that is not there: that is for `make_chroot`."""
+        self.start_async().wait(timeout=timeout)
+        if not self.connected:
+            self.stop()
+            raise self.handler.timeout_exception("Connection time-out")
+
     def make_chroot(self) -> None:
         """Create the path that all nodes of this client are below, where it is missing.
 
