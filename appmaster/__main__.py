@@ -27,7 +27,7 @@ from appmaster.api.discovery import targets
 from appmaster.api.leader_api import LeaderApi
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.main import version
-from appmaster.cli.reading.logs import last_line
+from appmaster.cli.reading.logs import last_lines
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies
 from appmaster.eventlog.entries import EntryKind, LeaderElected, LogEntry, written
@@ -160,7 +160,7 @@ def _run() -> int:
 
         def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
             where = CellAddress(number, record.application, record.attempt, record.address)
-            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost, last_line)
+            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost, last_lines)
 
         cells = Cells(zookeeper.cells, connect, inbox.post, now_ms, config.cell)
         effects = Effects(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +24,9 @@ from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.view import Policy
 from standby.errors import Unavailable
+from standby.process.last_words import LastWords, last_words
 from standby.threads.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -37,8 +39,11 @@ ANYWHERE = "anywhere"
 _BUSY_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
 
-#: A container that fails within so long of its start has failed at launch: why is in its log, seconds.
-_YOUNG_SECONDS: Final = 30.0
+#: A container that ends within so long of its start may never have registered: why it did is in its log, seconds. One
+#: that takes longer is given back.
+_YOUNG_SECONDS: Final = Policy().launch_timeout_ms / 1000
+
+_NO_WORDS: Final = LastWords()
 
 #: An AM that answers nothing within this is tried again, seconds.
 _CALL_SECONDS: Final = 1.5
@@ -81,9 +86,9 @@ class SkeinCell:
     now_ms: Callable[[], int]
     is_lost: Callable[[str], None]
     """Called once, on the connection's thread, when the AM is gone or does not answer any more."""
-    last_line: Callable[[str, str], str] = lambda node, container: ""
-    """Returns the last line that a container wrote, by the address of its NodeManager's pages and its id; empty where
-    it cannot be had."""
+    last_lines: Callable[[str, str], Sequence[str]] = lambda node, container: ()
+    """Returns the last lines that a container wrote, by the address of its NodeManager's pages and its id; none where
+    they cannot be had."""
     #: Hosts that can be asked for by name; known after `connect`.
     hosts: tuple[str, ...] = ()
     #: What was given back and the AM has not heard of.
@@ -269,15 +274,15 @@ class SkeinCell:
                     self.now_ms(),
                 )
                 lived = time.monotonic() - self._running_since.pop(each.id, 0.0)
-                if state == "FAILED" and (before != "RUNNING" or lived < _YOUNG_SECONDS):
+                if state in ("FAILED", "SUCCEEDED") and (before != "RUNNING" or lived < _YOUNG_SECONDS):
                     # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
                     threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
                 else:
                     self.post(ended.told())
 
     def _tell(self, ended: _Ended) -> None:
-        """Tell of a container that failed at its start, with the last line that it wrote."""
-        self.post(ended.told(self.last_line(ended.node, ended.container)))
+        """Tell of a container that ended at its start, with what its log says of that."""
+        self.post(ended.told(last_words(self.last_lines(ended.node, ended.container))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +297,9 @@ class _Ended:
     """``host:port`` of the NodeManager's pages."""
     at_ms: int
 
-    def told(self, last_line: str = "") -> happened.ContainerCompleted:
-        said = f"{self.message} ({self.container}{f': {last_line}' if last_line else ''})"
-        return happened.ContainerCompleted(self.granted, said, self.at_ms)
+    def told(self, words: LastWords = _NO_WORDS) -> happened.ContainerCompleted:
+        said = f"{self.message} ({self.container}{f': {words.text}' if words.text else ''})"
+        return happened.ContainerCompleted(self.granted, said, self.at_ms, words.is_from_outside)
 
 
 def _first_line(text: str) -> str:

@@ -448,7 +448,9 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         "A request is taken back; `outcome` says why.", Request, ("job", "host", "reason")
     ),
     EntryKind.LAUNCH_FAILED: Described(
-        "A granted container ended before it spoke: one of the retry budget is spent.", Request, _OF_REQUEST
+        "A granted container ended before it spoke; unless from outside, one of the retry budget is spent.",
+        Request,
+        _OF_REQUEST,
     ),
     EntryKind.CONTAINER_REGISTERED: Described(
         "A container opened its stream; the reason is `new` or `returned`.",

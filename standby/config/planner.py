@@ -95,7 +95,8 @@ class PlannerKeys:
     )
     retry_count: int = key(
         "cluster-manager.container.retry.count",
-        "Failures of one processor copy inside the window after which the job fails; -1: no bound.",
+        "Failures of one processor copy inside the window after which the job fails; -1: no bound. What is ended from "
+        "outside (by YARN, the host's kernel or a person) is no failure.",
         8,
         minimum=-1,
         applies="live",

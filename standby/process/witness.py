@@ -9,6 +9,7 @@ refuses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -35,6 +36,13 @@ _MOST_ANSWERED: Final = 256
 
 #: What who asked says when it has read the answer.
 READ: Final = b"+"
+
+#: What it writes into the log begins with this and the process's number: that it has begun; and, when the process has
+#: ended, that it did so with code 0 as it was asked to, or else what it answers at the port. Of a container that nobody
+#: knew a port of, the log is all that tells (`standby.process.last_words`).
+WRITES: Final = b"the witness of process "
+BEGUN: Final = b"it has begun"
+AS_ASKED: Final = b"it has ended as it was asked to"
 
 #: More than this is not kept: a list of so many tasks accuses nobody.
 MOST_BYTES: Final = 32_000
@@ -120,13 +128,19 @@ def split(environment: Mapping[str, str]) -> Witnessed:
 
 
 def _watch(child: int, port: socket.socket, note: Note) -> NoReturn:
+    _write(child, BEGUN)
     status, oom_kills = _await_end(child)
+    answer = _answer(status, oom_kills, note.read())
+    _write(child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
     if not note.has_ended_in_order:
-        answer = _answer(status, oom_kills, note.read())
-        sys.stderr.write(f"the witness of process {child}: {answer.decode()}")
-        sys.stderr.flush()
-        tell(port, answer)
+        tell(port, answer + b"\n")
     os._exit(status if status >= 0 else 128 - status)
+
+
+def _write(child: int, said: bytes) -> None:
+    """Write a line into the container's log, whole, beside what others write."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), b"%s%d: %s\n" % (WRITES, child, said))
 
 
 def _await_end(child: int) -> tuple[int, int | None]:
@@ -152,7 +166,7 @@ def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:
     """Return what `standby.wire.decode_end` takes: made by hand, since nothing is loaded here."""
     more = b"," + entry[1:-1] if len(entry) > len(b"{}") else b""
     known = "null" if oom_kills is None else str(oom_kills)
-    return b'{"status":%d,"oom_kills":%s%s}\n' % (status, known.encode(), more)
+    return b'{"status":%d,"oom_kills":%s%s}' % (status, known.encode(), more)
 
 
 def tell(port: socket.socket, answer: bytes) -> None:

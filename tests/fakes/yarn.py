@@ -112,6 +112,8 @@ class FakeCluster:
         self.actions: list[todo.Action] = []
         self.serial = 0
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
+        #: Whether what fails at launch was killed from outside.
+        self.is_launch_killed = False
         self.refuses_writes = 0
         self.restore_ms = RESTORE_MS
         #: Up to where every copy's state is.
@@ -409,9 +411,9 @@ class FakeCluster:
             )
             self.tell(happened.ContainerGranted(skein_id, self.now_ms))
             if self.fails_at_launch(host):
-                self.later.append(
-                    (self.now_ms + 50, happened.ContainerCompleted(skein_id, "exit 1", self.now_ms + 50))
-                )
+                at_ms = self.now_ms + 50
+                ended = happened.ContainerCompleted(skein_id, "exit 1", at_ms, self.is_launch_killed)
+                self.later.append((at_ms, ended))
                 continue
             self.serial += 1
             self.processes[skein_id] = Process(

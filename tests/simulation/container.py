@@ -182,7 +182,9 @@ class Container(Process):
         self.clock.tell("{}: is dead", self.name)
         if self._stream is not None and self.host.is_up:
             self._stream.break_("its process ended", is_orderly=self.exit_code is not None)
-        self.world.yarn.process_ended(self.name, self.exit_code if self.exit_code is not None else 137)
+        code = 137 if self.exit_code is None else self.exit_code
+        is_from_outside = self.end.is_from_outside if self.end is not None else code in (exits.ORDERLY, 137)
+        self.world.yarn.process_ended(self.name, code, is_from_outside=is_from_outside)
 
     # ---- ZooKeeper ----
 

@@ -67,6 +67,7 @@ class Job:
     standbys: int
     is_mixed: bool = False
     restarts: bool = False
+    policy: Policy = POLICY
     revision: int = 1
     drained: dict[str, str] = field(default_factory=dict)
     commands: int = 0
@@ -79,7 +80,7 @@ class Job:
         """Return what a leader reads of the job; a new one has no records yet."""
         zookeeper.answer()
         spec = JobSpec(STAGE, self.tasks, self.containers, self.standbys, self.is_mixed)
-        policy = replace(POLICY, restarts=self.restarts)
+        policy = replace(self.policy, restarts=self.restarts)
         events: list[Event] = [
             happened.HostsKnown(tuple(HostInfo(each, rack=rack(each)) for each in hosts)),
             happened.HostsDrained(dict(self.drained)),

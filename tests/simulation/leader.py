@@ -498,7 +498,11 @@ class Candidate(Process):
             if each.state == RUNNING:
                 self.post(happened.ContainerGranted(each.skein_id, self._now()))
             elif each.state == ENDED:
-                self.post(happened.ContainerCompleted(each.skein_id, each.message, self._now()))
+                self.post(
+                    happened.ContainerCompleted(
+                        each.skein_id, each.message, self._now(), each.is_from_outside
+                    )
+                )
 
     # ---- control streams ----
 

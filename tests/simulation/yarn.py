@@ -32,6 +32,8 @@ class Listed:
     """YARN's id, once granted."""
     host: Host | None = None
     message: str = ""
+    is_from_outside: bool = False
+    """What its witness wrote says that somebody from outside ended it."""
     process: Process | None = None
     was_killed: bool = False
     """Ended because the master asked for it."""
@@ -205,10 +207,11 @@ class Yarn:
         listed.process = self.launch(listed)
         self.clock.tell("yarn: {} starts on {}", listed.container, host.name)
 
-    def process_ended(self, container: str, code: int) -> None:
+    def process_ended(self, container: str, code: int, *, is_from_outside: bool) -> None:
         """Take note that a container's process has ended; its NodeManager tells a moment later."""
         for listed in self.listed.values():
             if listed.container == container:
+                listed.is_from_outside = is_from_outside
                 self.clock.after(self.clock.between(100, 600), self._tell_end, listed, code)
 
     def _tell_end(self, listed: Listed, code: int) -> None:

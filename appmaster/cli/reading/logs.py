@@ -15,6 +15,9 @@ from standby.errors import Unavailable
 _TIMEOUT_SECONDS: Final = 5.0
 _BYTES_PER_LINE: Final = 400
 
+#: So much is read of a container that ended early; it has what its witness wrote at its very beginning.
+_LAST_LINES: Final = 250
+
 _REDIRECTS: Final = (http.client.FOUND, http.client.TEMPORARY_REDIRECT)
 _MOST_REDIRECTS: Final = 3
 
@@ -102,10 +105,11 @@ def master_output(tracking_url: str, application: str, lines: int) -> str:
     return ""
 
 
-def last_line(node: str, container: str) -> str:
-    """Return the last line that a container's process wrote; empty where that cannot be had."""
-    lines = [line for log in _of_container(node, container, 1) for line in log.text.splitlines()]
-    return lines[-1] if lines else ""
+def last_lines(node: str, container: str) -> tuple[str, ...]:
+    """Return the last lines that a container's processes wrote, of many; none where they cannot be had."""
+    return tuple(
+        line for log in _of_container(node, container, _LAST_LINES) for line in log.text.splitlines()
+    )
 
 
 def _masters(tracking_url: str, application: str) -> list[tuple[str, str]]:

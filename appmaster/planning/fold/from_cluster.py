@@ -93,9 +93,11 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
     """Return the view after YARN's word that a container has ended, or will never start."""
     for request in view.requests.values():
         if request.skein_id == event.skein_id:
-            # It ended before it ever spoke to us: a launch that failed.
+            # It ended before it ever spoke to us: a launch that failed, unless somebody from outside ended it.
+            # The next request waits either way, or what kills all and at once would have us spin.
             view = replace(view, requests=without(view.requests, request.number))
-            view = failed_attempt(view, request.slot, event.at_ms, f"ended at launch: {event.message}")
+            reason, counts = f"ended at launch: {event.message}", not event.is_from_outside
+            view = failed_attempt(view, request.slot, event.at_ms, reason, counts=counts)
             if request.host is not None:
                 view = avoid(
                     view, request.host, event.at_ms, request.slot, "a container ended there at launch"

@@ -251,6 +251,9 @@ class ContainerCompleted:
     skein_id: str
     message: str
     at_ms: int
+    is_from_outside: bool = False
+    """Of one that never registered: whether its witness says, or must be taken to say by its own end, that somebody
+    from outside ended it. False also where that is not known."""
 
     @property
     def loss(self) -> Reason[Loss]:

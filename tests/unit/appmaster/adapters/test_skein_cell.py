@@ -151,8 +151,21 @@ def test_end_of_a_container_is_told_when_the_list_shows_it(
     assert events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
 
 
-def test_container_that_fails_at_its_start_is_told_of_with_its_last_line(
-    cell: SkeinCell, am: Am, events: list[object]
+@pytest.mark.parametrize(
+    ("state", "wrote", "text", "is_from_outside"),
+    [
+        ("FAILED", "no such package", "no such package", False),
+        ("FAILED", "the witness of process 7: it has begun", "it was ended together with its witness", True),
+        (
+            "SUCCEEDED",
+            "the witness of process 7: it has ended as it was asked to",
+            "it was asked to end",
+            True,
+        ),
+    ],
+)
+def test_container_that_ends_at_its_start_is_told_of_with_its_last_words(
+    cell: SkeinCell, am: Am, events: list[object], state: str, wrote: str, text: str, is_from_outside: bool
 ) -> None:
     told = threading.Event()
 
@@ -161,9 +174,10 @@ def test_container_that_fails_at_its_start_is_told_of_with_its_last_line(
         told.set()
 
     cell.post = post
-    cell.last_line = lambda node, container: f"what {container} wrote on {node}"
-    am.state = "FAILED"
+    cell.last_lines = lambda node, container: (f"what {container} wrote on {node}", wrote)
+    am.state = state
     cell._look()
     assert told.wait(PATIENCE_SECONDS)
-    said = "failed (a1_01_2: what a1_01_2 wrote on h1:8042)"
-    assert events == [happened.ContainerCompleted("a1_01/s_0", said, 7)]
+    before = "" if text == wrote else "what a1_01_2 wrote on h1:8042; "
+    said = f"{state.lower()} (a1_01_2: {before}{text})"
+    assert events == [happened.ContainerCompleted("a1_01/s_0", said, 7, is_from_outside)]

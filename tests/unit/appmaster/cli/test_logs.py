@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from appmaster.cli.reading.logs import _of_container as logs_of
-from appmaster.cli.reading.logs import last_line
+from appmaster.cli.reading.logs import last_lines
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def test_lines_of_before_a_file_was_cut_come_first() -> None:
     with node(files) as address:
         [log] = logs_of(address, "container_1", 3)
         assert (log.name, log.text) == ("anywhere_0.log", "two\nthree\nfour")
-        assert last_line(address, "container_1") == "four"
+        assert last_lines(address, "container_1") == ("one", "two", "three", "four")
 
 
 def test_file_that_has_just_been_cut_is_shown_by_its_former_part() -> None:

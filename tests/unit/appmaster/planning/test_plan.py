@@ -251,6 +251,22 @@ def test_containers_that_die_at_launch_are_retried_with_a_bound_and_fail_the_job
     assert sum(isinstance(each, todo.RequestContainer) for each in cluster.actions) <= 4 * 5
 
 
+def test_containers_that_are_killed_at_launch_spend_no_budget_and_are_asked_for_ever_more_rarely() -> None:
+    cluster = FakeCluster(policy=Policy(retry_backoff_max_ms=2_000))
+    cluster.fails_at_launch, cluster.is_launch_killed = lambda host: True, True
+    cluster.run(40_000)
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.DEPLOYING
+    assert any("asked for again soon; ended at launch" in each for each in job.reasons)
+    requests = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    slots = {each.slot for each in requests}
+    assert len(requests) > job.policy.retry_count * len(slots)
+    assert len(requests) < (40_000 / 2_000 + 5) * len(slots), "backed off, no busy loop"
+    cluster.fails_at_launch = lambda host: False
+    cluster.run(15_000)
+    assert cluster.is_whole()
+
+
 def test_new_leader_rebuilds_the_same_plan_and_changes_nothing(cluster: FakeCluster) -> None:
     before = dict(cluster.versions)
     cluster.elect(2)

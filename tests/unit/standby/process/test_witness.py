@@ -17,6 +17,7 @@ from standby import wire
 from standby.control import exits
 from standby.model import TaskId
 from standby.process.ended import Cause, ProcessEnd, Ran
+from standby.process.last_words import LastWords, last_words
 from standby.process.witness import MOST_BYTES, READ, Note
 from tests.patience import PATIENCE_SECONDS
 
@@ -47,7 +48,7 @@ class Child:
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NM_HOST": "127.0.0.1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         assert self.popen.stdout is not None
         self.port, self.pid = json.loads(self.popen.stdout.readline())
@@ -62,6 +63,11 @@ class Child:
             said = asking.makefile("rb").readline()
             asking.sendall(READ)
         return wire.decode_end(said)
+
+    def wrote(self) -> LastWords:
+        """Return what the log says once process and witness are gone."""
+        _, log = self.popen.communicate(timeout=PATIENCE_SECONDS)
+        return last_words(log.decode().splitlines())
 
     def refuses(self) -> bool:
         try:
@@ -87,6 +93,7 @@ def test_end_by_a_signal_is_told_with_what_ran(child: Child, number: signal.Sign
     assert (end.status, end.ran, end.child) == (-number, RAN, None)
     assert child.popen.wait(PATIENCE_SECONDS) == 128 + number
     assert child.refuses(), "it has said what it knows"
+    assert child.wrote() == LastWords(end.is_from_outside, str(end))
 
 
 def test_strangers_who_say_nothing_do_not_keep_the_leader_from_the_answer(child: Child) -> None:
@@ -115,6 +122,12 @@ def test_nothing_is_told_of_an_end_in_order(child: Child) -> None:
     child.does("witnessed.note.end_in_order(); os._exit(10)")
     assert child.popen.wait(PATIENCE_SECONDS) == exits.ORPHANED
     assert child.refuses()
+    assert child.wrote() == LastWords(text="it ended with exit code 10"), "the log has it all the same"
+
+
+def test_end_that_was_asked_for_is_nobodys_failure(child: Child) -> None:
+    child.does("witnessed.note.end_in_order(); os._exit(0)")
+    assert child.wrote() == LastWords(is_from_outside=True, text="it was asked to end")
 
 
 def test_process_ends_with_its_witness_and_nobody_is_left_to_say_why(child: Child) -> None:
@@ -123,6 +136,7 @@ def test_process_ends_with_its_witness_and_nobody_is_left_to_say_why(child: Chil
     assert child.popen.stdout is not None
     assert child.popen.stdout.read() == b"", "both have closed it"
     assert child.refuses()
+    assert child.wrote() == LastWords(is_from_outside=True, text="it was ended together with its witness")
 
 
 def test_witness_passes_a_signal_on_and_ends_as_the_process_does(child: Child) -> None:
