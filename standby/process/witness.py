@@ -175,9 +175,17 @@ def tell(port: socket.socket, answer: bytes) -> None:
     Everybody is answered at once, and none is waited for: whoever connects and says nothing must not keep the leader
     from its answer.
     """
+    answered: dict[int, socket.socket] = {}
+    try:
+        _answer_all(port, answer, answered)
+    finally:
+        for each in answered.values():
+            each.close()
+
+
+def _answer_all(port: socket.socket, answer: bytes, answered: dict[int, socket.socket]) -> None:
     until = time.monotonic() + _STAYS_SECONDS
     port.setblocking(False)
-    answered: dict[int, socket.socket] = {}
     poll = select.poll()
     poll.register(port, select.POLLIN)
     while (left := until - time.monotonic()) > 0:
