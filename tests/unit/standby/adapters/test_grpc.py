@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -110,13 +111,15 @@ def test_the_introduction_comes_first_then_everything_in_order(leader: ScriptedL
 
 
 def test_heartbeats_come_by_themselves_in_sequence(leader: ScriptedLeader, news: News) -> None:
+    begun = time.monotonic()
     stream = connect(leader, news)
     session = leader.session()
     session.wait_for(Heartbeat, lambda each: each.sequence == 20)
     beats = [each.sequence for each in session.received if isinstance(each, Heartbeat)]
     assert beats == list(range(1, len(beats) + 1))
     times = [at for each, at in zip(session.received, session.at, strict=True) if isinstance(each, Heartbeat)]
-    assert times[19] - times[0] > 19 * 0.05 * 0.8, "no faster than told"
+    # From the beginning: the first may be late, and the one behind it on time. One beat may make up for a late one.
+    assert times[19] - begun >= 19 * 0.05, "no faster than told"
     stream.drop()
 
 
