@@ -174,6 +174,7 @@ def _run() -> int:
             resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
             reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
             replies=replies,
+            broken=end_with_error,
         )
         driver = Driver(
             inbox,
@@ -340,6 +341,12 @@ def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:
     """
     name = died.thread.name if died.thread is not None else "a thread"
     _log.critical("%s: an error that nobody foresaw", name, exc_info=died.exc_value)
+    _end(_BROKEN)
+
+
+def end_with_error(error: BaseException) -> NoReturn:
+    """End the candidate for an error after which nothing that it does can be relied on."""
+    _log.critical("this process cannot go on", exc_info=error)
     _end(_BROKEN)
 
 

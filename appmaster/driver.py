@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from appmaster.blame import is_of_job
 from appmaster.eventlog.derive import derive
 from appmaster.eventlog.entries import LogEntry
 from appmaster.planning import invariants
@@ -17,6 +19,8 @@ from appmaster.planning.state.events import Event, Started, Ticked
 from appmaster.planning.state.view import ClusterView, JobState
 from standby.errors import BrokenInvariant
 from standby.threads.inbox import Inbox
+
+_log = logging.getLogger(__name__)
 
 #: Time passes for the planner at least this often: how exactly it sees a deadline.
 TICK_SECONDS: Final = 0.05
@@ -97,8 +101,17 @@ class Driver:
         self._check(())
         entries, self._entries = self._entries, []
         for each in entries:
-            self._tell(each, self.view)
+            self._told(each)
         self._turned(time.perf_counter() - begun)
+
+    def _told(self, entry: LogEntry) -> None:
+        try:
+            self._tell(entry, self.view)
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            # To lead goes on without it.
+            _log.exception("%s could not be told", entry.kind.value)
 
     def _apply(self, event: Event) -> None:
         if not isinstance(event, Ticked):

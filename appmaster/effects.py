@@ -1,4 +1,8 @@
-"""Carries out the planner's actions; every outcome comes back as an event."""
+"""Carries out the planner's actions; every outcome comes back as an event.
+
+What fails while one job's action is carried out is that job's trouble (`appmaster.blame`): it is told as an event and
+tried again after a growing pause, and the other jobs are led meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,18 @@ from concurrent.futures import Future, TimeoutError  # noqa: A004 - in 3.10 not 
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from appmaster.blame import Blame, blame, is_of_job, told
 from appmaster.leadership.cells import Cells
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action, Change
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.view import ClusterView, Command, Recorded
+from appmaster.planning.state.model import job_of
+from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
 from appmaster.ports import ControlPort, LeaderRecords
 from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
-from standby.errors import Fenced, StandfastError, Transient, Unavailable
+from standby.errors import Transient, Unavailable
 from standby.threads.worker import Worker
 from standby.wire import JobDefinition
 
@@ -28,6 +34,25 @@ _log = logging.getLogger(__name__)
 
 #: Pause between attempts to learn the outcome of a write while ZooKeeper does not answer, seconds.
 _RETRY_SECONDS: Final = 0.2
+
+#: Pause before something that failed for one job is tried again, seconds: the first, doubled each time; the longest.
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 15.0
+_MOST_DOUBLINGS: Final = 10
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="fence", daemon=True).start()
+
+
+def _start_timer(seconds: float, work: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
 
 
 @dataclass
@@ -49,11 +74,33 @@ class Effects:
     replies: Replies
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     """Job → each revision of it that is known."""
-    writer: Worker = field(default_factory=lambda: Worker("records").start())
+    broken: Callable[[BaseException], None] = _raise
+    """Called, from any thread, for an error after which the process is to end."""
+    beside: Callable[[Callable[[], None]], None] = _start_thread
+    """Runs what takes long on a thread of its own."""
+    later: Callable[[float, Callable[[], None]], None] = _start_timer
+    """Runs something after so many seconds."""
+    writer: Worker = field(init=False)
     """What must keep its order, and may block on ZooKeeper."""
+    _failed: dict[tuple[str, Effect], int] = field(default_factory=dict)
+    """Job and effect → how often in a row it has failed; guarded by the lock."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _statuses: dict[str, int] = field(default_factory=dict)
+    """Job → the number of the last status that was to be written; on the writer's thread."""
+
+    def __post_init__(self) -> None:
+        self.writer = Worker("records", failed=self._writer_failed).start()
 
     def carry_out(self, action: Action, view: ClusterView) -> None:
-        """Begin ``action``; never blocks on a server."""
+        """Begin ``action``; never blocks on a server. Raises nothing that concerns one job alone."""
+        try:
+            self._begin(action, view)
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            self._not_begun(action, view, error)
+
+    def _begin(self, action: Action, view: ClusterView) -> None:
         if isinstance(action, todo.WriteRecords):
             self.writer.put(lambda: self._write_records(action))
         elif isinstance(action, todo.WriteModel):
@@ -70,14 +117,103 @@ class Effects:
             self.control.send(
                 action.container, action.incarnation, wire.Exit(view.epoch, action.reason, action.purge)
             )
+            self._done(_served_by(view, action.container), Effect.SEND_EXIT)
         elif isinstance(action, todo.ProbePort):
             self.control.probe(action.container, action.incarnation)
+            self._done(_served_by(view, action.container), Effect.PROBE_PORT)
         elif isinstance(action, todo.RequestContainer):
             self.cells.request(action.number, action.host, action.cell)
+            self._done(job_of(action.slot), Effect.REQUEST_CONTAINER)
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
             self.cells.release(action.skein_id)
         elif isinstance(action, todo.FenceTasks):
-            threading.Thread(target=self._fence, args=(action,), name="fence", daemon=True).start()
+            self.beside(lambda: self._fence(action))
+
+    def _not_begun(self, action: Action, view: ClusterView, error: Exception) -> None:
+        """Tell that an action could not be begun, so that the planner, or a later attempt, goes on from there."""
+        if isinstance(action, todo.FenceTasks):
+            self._not_fenced(action, error)
+        elif isinstance(action, todo.RequestContainer):
+            self._note(job_of(action.slot), Effect.REQUEST_CONTAINER, error)
+            self.post(happened.RequestRefused(action.number, told(error), self.now_ms()))
+        elif isinstance(action, todo.ProbePort):
+            self._note(_served_by(view, action.container), Effect.PROBE_PORT, error)
+            # Who cannot be asked is not held to be silent; and is asked again.
+            self.post(happened.PortProbed(action.container, action.incarnation, True, self.now_ms()))
+        elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
+            self._not_given_back(action.skein_id, action.job, error)
+        elif isinstance(action, todo.SendAssignment):
+            # Sent again, as one that nobody has reported as applied.
+            self._note(_job_in(action), Effect.SEND_ASSIGNMENT, error)
+        elif isinstance(action, todo.SendExit):
+            # Who does not leave is given back to YARN.
+            self._note(_served_by(view, action.container), Effect.SEND_EXIT, error)
+        else:
+            # Nobody's job: whoever asked hears nothing, and asks again.
+            _log.error("%s could not be carried out", type(action).__name__, exc_info=error)
+
+    # ---- what failed ----
+
+    def _note(self, job: str, effect: Effect, error: BaseException) -> float:
+        """Tell that something failed for a job; return the pause before it is tried again, seconds."""
+        with self._lock:
+            before = self._failed.get((job, effect), 0)
+            self._failed[job, effect] = before + 1
+        _log.error("%s: %s: %s", job, effect.value, told(error), exc_info=None if before else error)
+        self.post(happened.EffectFailed(job, effect, told(error)))
+        return min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(before, _MOST_DOUBLINGS))
+
+    def _done(self, job: str, effect: Effect) -> None:
+        """Tell that something could be done for a job, if it had failed before."""
+        if not self._failed:
+            return
+        with self._lock:
+            had_failed = self._failed.pop((job, effect), 0) > 0
+        if had_failed:
+            _log.info("%s: %s: done", job, effect.value)
+            self.post(happened.EffectDone(job, effect))
+
+    def _written(
+        self, job: str, effect: Effect, write: Callable[[], bool], again: Callable[[], None]
+    ) -> None:
+        """Write something of a job, on the writer's thread; ``write`` returns whether it could.
+
+        What fails is the job's own trouble: ``again`` follows, on that thread, after a pause, so that the writer is
+        there for the others.
+        """
+        try:
+            if write():
+                self._done(job, effect)
+        except Exception as error:
+            whose = blame(error)
+            if whose is Blame.LEADERSHIP:
+                self.resign(str(error))
+            elif whose is Blame.PROCESS:
+                raise
+            else:
+                pause = self._note(job, effect, error)
+                self.later(pause, lambda: self.writer.put(again))
+
+    def _writer_failed(self, error: BaseException) -> None:
+        if blame(error) is Blame.PROCESS:
+            self.broken(error)
+            return
+        _log.error("records: an unexpected error", exc_info=error)
+
+    def _not_given_back(self, skein_id: str, job: str, error: BaseException) -> None:
+        """Have YARN told later what it could not be told now: nobody else remembers it."""
+
+        def again() -> None:
+            try:
+                self.cells.release(skein_id)
+            except Exception as once_more:
+                if not is_of_job(once_more):
+                    raise
+                self._not_given_back(skein_id, job, once_more)
+            else:
+                self._done(job, Effect.GIVE_BACK)
+
+        self.later(self._note(job, Effect.GIVE_BACK, error), lambda: self.writer.put(again))
 
     def _send_assignment(self, action: todo.SendAssignment, view: ClusterView) -> None:
         known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
@@ -89,44 +225,67 @@ class Effects:
             return
         message = wire.Assignment(view.epoch, action.incarnation, action.number, action.replicas, definitions)
         self.control.send(action.container, action.incarnation, message)
+        self._done(_job_in(action), Effect.SEND_ASSIGNMENT)
 
     def _write_model(self, action: todo.WriteModel, stage: str) -> None:
-        while True:
-            try:
-                written = self.records.write_model(action.model, stage)
-            except Fenced as error:
-                self.resign(str(error))
-                return
-            except Transient as error:
-                _log.warning("model %d of %s: %s", action.model.version, action.job, error)
-                time.sleep(_RETRY_SECONDS)
-                continue
-            if written is None:
-                break
-            self.post(happened.ModelWritten(action.job, written))
-            return
-        # Another version is there; perhaps this one, whose answer was lost.
-        self.post(happened.ModelRefused(action.job, "the recorded model had changed"))
-        self.reload()
+        def write() -> bool:
+            while True:
+                try:
+                    written = self.records.write_model(action.model, stage)
+                except Transient as error:
+                    _log.warning("model %d of %s: %s", action.model.version, action.job, error)
+                    time.sleep(_RETRY_SECONDS)
+                    continue
+                if written is not None:
+                    self.post(happened.ModelWritten(action.job, written))
+                    return True
+                # Another version is there; perhaps this one, whose answer was lost.
+                refused("the recorded model had changed")
+                return False
+
+        def refused(why: str) -> None:
+            # Read again, it is open to a new one.
+            self.post(happened.ModelRefused(action.job, why))
+            self.reload()
+
+        self._written(
+            action.job, Effect.WRITE_MODEL, write, lambda: refused("it could not be written the last time")
+        )
 
     def _write_records(self, action: todo.WriteRecords) -> None:
-        while True:
-            try:
-                written = self.records.write_tasks(action.changes)
-                break
-            except Fenced as error:
-                self.resign(str(error))
-                return
-            except Transient as error:
-                _log.warning("decision %s: outcome unknown: %s", action.decision, error)
-                written = self._read_back(action)
-                if written is not None:
+        job = action.processor.job
+
+        def write() -> bool:
+            while True:
+                try:
+                    written = self.records.write_tasks(action.changes)
                     break
-        if written is not None:
-            self.post(happened.RecordsWritten(action.decision, written, self.now_ms()))
-            return
-        self.post(happened.RecordsRefused(action.decision, "a record had changed under the decision"))
-        self._reload(action)
+                except Transient as error:
+                    _log.warning("decision %s: outcome unknown: %s", action.decision, error)
+                    written = self._read_back(action)
+                    if written is not None:
+                        break
+            if written is not None:
+                self.post(happened.RecordsWritten(action.decision, written, self.now_ms()))
+                return True
+            self.post(happened.RecordsRefused(action.decision, "a record had changed under the decision"))
+            read()
+            return False
+
+        def read() -> bool:
+            self._reload(action)
+            return False
+
+        def read_again() -> None:
+            # The tasks stay closed to decisions until their records have been read.
+            self._written(job, Effect.WRITE_RECORDS, read, read_again)
+
+        def refused() -> None:
+            # Perhaps it was written, for an error says nothing of that.
+            self.post(happened.RecordsRefused(action.decision, "it could not be written the last time"))
+            read_again()
+
+        self._written(job, Effect.WRITE_RECORDS, write, refused)
 
     def _read_back(self, action: todo.WriteRecords) -> tuple[Recorded, ...] | None:
         """Return the records if the write of unknown outcome was done after all, else None: do it again."""
@@ -160,25 +319,52 @@ class Effects:
             ended,
             failure=action.failure.kind.value if action.failure is not None else "",
         )
-        while True:
-            try:
-                self.records.write_status(action.job, status)
-                return
-            except Fenced as error:
-                self.resign(str(error))
-                return
-            except Transient as error:
-                _log.warning("status of %s: %s", action.job, error)
-                time.sleep(_RETRY_SECONDS)
+        number = self._statuses[action.job] = self._statuses.get(action.job, 0) + 1
+
+        def write() -> bool:
+            while True:
+                try:
+                    self.records.write_status(action.job, status)
+                    return True
+                except Transient as error:
+                    _log.warning("status of %s: %s", action.job, error)
+                    time.sleep(_RETRY_SECONDS)
+
+        def again() -> None:
+            # Unless there is a newer one by now.
+            if self._statuses.get(action.job) == number:
+                self._written(action.job, Effect.WRITE_STATUS, write, again)
+
+        again()
 
     def _fence(self, action: todo.FenceTasks) -> None:
         try:
             revisions = self.definitions[action.job]
             self.fence(revisions[max(revisions)])
-        except StandfastError as error:
-            self.post(happened.FencingFailed(action.job, str(error)))
+        except Exception as error:  # noqa: BLE001 - this thread's outermost level
+            if blame(error) is Blame.PROCESS:
+                self.broken(error)
+                return
+            # `Fenced` too: it is of the job's writers, not of the leader.
+            self._not_fenced(action, error)
             return
         self.post(happened.TasksFenced(action.job))
+
+    def _not_fenced(self, action: todo.FenceTasks, error: Exception) -> None:
+        _log.error("%s cannot be fenced: %s", action.job, told(error))
+        self.post(happened.FencingFailed(action.job, told(error)))
+
+
+def _served_by(view: ClusterView, container: str) -> str:
+    """Return the job that a container serves; empty when that is not known."""
+    known = view.containers.get(container)
+    job = view.job_of(known) if known is not None else None
+    return job.name if job is not None else ""
+
+
+def _job_in(action: todo.SendAssignment) -> str:
+    """Return the job that an assignment is about, the first one of several."""
+    return action.jobs[0][0] if action.jobs else ""
 
 
 class Replies:

@@ -15,7 +15,7 @@ from typing import Final
 
 from appmaster.planning.state.actions import Kind, Outcome
 from appmaster.planning.state.reasons import Basis, Loss, Without
-from appmaster.planning.state.view import RequestKind
+from appmaster.planning.state.view import Effect, RequestKind
 
 #: Stands for every value that is not in a label's closed set.
 OTHER: Final = "other"
@@ -169,6 +169,11 @@ FENCING_FAILED: Final = Counter(
     "Attempts to fence an undeploying job's writers that failed.",
     {"job": _JOB},
 )
+EFFECTS_FAILED: Final = Counter(
+    "standfast_effect_failures_total",
+    "Attempts to do something for a job that failed by an error that concerns it alone.",
+    {"job": _JOB, "effect": (*(each.value for each in Effect), OTHER)},
+)
 DOUBTS: Final = Counter(
     "standfast_leader_doubts_total",
     "Times that so many containers fell silent at once that the leader suspected itself.",
@@ -200,6 +205,7 @@ COUNTERS: Final = (
     MODEL_CHANGES,
     TASK_FAILURES,
     FENCING_FAILED,
+    EFFECTS_FAILED,
     DOUBTS,
 )
 

@@ -35,6 +35,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     """Requested state: deployed, or undeployed."""
     purge: bool = False
     """Undeployed for good: containers remove local state before they end."""
+    is_fence_waived: bool = False
+    """Undeployed although its tasks may not be fenced: an operator has said that nothing of it writes any more."""
     activated: int = 0
     """Highest revision that is active: enough candidates held its code, or it was waited for long enough."""
     version: int = VERSION

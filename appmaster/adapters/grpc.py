@@ -169,7 +169,11 @@ class ControlServer:
 
     async def _probe(self, container: str, incarnation: int) -> None:
         address = self._addresses.get(container)
-        seen = NOT_ASKED if address is None else await look_at(*address)
+        try:
+            seen = NOT_ASKED if address is None else await look_at(*address)
+        except Exception:  # noqa: BLE001 - a look that is never answered is waited for for ever
+            _log.exception("looking at the port of %s", container)
+            seen = NOT_ASKED
         self._post(
             happened.PortProbed(
                 container,

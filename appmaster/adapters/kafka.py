@@ -75,8 +75,8 @@ class EventLog:
         """Append an entry; when the broker is away it waits in memory, and is dropped when that is full."""
         try:
             self._producer.produce(self._topic, json.dumps(entry).encode(), on_delivery=self._delivered)
-        except BufferError:
-            _log.warning("the event log cannot be written, dropped: %s", entry)
+        except (BufferError, KafkaException) as error:
+            _log.warning("the event log cannot be written: %s; dropped: %s", error, entry)
         self._producer.poll(0)
 
     @staticmethod

@@ -19,6 +19,7 @@ from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
 from appmaster.adapters.skein_library import ApplicationClient
+from appmaster.blame import told
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
@@ -177,8 +178,9 @@ class SkeinCell:
                 return
             try:
                 container = self._client.add_container(service)
-            except SkeinError as error:
-                self.post(happened.RequestRefused(number, str(error), self.now_ms()))
+            except Exception as error:  # noqa: BLE001 - a request of which nothing is heard would wait for ever
+                said = str(error) if isinstance(error, SkeinError) else told(error)
+                self.post(happened.RequestRefused(number, said, self.now_ms()))
                 return
             self._pending.add(container.id)
             self.post(happened.RequestPlaced(number, self._granted(container.id)))

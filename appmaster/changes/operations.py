@@ -32,7 +32,7 @@ KEPT: Final = 200
 
 
 #: What a settled change keeps of its arguments.
-KEPT_ARGUMENTS: Final = frozenset({"job", "hosts", "reason", "purge", "revision", "code"})
+KEPT_ARGUMENTS: Final = frozenset({"job", "hosts", "reason", "purge", "unfenced", "revision", "code"})
 
 
 class NotYet(Transient):
@@ -106,14 +106,15 @@ def deploy(present: Present | None, arguments: Arguments) -> Made:
     known = _known(present, arguments)
     if not known.record.is_wanted:
         _await_end(known)
-        return Made(replace(known.record, is_wanted=True, purge=False), "it is to run", is_new_chance=True)
+        record = replace(known.record, is_wanted=True, purge=False, is_fence_waived=False)
+        return Made(record, "it is to run", is_new_chance=True)
     if not known.runs:
         raise StandfastError(f"it has failed ({known.failure}); submit it as its file says")
     return Made(known.record, "it is to run already")
 
 
 def undeploy(present: Present | None, arguments: Arguments) -> Made:
-    """Return a job that is to end; with ``purge`` also its local state.
+    """Return a job that is to end; with ``purge`` also its local state, with ``unfenced`` although nobody fences it.
 
     Raises `NotYet` until a leader has taken up that it is to run: one that never saw it wanted would not tell of its
     end, and whatever waits for that end would wait for ever.
@@ -122,7 +123,10 @@ def undeploy(present: Present | None, arguments: Arguments) -> Made:
     known = _known(present, arguments)
     if known.record.is_wanted and not known.state:
         raise NotYet(f"{known.record.definition.name} was submitted just now; the leader takes it up first")
-    return Made(replace(known.record, is_wanted=False, purge=purge), "it is to end")
+    is_waived = bool(arguments.get("unfenced", False))
+    return Made(
+        replace(known.record, is_wanted=False, purge=purge, is_fence_waived=is_waived), "it is to end"
+    )
 
 
 def update(present: Present | None, arguments: Arguments) -> Made:
@@ -154,11 +158,12 @@ def rollback(present: Present | None, arguments: Arguments) -> Made:
 
 
 def delete(present: Present | None, arguments: Arguments) -> Made:
-    """Return no job, once its last deployment has ended; raises `NotYet`."""
+    """Return no job, once its last deployment has ended, which is not waited for ``unfenced``; raises `NotYet`."""
     known = _known(present, arguments)
     if known.record.is_wanted:
         raise StandfastError("it is to run; undeploy it first")
-    _await_end(known)
+    if not arguments.get("unfenced", False):
+        _await_end(known)
     return Made(None, "it is deleted")
 
 

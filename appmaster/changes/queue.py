@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from appmaster.api import discovery
+from appmaster.blame import is_of_job
 from appmaster.changes import operations
 from appmaster.changes.operations import Present
 from appmaster.changes.ports import ChangeRecords, ClusterTree
@@ -187,6 +188,12 @@ class ChangeQueue:
                     self._records.settle(change, self._epoch)
                 except Unavailable as error:
                     _log.info("change %s waits: %s", change, error)
+                    waiting.add(job)
+                except Exception as error:
+                    if not is_of_job(error):
+                        raise
+                    # Of this change, and of those of its job behind it; the others are made.
+                    _log.exception("change %s waits", change)
                     waiting.add(job)
                 else:
                     _log.info("change %s is settled", change)

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from appmaster.blame import is_of_job, told
 from appmaster.code import rules, steps
 from appmaster.code.ports import CodeDirectory, CodeDistributor
 from appmaster.code.rules import CodeView, Trouble
 from appmaster.code.store import BundleStore
-from standby.errors import Fenced, StandfastError, Transient
+from standby.errors import Fenced, Transient
 from standby.peers import BundleSource
 from standby.threads.inbox import Inbox
 
@@ -175,11 +176,13 @@ class CodeService:
                     self._epoch = 0
                     self.view = rules.led(self.view, leads=False)
                     self._fenced(str(error))
-                except StandfastError as error:
+                except Exception as error:
+                    if not is_of_job(error):
+                        raise
                     # A later turn plans it again.
-                    _log.warning("%s: %s", step, error)
+                    _log.warning("%s: %s", step, told(error))
                     if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
-                        self.view = rules.failed(self.view, step.bundle, str(error), self._clock())
+                        self.view = rules.failed(self.view, step.bundle, told(error), self._clock())
             troubles = self.quarantined(), self.waiting()
             if troubles != self._troubles:
                 self._troubles = troubles
@@ -241,9 +244,9 @@ class CodeService:
                 part = self._store.fetched(step.bundle)
                 self._distributor.fetch(step.bundle, step.sources, part)
                 self._store.complete(step.bundle, part)
-        except StandfastError as error:
-            _log.info("bundle %s: %s", step.bundle, error)
-            self._inbox.post(_Failed(step.bundle, str(error)))
+        except Exception as error:  # noqa: BLE001 - of a fetch that is never told of the job would wait for ever
+            _log.info("bundle %s: %s", step.bundle, told(error))
+            self._inbox.post(_Failed(step.bundle, told(error)))
             return
         _log.info("bundle %s is here", step.bundle)
         self._inbox.post(_Got(step.bundle))
@@ -251,8 +254,8 @@ class CodeService:
     def _publish(self, bundle: str) -> None:
         try:
             self._distributor.publish(bundle, self._store.path(bundle))
-        except StandfastError as error:
-            _log.warning("bundle %s could not be published: %s", bundle, error)
-            self._inbox.post(_Failed(bundle, str(error)))
+        except Exception as error:  # noqa: BLE001 - as with a fetch
+            _log.warning("bundle %s could not be published: %s", bundle, told(error))
+            self._inbox.post(_Failed(bundle, told(error)))
             return
         self._inbox.post(_Published(bundle))

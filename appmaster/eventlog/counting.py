@@ -164,6 +164,12 @@ def _plain(counter: Counter) -> Callable[[LogEntry], Added]:
     return rule
 
 
+def _effect_failed(entry: LogEntry) -> Added:
+    details = entry.details
+    effect = details.effect.value if isinstance(details, entries.OfEffect) else OTHER
+    yield Count(m.EFFECTS_FAILED, (_job(entry), effect))
+
+
 #: Decisions that begin and end a move.
 _MOVES: Final = {
     Kind.MOVE: m.MOVES_STARTED,
@@ -195,5 +201,6 @@ _RULES: Final[Mapping[EntryKind, Callable[[LogEntry], Added]]] = {
     EntryKind.HOST_ADMITTED: _plain(m.ADMITTED),
     EntryKind.MODEL_CHANGED: _of_job(m.MODEL_CHANGES),
     EntryKind.FENCING_FAILED: _of_job(m.FENCING_FAILED),
+    EntryKind.EFFECT_FAILED: _effect_failed,
     EntryKind.LEADER_DOUBTS_ITSELF: _plain(m.DOUBTS),
 }

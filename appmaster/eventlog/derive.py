@@ -105,6 +105,18 @@ def _fencing_failed(before: ClusterView, event: happened.FencingFailed, after: C
         yield LogEntry(EntryKind.FENCING_FAILED, job=event.job, reason=event.reason)
 
 
+def _effect_failed(before: ClusterView, event: happened.EffectFailed, after: ClusterView) -> Entries:
+    if event.job in before.jobs:
+        yield LogEntry(
+            EntryKind.EFFECT_FAILED, entries.OfEffect(event.effect), job=event.job, reason=event.reason
+        )
+
+
+def _effect_done(before: ClusterView, event: happened.EffectDone, after: ClusterView) -> Entries:
+    if event.job in before.jobs:
+        yield LogEntry(EntryKind.EFFECT_DONE, entries.OfEffect(event.effect), job=event.job)
+
+
 #: Events that are not among these tell nothing.
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]] = {
     happened.Started: _started,
@@ -125,4 +137,6 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]]
     happened.PortProbed: of_containers.port_probed,
     happened.TasksFenced: _tasks_fenced,
     happened.FencingFailed: _fencing_failed,
+    happened.EffectFailed: _effect_failed,
+    happened.EffectDone: _effect_done,
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.reasons import Reason
-from appmaster.planning.state.view import JobState, RequestKind
+from appmaster.planning.state.view import Effect, JobState, RequestKind
 from standby.model import LeftOut, TaskId
 
 
@@ -78,6 +78,9 @@ class EntryKind(str, enum.Enum):
     FENCING_TASKS = "fencing_tasks"
     TASKS_FENCED = "tasks_fenced"
     FENCING_FAILED = "fencing_failed"
+    FENCE_WAIVED = "fence_waived"
+    EFFECT_FAILED = "effect_failed"
+    EFFECT_DONE = "effect_done"
     ASKED = "asked"
     APPLICATION_ENDED = "application_ended"
 
@@ -317,6 +320,13 @@ class FencingTasks(Details):
 
 
 @dataclass(frozen=True, slots=True)
+class OfEffect(Details):
+    """What is done for a job."""
+
+    effect: Effect = field(metadata=_doc("which"))
+
+
+@dataclass(frozen=True, slots=True)
 class Asked(Details):
     """The audit: who asked for a change."""
 
@@ -541,6 +551,17 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     ),
     EntryKind.TASKS_FENCED: Described("They have been.", about=("job",)),
     EntryKind.FENCING_FAILED: Described("That failed and is tried again.", about=("job", "reason")),
+    EntryKind.FENCE_WAIVED: Described(
+        "The job ends unfenced, as an operator has said: `kill` or `delete` with `--unfenced`.",
+        about=("job",),
+    ),
+    EntryKind.EFFECT_FAILED: Described(
+        "Something could not be done for a job, by an error that concerns it alone. It is set aside so far: that is "
+        "tried again, and the other jobs are led.",
+        OfEffect,
+        ("job", "reason"),
+    ),
+    EntryKind.EFFECT_DONE: Described("It could be done again.", OfEffect, ("job",)),
     EntryKind.ASKED: Described(
         "The audit: somebody asked a candidate for a change, by a command or an upload of code. `epoch` is 0 when it "
         "does not lead.",

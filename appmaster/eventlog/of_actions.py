@@ -179,6 +179,10 @@ def _fence_tasks(before: ClusterView, action: todo.FenceTasks, after: ClusterVie
     yield LogEntry(EntryKind.FENCING_TASKS, entries.FencingTasks(len(action.tasks)), job=action.job)
 
 
+def _waive_fence(before: ClusterView, action: todo.WaiveFence, after: ClusterView, at_ms: int) -> Entries:
+    yield LogEntry(EntryKind.FENCE_WAIVED, job=action.job)
+
+
 def _send_exit(before: ClusterView, action: todo.SendExit, after: ClusterView, at_ms: int) -> Entries:
     host = before.containers[action.container].host
     yield LogEntry(EntryKind.CONTAINER_DISMISSED, container=action.container, host=host, reason=action.reason)
@@ -235,6 +239,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView, int], Entri
     todo.ForgetHandover: _forget_handover,
     todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
+    todo.WaiveFence: _waive_fence,
     todo.SendExit: _send_exit,
     todo.CancelRequest: _cancel_request,
     todo.ReleaseContainer: _release_container,

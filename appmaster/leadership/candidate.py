@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from appmaster.blame import is_of_job, told
 from appmaster.driver import Driver, is_finished, now_ms
 from appmaster.effects import Effects
 from appmaster.leadership.cells import Cells
@@ -21,7 +22,7 @@ from appmaster.records import JobRecord, Loaded
 from appmaster.topics.input_growth import InputGrowth
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig
-from standby.errors import BadConfiguration, Fenced, Transient
+from standby.errors import Fenced, Transient
 from standby.threads.inbox import Inbox
 
 _log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _AGAIN_SECONDS: Final = 0.1
 class _Read:
     """What is recorded of jobs and hosts."""
 
-    jobs: Mapping[str, Loaded | BadConfiguration]
+    jobs: Mapping[str, Loaded | Exception]
     """All that there are, or why they cannot be read."""
     new: frozenset[str]
     """Jobs of which the tasks were read too."""
@@ -97,8 +98,12 @@ class Candidate:
         for name in self.zookeeper.jobs.names():
             try:
                 record = self.zookeeper.jobs.read(name)
-            except BadConfiguration as error:
-                _log.error("job %s cannot be led, and ends with the others: %s", name, error)
+            except Transient:
+                raise
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
+                _log.error("job %s cannot be led, and ends with the others: %s", name, told(error))
                 continue
             if record is not None:
                 found[name] = record
@@ -182,13 +187,17 @@ class Candidate:
         Task records are read of jobs that the leader does not know: of the others nobody else writes them.
         """
         drained = self._drained()
-        found: dict[str, Loaded | BadConfiguration] = {}
+        found: dict[str, Loaded | Exception] = {}
         names = self.zookeeper.jobs.names(self.reload)
         new = frozenset(names).difference(self.driver.view.jobs)
         for name in names:
             try:
                 loaded = self.zookeeper.jobs.load(name, self.reload, has_tasks=name in new)
-            except BadConfiguration as error:
+            except Transient:
+                raise
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
                 found[name] = error  # the other jobs are led all the same
                 continue
             if loaded is not None:
@@ -199,7 +208,11 @@ class Candidate:
         """Return the drained hosts, as far as that can be read: to lead matters more."""
         try:
             return self.zookeeper.changes.drained(self.reload)
-        except BadConfiguration as error:
+        except Transient:
+            raise
+        except Exception as error:
+            if not is_of_job(error):
+                raise
             _log.error("which hosts are drained is not known; those are that were when it was: %s", error)
             return self.driver.view.drained
 
@@ -220,6 +233,12 @@ class Candidate:
                 events = self._events(self._read())
             except Transient as error:
                 _log.warning("jobs could not be read: %s", error)
+                threading.Timer(1.0, self.reload).start()
+                return
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
+                _log.exception("jobs could not be read")
                 threading.Timer(1.0, self.reload).start()
                 return
             for each in events:

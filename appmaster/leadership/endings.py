@@ -7,10 +7,11 @@ has failed.
 
 from __future__ import annotations
 
+from appmaster.blame import is_of_job
 from appmaster.leadership.ports import JobRecords, QueuedChanges
 from appmaster.planning.state.view import JobState
 from appmaster.records import EndedRecord
-from standby.errors import BadConfiguration
+from standby.errors import Transient
 
 
 def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
@@ -21,7 +22,9 @@ def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
     try:
         reasons = _reasons(jobs)
         return "; ".join(reasons) if reasons and not changes.has_queued() else ""
-    except BadConfiguration:
+    except Exception as error:
+        if isinstance(error, Transient) or not is_of_job(error):
+            raise
         return ""  # what cannot be read is for a leader to tell
 
 

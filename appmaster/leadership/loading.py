@@ -1,7 +1,7 @@
 """From what is recorded of jobs to the events by which the leader knows them: each job for itself.
 
-A job that cannot be led (its record is of another version, its grouper is missing) is told of and leaves the
-others alone.
+A job that cannot be led (its record is of another version, its grouper is missing, something in it fails by an error
+that nobody foresaw) is told of and leaves the others alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from appmaster.blame import is_of_job, told
 from appmaster.changes.revisions import asked_of
 from appmaster.code.activation import effective
 from appmaster.config import policy, spec
@@ -60,7 +61,7 @@ class JobLoading:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """The jobs that cannot be led, and why; one that was led before goes on as it was."""
 
-    def events(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Collection[str]) -> Iterator[Event]:
+    def events(self, jobs: Mapping[str, Loaded | Exception], new: Collection[str]) -> Iterator[Event]:
         """Yield every job as an event, and the records of ``new`` ones.
 
         ``jobs`` are all that there are, or why they cannot be read.
@@ -71,18 +72,23 @@ class JobLoading:
         unreadable: dict[str, str] = {}
         for name, loaded in jobs.items():
             try:
-                if isinstance(loaded, BadConfiguration):
+                if isinstance(loaded, Exception):
                     raise loaded
                 more, record, config = self._of_job(name, loaded)
                 if name in new:
                     more.append(RecordsLoaded(loaded.tasks))
-            except BadConfiguration as error:
-                _log.error("job %s cannot be led: %s", name, error)
-                unreadable[name] = str(error)
+                table = parse_table(config.racks, config.host_attributes)
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
+                has_reason = isinstance(error, BadConfiguration)
+                _log.error(
+                    "job %s cannot be led: %s", name, told(error), exc_info=None if has_reason else error
+                )
+                unreadable[name] = told(error)
                 continue
             found += more
             records[name] = record
-            table = parse_table(config.racks, config.host_attributes)
             named = {*self.racks, *table.racks, *table.attributes}
             hosts |= {each: table.host(each, rack=self.racks.get(each, "")) for each in named}
         self.records, self.unreadable = records, unreadable
@@ -123,6 +129,7 @@ class JobLoading:
                 definition.revision,
                 record.is_wanted,
                 record.purge,
+                is_fence_waived=record.is_fence_waived,
                 was_deployed=state in (JobState.DEPLOYED, JobState.INCOMPLETE),
                 failure=failure_of(status.failure, status.reasons[0])
                 if status is not None and has_failed

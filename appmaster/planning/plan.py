@@ -24,6 +24,7 @@ from appmaster.planning.state.actions import (
     MissActive,
     PrepareHandover,
     Settle,
+    WaiveFence,
     WriteModel,
     WriteRecords,
     WriteStatus,
@@ -34,7 +35,7 @@ from appmaster.planning.state.view import ClusterView
 MOST_ACTIONS: Final = 5_000
 
 #: Actions that change the view alone.
-_INWARD: Final = (DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle)
+INWARD: Final = (DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle, WaiveFence)
 
 #: Actions that must be durable before anybody is told.
 _DURABLE: Final = (WriteRecords, WriteModel, WriteStatus)
@@ -72,7 +73,7 @@ def _all(view: ClusterView) -> Iterator[Action]:
 
 def _urgency(action: Action) -> int:
     """Return the rank of an action: what must be durable goes before what is told (stable sort)."""
-    if isinstance(action, _INWARD):
+    if isinstance(action, INWARD):
         return 0
     if isinstance(action, _DURABLE):
         return 1

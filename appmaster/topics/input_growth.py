@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from appmaster.blame import is_of_job, told
 from appmaster.changes.revisions import asked_of, grown
 from appmaster.planning.state.events import TopicNoted
 from appmaster.ports import JobUpdates
@@ -132,8 +133,13 @@ class InputGrowth:
                 before = _Found(record.definition.run)
             try:
                 note, obstacle = self._look_at(name, record)
-            except StandfastError as error:
-                _log.warning("the topics of %s: %s", name, error)
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
+                has_reason = isinstance(error, StandfastError)
+                _log.warning(
+                    "the topics of %s: %s", name, told(error), exc_info=None if has_reason else error
+                )
                 found[name] = before
                 continue
             risk = before.risk

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read_or_watch, translated
+from appmaster.adapters.zookeeper.calls import AWAY, read_or_watch, translated
 from appmaster.adapters.zookeeper.election import after, commit, has_failed, transaction_of
 from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.blame import is_of_job, told
 from appmaster.changes import operations
 from appmaster.changes.operations import Made, Present
 from appmaster.changes.revisions import codes
@@ -21,6 +23,8 @@ from standby import naming
 from standby import records as shared
 from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
 from standby.model import TaskRecord
+
+_log = logging.getLogger(__name__)
 
 #: How often a change is tried again when somebody else was quicker, before a turn is left to others.
 _ATTEMPTS = 10
@@ -133,12 +137,16 @@ class ZooKeeperChanges:
                 result = operations.settled(record, epoch, self._change_hosts(transaction, record))
             else:
                 raise BadConfiguration(f"{record.operation}: this version of standfast does not know it")
-        except (Fenced, Transient):
+        except (Fenced, Transient, KazooException, *AWAY):
             raise
-        except StandfastError as error:
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            if not isinstance(error, StandfastError):
+                _log.exception("%s cannot be made", record.operation)
             # What was put together so far is left: nothing of it is to be done.
             transaction = self._leaders(epoch)
-            result = operations.settled(record, epoch, str(error), is_refused=True)
+            result = operations.settled(record, epoch, told(error), is_refused=True)
         transaction.set_data(path, bodies.encode(result), version=version)
         return self._commit(transaction, epoch)
 

@@ -6,6 +6,9 @@ them. `delete` does that, then removes changelog, group, local state and records
 
 Other jobs of the cluster go on; with its last job the cluster ends.
 
+A job whose tasks cannot be fenced does not end: a container of it that nobody reaches could still commit. Where that is
+certain not to be so, `--unfenced` ends it all the same.
+
 Exit status: 0 done; 1 it did not end in time; 2 no such job; 3 a server cannot be used.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from appmaster.adapters import kafka
@@ -26,6 +30,7 @@ from appmaster.cli.jobs import sweeping
 from appmaster.cli.launch.deadline import Deadline
 from appmaster.cli.output import Progress, print_json
 from appmaster.cli.parsers import add_command
+from appmaster.planning.jobs.status import CANNOT_BE_FENCED
 from appmaster.planning.state.view import JobState
 from standby import naming
 from standby.config import kafka_settings, parse_recorded
@@ -49,6 +54,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("job", metavar="JOB", help="the job's name")
         add_cluster_options(parser)
+        parser.add_argument(
+            "--unfenced",
+            action="store_true",
+            help="end it although its tasks cannot be fenced; only when nothing of it can write to Kafka any more",
+        )
         if name == "delete":
             parser.add_argument(
                 "--no-sweep",
@@ -62,7 +72,8 @@ def _kill(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         record_of(arguments.job, client)
         with yarn.skein_client() as driver:
-            undeploy(arguments.job, client, driver, purge=False, progress=progress)
+            how = Ending(purge=False, is_unfenced=arguments.unfenced)
+            undeploy(arguments.job, client, driver, how, progress=progress)
     if arguments.json:
         print_json({"job": arguments.job, "status": "killed"})
     else:
@@ -77,22 +88,30 @@ def _delete(arguments: argparse.Namespace) -> int:
         definition = record_of(arguments.job, client).definition
         with yarn.skein_client() as driver:
             left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
-            goes_on = undeploy(arguments.job, client, driver, purge=True, progress=progress)
+            how = Ending(purge=True, is_unfenced=arguments.unfenced)
+            goes_on = undeploy(arguments.job, client, driver, how, progress=progress)
             if left:
                 progress.say(f"removing its state on {', '.join(left)}")
                 why = sweeping.sweep(cluster, definition, left, driver)
                 if why:
                     progress.say(f"warning: some of it may be left there, and is never used again: {why}")
-        topics = Topics(kafka_settings(parse_recorded(definition.config)))
         progress.say("removing changelog and offsets")
-        topics.delete([definition.changelog])
-        topics.delete_group(definition.group)
+        try:
+            topics = Topics(kafka_settings(parse_recorded(definition.config)))
+            topics.delete([definition.changelog])
+            topics.delete_group(definition.group)
+        except StandfastError as error:
+            if not arguments.unfenced:
+                raise
+            # What cannot be fenced is not to be reached, as a rule.
+            topics = None
+            progress.say(f"warning: {definition.changelog} and group {definition.group} are left: {error}")
         if goes_on:
-            client.change("delete", job=arguments.job)
+            client.change("delete", job=arguments.job, **({"unfenced": True} if arguments.unfenced else {}))
         else:
             client.zookeeper.jobs.delete(arguments.job)
             client.zookeeper.tree.drop(_LEFT_SECONDS)
-            if not client.zookeeper.jobs.names():
+            if topics is not None and not client.zookeeper.jobs.names():
                 topics.delete([naming.event_topic(cluster)])
     if arguments.json:
         print_json({"job": arguments.job, "status": "deleted"})
@@ -113,12 +132,22 @@ def _hosts_left(job: str, client: ClusterClient, driver: Any) -> tuple[str, ...]
     return sweeping.hosts_with_state(records, purged, running)
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job is to end."""
+
+    purge: bool = False
+    """Its local state is removed too."""
+    is_unfenced: bool = False
+    """Although its tasks may not be fenced."""
+
+
 def undeploy(
     job: str,
     client: ClusterClient,
     driver: Any,
+    how: Ending,
     *,
-    purge: bool,
     progress: Progress,
     deadline: Deadline | None = None,
 ) -> bool:
@@ -131,34 +160,35 @@ def undeploy(
     is_queued = False
     while not is_queued:
         try:
-            client.change("undeploy", orderly.left_seconds, job=job, purge=purge)
+            unfenced = {"unfenced": True} if how.is_unfenced else {}
+            client.change("undeploy", orderly.left_seconds, job=job, purge=how.purge, **unfenced)
             is_queued = True
         except Unavailable:
             if not yarn.running(client.zookeeper, driver):
                 # No leader is left to do it: whatever still runs of it must not commit any more.
-                progress.say("no application of it runs; fencing its tasks")
-                _withdraw(job, client, purge=purge)
+                progress.say("no application of it runs" + ("" if how.is_unfenced else "; fencing its tasks"))
+                _withdraw(job, client, how)
                 return False
             if orderly.is_over:
                 break
             time.sleep(_POLL_SECONDS)
         except StillQueued:
             break
-    goes_on, why = _ended(job, client, driver, orderly, progress)
+    goes_on, mine = _ended(job, client, driver, orderly, progress)
     if goes_on is not None:
         return goes_on
     if deadline is not None and deadline.is_over:
-        raise _not_ended(job, client.cluster, deadline.seconds, why)
-    _end_by_force(job, client, driver, why, purge=purge, progress=progress)
-    return False
+        said = held_up(job, client.cluster, mine, _unreadable(job, client))
+        raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
+    return _end_by_force(job, client, driver, how, mine, progress)
 
 
 def _ended(
     job: str, client: ClusterClient, driver: Any, orderly: Deadline, progress: Progress
-) -> tuple[bool | None, str]:
-    """Wait until a job has ended; return whether its cluster goes on, None if it has not, and what that waits for."""
+) -> tuple[bool | None, Mapping[str, Any]]:
+    """Wait until a job has ended; return whether its cluster goes on, None if it has not, and the job in its info."""
     progress.say(f"undeploying {job}")
-    why = "no leader has taken it up"
+    mine: Mapping[str, Any] = {}
     while True:
         try:
             jobs = {each["job"]: each for each in client.info()["jobs"]}
@@ -166,17 +196,16 @@ def _ended(
             # The candidates have ended with their cluster, or one is about to come back.
             if not yarn.running(client.zookeeper, driver):
                 _drop_cells(client.zookeeper)
-                return False, ""
+                return False, mine
         else:
             mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
-            if mine["status"] == JobState.UNDEPLOYING:
-                why = "; ".join(mine["reasons"]) or "the leader does not say what it waits for"
-                progress.say(f"undeploying {job}: {why}")
+            if mine["status"] == JobState.UNDEPLOYING and mine["reasons"]:
+                progress.say(f"undeploying {job}: {'; '.join(mine['reasons'])}")
             is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
             if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
-                return True, ""
+                return True, mine
         if orderly.is_over:
-            return None, why
+            return None, mine
         time.sleep(_POLL_SECONDS)
 
 
@@ -185,34 +214,69 @@ def _runs(job: Mapping[str, Any]) -> bool:
     return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
 
 
-def _not_ended(job: str, cluster: str, seconds: float, why: str) -> StandfastError:
-    """Return the error of a job that its leader has not ended in time, with what that waits for."""
-    return StandfastError(
-        f"{job} has not ended within {seconds:g} s: {why}. The leader goes on with it as soon as that is mended, "
+def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) -> str:
+    """Return why a job does not end, as far as it is told, and what to do then.
+
+    ``mine`` is the job in the cluster's info, ``unreadable`` why the leader cannot lead it. Pure.
+    """
+    reasons = [f"the leader cannot lead it ({unreadable})"] if unreadable else []
+    if not mine.get("is_wanted", True):
+        reasons += mine.get("reasons", ()) or ["the leader does not say what it waits for"]
+    said = (
+        f"{'; '.join(reasons) or 'no leader has taken it up'}. The leader goes on with it as soon as that is mended, "
         f"without another command; `standfast status {job} --cluster {cluster}` tells how it stands"
+    )
+    if not unreadable and not any(each.startswith(CANNOT_BE_FENCED) for each in reasons):
+        return said
+    return (
+        f"{said}. If that is not to be had, see to it that nothing of {job} can write to Kafka any more (its "
+        f"containers have ended, or are cut off for good), then `standfast kill {job} --unfenced`, or `delete`"
     )
 
 
+def _unreadable(job: str, client: ClusterClient) -> str:
+    """Return why the leader cannot lead a job; empty when it can, or nobody says."""
+    try:
+        return str(client.status().get("unreadable", {}).get(job, ""))
+    except StandfastError:
+        return ""
+
+
 def _end_by_force(
-    job: str, client: ClusterClient, driver: Any, why: str, *, purge: bool, progress: Progress
-) -> None:
-    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there."""
+    job: str, client: ClusterClient, driver: Any, how: Ending, mine: Mapping[str, Any], progress: Progress
+) -> bool:
+    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there.
+
+    Returns whether the cluster goes on: where a leader that cannot lead the job is not to be waited for.
+    """
     zookeeper = client.zookeeper
     others = [each for each in zookeeper.jobs.names() if each != job]
     if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
-        raise _not_ended(job, client.cluster, _ORDERLY_SECONDS, why)
+        why = _unreadable(job, client)
+        if why and how.is_unfenced:
+            progress.say(f"warning: the leader cannot lead {job} ({why}), so nobody waits for its containers")
+            return True
+        said = held_up(job, client.cluster, mine, why)
+        raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
     running = yarn.running(zookeeper, driver)
     progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
     for each in running:
         yarn.kill(driver, each)
     yarn.await_end(driver, running)
-    _withdraw(job, client, purge=purge)
+    _withdraw(job, client, how)
+    return False
 
 
-def _withdraw(job: str, client: ClusterClient, *, purge: bool) -> None:
+def _withdraw(job: str, client: ClusterClient, how: Ending) -> None:
     """Record and fence what no leader is there for."""
-    client.zookeeper.jobs.ask(job, is_wanted=False, purge=purge)
-    kafka.fence_job(client.cluster, record_of(job, client).definition)
+    client.zookeeper.jobs.ask(job, is_wanted=False, purge=how.purge)
+    if not how.is_unfenced:
+        try:
+            kafka.fence_job(client.cluster, record_of(job, client).definition)
+        except StandfastError as error:
+            end_it = f"`standfast kill {job} --unfenced`, or `delete`"
+            error.args = (f"{error}; if nothing of {job} can write to Kafka any more, {end_it}",)
+            raise
     _drop_cells(client.zookeeper)
 
 

@@ -17,7 +17,7 @@ from appmaster.api.client import DECIDED_SECONDS, ClusterClient, Refused, StillQ
 from appmaster.changes.operations import Present
 from appmaster.cli import yarn
 from appmaster.cli.clusters import cells
-from appmaster.cli.jobs.stop import undeploy
+from appmaster.cli.jobs.stop import Ending, undeploy
 from appmaster.cli.launch.code import deliver, leave, withdraw
 from appmaster.cli.launch.ended import Ends
 from appmaster.planning.state.view import JobState
@@ -87,7 +87,7 @@ def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, lau
     progress = launch.progress
     if cluster.has_job:
         progress.say(f"updating: stopping {job}")
-        undeploy(job, client, driver, purge=False, progress=progress, deadline=launch.deadline)
+        undeploy(job, client, driver, Ending(), progress=progress, deadline=launch.deadline)
         return
     if cluster.has_others:
         return

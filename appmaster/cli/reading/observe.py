@@ -89,8 +89,11 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
             }
             nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
             return {"cluster": client.cluster, "leader": None, "jobs": [mine], **nothing}
-    if all(each["name"] != arguments.job for each in status["jobs"]):
-        why = status.get("unreadable", {}).get(arguments.job)
+    why = status.get("unreadable", {}).get(arguments.job)
+    known = [each for each in status["jobs"] if each["name"] == arguments.job]
+    for each in known if why else ():
+        each["reasons"] = [*each["reasons"], f"the leader leads it as it was before: {why}"]
+    if not known:
         said = f"the leader cannot lead it: {why}" if why else "the leader has not loaded it yet"
         status["jobs"].append({**mine, "status": "unreadable" if why else "submitted", "reasons": [said]})
     return status

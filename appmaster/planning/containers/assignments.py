@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from appmaster.planning.containers.detect import policy_of
-from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit
+from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit, WaiveFence
 from appmaster.planning.state.view import EVERY_HOST, ClusterView, Container, Job, Policy, Presence
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 
@@ -79,9 +79,7 @@ def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId],
 
 def assignments(view: ClusterView) -> Iterator[Action]:
     """Yield the assignment of every container that has not been sent it, or has not reported it as applied."""
-    for job in view.jobs.values():
-        if not job.is_led and not job.is_fenced and not job.is_fencing and _is_withdrawn(view, job.name):
-            yield FenceTasks(job.name, job.model.tasks)
+    yield from _fences(view)
     number = view.sends
     restless = _restless(view)
     for container in view.containers.values():
@@ -117,6 +115,17 @@ def assignments(view: ClusterView) -> Iterator[Action]:
             _jobs(view, container, replicas),
             digest,
         )
+
+
+def _fences(view: ClusterView) -> Iterator[Action]:
+    """Yield the fence of every job that ends, once no task of it has an active, or its waiver."""
+    for job in view.jobs.values():
+        if job.is_led or job.is_fenced or not _is_withdrawn(view, job.name):
+            continue
+        if job.is_fence_waived and not job.is_wanted:
+            yield WaiveFence(job.name)
+        elif not job.is_fencing and view.now_ms >= job.fence_again_ms:
+            yield FenceTasks(job.name, job.model.tasks)
 
 
 def _restless(view: ClusterView) -> frozenset[str]:

@@ -29,6 +29,9 @@ V = TypeVar("V")
 #: After the leader stood still: until what waits in its sockets has surely been read.
 LISTEN_MS: Final = 500
 
+#: Most doublings of the wait between two attempts to fence a job's tasks.
+_DOUBLINGS: Final = 10
+
 
 def apply(view: ClusterView, event: Event) -> ClusterView:
     """Return the view after ``event``."""
@@ -105,6 +108,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             event.revision,
             event.is_wanted,
             event.purge,
+            is_fence_waived=event.is_fence_waived,
             notes=event.notes,
             quarantined=event.quarantined,
             obstacle=event.obstacle,
@@ -128,6 +132,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             revision=event.revision,
             is_wanted=event.is_wanted,
             purge=event.purge,
+            is_fence_waived=event.is_fence_waived,
             notes=event.notes,
             quarantined=event.quarantined,
             obstacle=event.obstacle,
@@ -153,7 +158,10 @@ def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
         was_deployed=False,
         is_fencing=False,
         is_fenced=False,
-        unfenced="",
+        fencing_failures=0,
+        fencing_error="",
+        fence_again_ms=0,
+        faults={},
         failure=None,
         last_traceback="",
     )
@@ -195,7 +203,10 @@ def _of_others(known: Mapping[ProcessorId, V], job: str) -> dict[ProcessorId, V]
 
 
 def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterView:
-    job = replace(view.jobs[event.job], model=event.model, is_modelling=False)
+    known = view.jobs.get(event.job)
+    if known is None:
+        return view  # deleted meanwhile
+    job = replace(known, model=event.model, is_modelling=False)
     return _reindexed(replace(view, jobs=put(view.jobs, event.job, job)), event.job)
 
 
@@ -278,17 +289,46 @@ def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView
     job = view.jobs.get(event.job)
     if job is None or not job.is_fencing:
         return view  # of a deployment before the present one
-    return replace(
-        view, jobs=put(view.jobs, event.job, replace(job, is_fencing=False, is_fenced=True, unfenced=""))
-    )
+    fenced = replace(job, is_fencing=False, is_fenced=True, fencing_failures=0, fencing_error="")
+    return replace(view, jobs=put(view.jobs, event.job, fenced))
 
 
 def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> ClusterView:
     known = view.jobs.get(event.job)
     if known is None or not known.is_fencing:
         return view
-    tried = replace(known, is_fencing=False, unfenced=event.reason)
-    return replace(view, jobs=put(view.jobs, event.job, tried))
+    failures = known.fencing_failures + 1
+    pause = min(
+        known.policy.retry_backoff_max_ms, known.policy.retry_backoff_ms << min(failures - 1, _DOUBLINGS)
+    )
+    job = replace(
+        known,
+        is_fencing=False,
+        fencing_failures=failures,
+        fencing_error=event.reason,
+        fence_again_ms=view.now_ms + pause,
+    )
+    return replace(view, jobs=put(view.jobs, event.job, job))
+
+
+def _effect_failed(view: ClusterView, event: happened.EffectFailed) -> ClusterView:
+    job = view.jobs.get(event.job)
+    if job is None or event.effect in job.faults:
+        # What it says may be another text each time, and each change of a status is written.
+        return view
+    return replace(
+        view,
+        jobs=put(view.jobs, job.name, replace(job, faults=put(job.faults, event.effect, event.reason))),
+    )
+
+
+def _effect_done(view: ClusterView, event: happened.EffectDone) -> ClusterView:
+    job = view.jobs.get(event.job)
+    if job is None:
+        return view
+    return replace(
+        view, jobs=put(view.jobs, job.name, replace(job, faults=without(job.faults, event.effect)))
+    )
 
 
 def _started(view: ClusterView, event: happened.Started) -> ClusterView:
@@ -326,5 +366,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.PortProbed: from_cluster.port_probed,
     happened.TasksFenced: _tasks_fenced,
     happened.FencingFailed: _fencing_failed,
+    happened.EffectFailed: _effect_failed,
+    happened.EffectDone: _effect_done,
     happened.Started: _started,
 }

@@ -143,6 +143,11 @@ def _fence_tasks(view: ClusterView, action: todo.FenceTasks, at_ms: int) -> Clus
     return replace(view, jobs=put(view.jobs, job.name, job))
 
 
+def _waive_fence(view: ClusterView, action: todo.WaiveFence, at_ms: int) -> ClusterView:
+    job = replace(view.jobs[action.job], is_fencing=False, is_fenced=True, fencing_error="")
+    return replace(view, jobs=put(view.jobs, job.name, job))
+
+
 def _send_assignment(view: ClusterView, action: todo.SendAssignment, at_ms: int) -> ClusterView:
     known = view.containers[action.container]
     sent = replace(known, sent=action.number, sent_digest=action.digest, sent_ms=at_ms)
@@ -242,6 +247,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, int], ClusterView]]] = {
     todo.Settle: _settle,
     todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
+    todo.WaiveFence: _waive_fence,
     todo.SendAssignment: _send_assignment,
     todo.SendExit: _send_exit,
     todo.ProbePort: _probe_port,

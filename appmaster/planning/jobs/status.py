@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from appmaster.planning.jobs.models import exhaustions, too_often
 from appmaster.planning.placement.turn import Cohort, Turn
@@ -14,6 +15,7 @@ from appmaster.planning.state.reasons import Failure, Reason
 from appmaster.planning.state.troubles import in_words, present_troubles
 from appmaster.planning.state.view import (
     Container,
+    Effect,
     Job,
     JobState,
     Lack,
@@ -27,6 +29,21 @@ from standby.replica.lifecycle import ENDED
 
 #: Most reasons that a status carries; the rest is counted.
 _MOST_REASONS = 10
+
+#: What the reason begins with of a job that does not end because a container of it might still commit.
+CANNOT_BE_FENCED: Final = "its tasks cannot be fenced"
+
+#: What cannot be done for a job that is set aside.
+_CANNOT: Final[Mapping[Effect, str]] = {
+    Effect.WRITE_RECORDS: "its tasks' records cannot be written",
+    Effect.WRITE_MODEL: "its model cannot be written",
+    Effect.WRITE_STATUS: "its status cannot be written",
+    Effect.SEND_ASSIGNMENT: "its containers cannot be told what they are to hold",
+    Effect.SEND_EXIT: "its containers cannot be told to exit",
+    Effect.PROBE_PORT: "its containers cannot be asked whether they live",
+    Effect.REQUEST_CONTAINER: "containers cannot be asked for",
+    Effect.GIVE_BACK: "containers cannot be given back",
+}
 
 
 def statuses(turn: Turn) -> Iterator[Action]:
@@ -61,7 +78,7 @@ class _Found:
 def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
     view = turn.view
     if job.failure is not None and job.is_wanted:
-        return _failed(job.failure)
+        return _failed(job, job.failure)
     if not job.is_wanted:
         left = any(
             each.presence is not Presence.ORPHAN and (view.job_of(each) or job).name == job.name
@@ -70,22 +87,22 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         asked = any(job_of(each.slot) == job.name for each in view.requests.values())
         if job.is_fenced and not left and not asked:
             return _Found(JobState.UNDEPLOYED)
+        waits = [*_set_aside(job)]
         # Without numbers, which would be written anew with each container that ends.
-        waits = (
-            (job.unfenced, f"its tasks cannot be fenced, and it is tried again: {job.unfenced}"),
-            (left, "its containers have not all ended"),
-            (asked, "YARN still has requests for its containers"),
-        )
-        return _Found(JobState.UNDEPLOYING, tuple(said for is_so, said in waits if is_so))
+        if left:
+            waits.append("its containers have not all ended")
+        if asked:
+            waits.append("YARN still has requests for its containers")
+        return _Found(JobState.UNDEPLOYING, tuple(waits))
     failure = _failure(turn, job)
     if failure is not None:
-        return _failed(failure)
+        return _failed(job, failure)
     if job.model.version == 0:
-        return _Found(JobState.DEPLOYING, ("its job model is being made",))
+        return _Found(JobState.DEPLOYING, ("its job model is being made", *_set_aside(job)))
     missing = [Lack(processor, f"parked: {why}") for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
     notes = [job.quarantined, *job.notes] if job.quarantined else list(job.notes)
-    notes += _at_most([in_words(each) for each in troubles])
+    notes += [*_set_aside(job), *_at_most([in_words(each) for each in troubles])]
     if not missing:
         return _Found(JobState.DEPLOYED, tuple(notes))
     state = JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING
@@ -93,8 +110,19 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
     return _Found(state, (*said, *notes), tuple(missing[:_MOST_REASONS]))
 
 
-def _failed(failure: Reason[Failure]) -> _Found:
-    return _Found(JobState.FAILED, (str(failure),), failure=failure)
+def _failed(job: Job, failure: Reason[Failure]) -> _Found:
+    return _Found(JobState.FAILED, (str(failure), *_set_aside(job)), failure=failure)
+
+
+def _set_aside(job: Job) -> Iterator[str]:
+    """Yield what the leader cannot do for a job at present, and why; it is tried again, and other jobs are led."""
+    if job.fencing_error:
+        yield (
+            f"{CANNOT_BE_FENCED}: {job.fencing_error}; that is tried again, and containers of it end "
+            "only once they are"
+        )
+    for effect, why in sorted(job.faults.items()):
+        yield f"set aside, for {_CANNOT[effect]}: {why}; that is tried again"
 
 
 def _at_most(reasons: list[str]) -> list[str]:

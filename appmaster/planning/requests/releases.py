@@ -18,6 +18,7 @@ from appmaster.planning.state.actions import (
 )
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
 from appmaster.planning.state.view import (
+    ClusterView,
     Container,
     Job,
     Presence,
@@ -36,23 +37,32 @@ def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
             continue
         outcome, reason, avoid = _is_over(turn, request, needed)
         if outcome is not None:
-            yield CancelRequest(request.number, request.skein_id, outcome, reason, avoid)
+            yield CancelRequest(
+                request.number, request.skein_id, outcome, reason, avoid, job_of(request.slot)
+            )
     for container in view.containers.values():
         if container.presence is Presence.LIVE:
             if view.is_free(container) and container.id not in turn.taken:
                 found = _does_not_fit(turn, container, needed)
                 if found is not None:
-                    yield ReleaseContainer(container.id, container.skein_id, *found)
+                    yield _given_back(view, container, *found)
             continue
         waited = view.now_ms - container.since_ms
         if container.presence is Presence.SUSPECT:
             is_useless = container.loss is not None and container.loss.kind.is_final
             if is_useless or waited >= policy_of(view, container).suspect_grace_ms:
-                yield ReleaseContainer(container.id, container.skein_id, Outcome.LOST, container.reason)
+                yield _given_back(view, container, Outcome.LOST, container.reason)
         elif container.presence is Presence.LEAVING and waited >= policy_of(view, container).exit_timeout_ms:
             reason = f"did not leave by itself: {container.reason}"
-            yield ReleaseContainer(container.id, container.skein_id, Outcome.ENDED, reason)
+            yield _given_back(view, container, Outcome.ENDED, reason)
     yield from _stuck(turn)
+
+
+def _given_back(view: ClusterView, container: Container, outcome: Outcome, reason: str) -> ReleaseContainer:
+    job = view.job_of(container)
+    return ReleaseContainer(
+        container.id, container.skein_id, outcome, reason, job.name if job is not None else ""
+    )
 
 
 def _stuck(turn: Turn) -> Iterator[Action]:
@@ -70,7 +80,7 @@ def _stuck(turn: Turn) -> Iterator[Action]:
             if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
                 given_back.add(holder.id)
                 reason = f"did not stop its standby in {job.policy.stop_timeout_ms} ms"
-                yield ReleaseContainer(holder.id, holder.skein_id, Outcome.REPLACED, reason)
+                yield _given_back(turn.view, holder, Outcome.REPLACED, reason)
 
 
 def _is_over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome | None, str, str]:

@@ -227,6 +227,13 @@ class FenceTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class WaiveFence:
+    """Take an operator's word that nothing of an undeploying job writes any more."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendAssignment:
     """Send a container its whole assignment."""
 
@@ -267,6 +274,8 @@ class CancelRequest:
     reason: str
     avoid: str = ""
     """Host that is not to be asked for a while; empty: none."""
+    job: str = ""
+    """Whose it is; empty: nobody's that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +286,8 @@ class ReleaseContainer:
     skein_id: str
     outcome: Outcome
     reason: str
+    job: str = ""
+    """Whom it served; empty: nobody who is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +315,7 @@ Action = (
     | DeclareLost
     | DoubtSelf
     | FenceTasks
+    | WaiveFence
     | SendAssignment
     | SendExit
     | ProbePort

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import Failure, Loss, Reason
-from appmaster.planning.state.view import Command, Policy, Recorded
+from appmaster.planning.state.view import Command, Effect, Policy, Recorded
 from locality.hosts import HostInfo
 from standby.model import Leftover, ReplicaStatus
 from standby.process.ended import ProcessEnd
@@ -63,6 +63,8 @@ class JobLoaded:
     """Why it cannot go on, whatever its containers do: a topic of it was made again."""
     changelog_risk: str = ""
     """Why its changelog is about to lose records; empty: it is not."""
+    is_fence_waived: bool = False
+    """It is to end although its tasks may not be fenced: an operator has said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,23 @@ class FencingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectFailed:
+    """Something could not be done for a job, for a reason that concerns it alone; it is tried again."""
+
+    job: str
+    effect: Effect
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDone:
+    """It has been done, after it had failed."""
+
+    job: str
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The driver has begun an action; or the next turn would ask for it again."""
 
@@ -388,5 +407,7 @@ Event = (
     | PortProbed
     | TasksFenced
     | FencingFailed
+    | EffectFailed
+    | EffectDone
     | Started
 )

@@ -95,6 +95,20 @@ class JobState(str, enum.Enum):
     UNDEPLOYED = "undeployed"
 
 
+class Effect(str, enum.Enum):
+    """What a leader does for a job in the outside world, by which what failed of it is told."""
+
+    WRITE_RECORDS = "write-records"
+    WRITE_MODEL = "write-model"
+    WRITE_STATUS = "write-status"
+    SEND_ASSIGNMENT = "send-assignment"
+    SEND_EXIT = "send-exit"
+    PROBE_PORT = "probe-port"
+    REQUEST_CONTAINER = "request-container"
+    GIVE_BACK = "give-back"
+    """Of a request, or of a container."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lack:
     """What a processor lacks to be as its job wants it."""
@@ -138,9 +152,17 @@ class Job:
     is_fencing: bool = False
     """While undeploying: the writers of its tasks are being fenced."""
     is_fenced: bool = False
-    """While undeploying: every task's writer has been fenced."""
-    unfenced: str = ""
-    """While undeploying: why the writers could not be fenced the last time; empty: they were, or it was not tried."""
+    """While undeploying: every task's writer has been fenced, or that was waived."""
+    is_fence_waived: bool = False
+    """While undeploying: an operator has said that it is to end unfenced."""
+    fencing_failures: int = 0
+    """So often in a row its tasks could not be fenced."""
+    fencing_error: str = ""
+    """Why, the last time; empty: they were, or nobody has tried."""
+    fence_again_ms: int = 0
+    """Not before then."""
+    faults: Mapping[Effect, str] = field(default_factory=dict)
+    """What cannot be done for it at present, and why, as it was when that began: the job is set aside so far."""
     obstacle: str = ""
     """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
     changelog_risk: str = ""

@@ -18,7 +18,7 @@ from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.events import Elected, Event
 from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
-from appmaster.planning.state.view import ClusterView, OnExhausted, Policy, RequestKind
+from appmaster.planning.state.view import ClusterView, Effect, OnExhausted, Policy, RequestKind
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster
 
@@ -487,3 +487,8 @@ def test_cells_are_counted_by_whether_their_masters_answer() -> None:
     found = shown(view=cluster.view)
     assert value(found, "standfast_cells", state="up") == 1
     assert value(found, "standfast_cells", state="lost") == 1
+
+
+def test_failure_of_an_effect_is_counted_by_job_and_effect() -> None:
+    entry = LogEntry(EntryKind.EFFECT_FAILED, entries.OfEffect(Effect.WRITE_MODEL), job="j", reason="x")
+    assert value(shown(entry), "standfast_effect_failures_total", job="j", effect="write-model") == 1

@@ -238,3 +238,16 @@ def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders
     ):
         with pytest.raises(BadConfiguration):
             server(OPERATOR, wrong)
+
+
+def test_job_may_be_ended_and_deleted_unfenced() -> None:
+    made = operations.undeploy(Present(RECORD, "deployed"), {"job": "j1", "unfenced": True}).record
+    assert made is not None
+    assert made.is_fence_waived
+    stuck = Present(made, "undeploying")
+    with pytest.raises(operations.NotYet):
+        operations.delete(stuck, {"job": "j1"})
+    assert operations.delete(stuck, {"job": "j1", "unfenced": True}).record is None
+    again = operations.deploy(Present(made, "undeployed"), {"job": "j1"}).record
+    assert again is not None
+    assert not again.is_fence_waived

@@ -51,7 +51,7 @@ class Leader:
             risks=lambda: self.risks,
         )
 
-    def load(self, jobs: Mapping[str, Loaded | BadConfiguration], new: Iterable[str] = ()) -> list[Event]:
+    def load(self, jobs: Mapping[str, Loaded | Exception], new: Iterable[str] = ()) -> list[Event]:
         events = list(self.loading.events(jobs, frozenset(new)))
         for each in events:
             self.view = apply(self.view, each)
@@ -169,3 +169,14 @@ def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> Non
     leader.load({"j1": loaded(with_fields(job, definition=accepted))})
     assert leader.view.jobs["j1"].obstacle == "", "what was found before holds for the former topics"
     assert leader.loading.definitions["j1"][2].topics["in"].start == "latest"
+
+
+def test_job_that_fails_by_an_error_that_nobody_foresaw_leaves_the_others_alone() -> None:
+    leader = Leader()
+    odd = with_fields(record("j3"), former=(None,))
+    leader.load(
+        {"j1": loaded(record("j1")), "j2": KeyError("planted"), "j3": loaded(odd)}, ["j1", "j2", "j3"]
+    )
+    assert set(leader.view.jobs) == {"j1"}
+    assert "KeyError: 'planted'" in leader.loading.unreadable["j2"]
+    assert "AttributeError" in leader.loading.unreadable["j3"]

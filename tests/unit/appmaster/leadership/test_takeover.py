@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from appmaster.driver import Driver
 from appmaster.effects import Effects, Replies
@@ -15,12 +16,13 @@ from appmaster.leadership.ports import Registration
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import CellState
-from appmaster.records import JobRecord
+from appmaster.records import JobRecord, Loaded
 from standby.errors import BadConfiguration, Fenced, Transient
 from standby.records import ControllerRecord
 from standby.threads.inbox import Inbox
 from standby.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS
+from tests.unit.appmaster.changes.test_operations import CONFIG
 
 
 class Servers:
@@ -33,7 +35,7 @@ class Servers:
         self.refusals = 0
         self.raised: list[int] = []
         self.is_deposed = False
-        self.records: dict[str, JobRecord | BadConfiguration] = {}
+        self.records: dict[str, JobRecord | Exception] = {}
         self.hosts: dict[str, str] | BadConfiguration = {}
 
     def _answer(self) -> None:
@@ -74,9 +76,14 @@ class Servers:
 
     def read(self, name: str) -> JobRecord:
         record = self.records[name]
-        if isinstance(record, BadConfiguration):
+        if isinstance(record, Exception):
             raise record
         return record
+
+    def load(
+        self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
+    ) -> Loaded | None:
+        return Loaded(self.read(name), None, None, ())
 
 
 class OneCell:
@@ -163,6 +170,17 @@ def test_drained_hosts_that_cannot_be_read_keep_nobody_from_leading(lab: Lab) ->
         lab.candidate.lead(lab.election.enter())
     assert lab.driver.view.cells[1].state is CellState.UP
     assert lab.driver.view.drained == {}
+
+
+@pytest.mark.parametrize("error", [NoNodeError("planted"), KeyError("planted"), BadConfiguration("planted")])
+def test_job_that_cannot_be_read_keeps_nobody_from_leading_the_others(lab: Lab, error: Exception) -> None:
+    good = JobRecord(JobDefinition("j1", "run1", {**CONFIG, "job.name": "j1"}, "changelog", "group", 4))
+    lab.servers.records = {"j1": good, "odd": error}
+    with pytest.raises(Fenced, match="its turn is over"):
+        lab.candidate.lead(lab.election.enter())
+    assert set(lab.driver.view.jobs) == {"j1"}
+    assert "planted" in lab.candidate.loading.unreadable["odd"]
+    assert lab.candidate.has_more(lab.driver.view) is False
 
 
 def test_take_over_is_given_up_with_the_lease(lab: Lab) -> None:

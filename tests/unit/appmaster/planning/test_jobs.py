@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
+from appmaster.eventlog.entries import EntryKind
 from appmaster.gauges import of_view
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
-from appmaster.planning.state.view import Job, JobState, Policy
+from appmaster.planning.state.view import Effect, Job, JobState, Policy
 from standby.model import Fault, Phase, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -138,9 +140,7 @@ def test_a_job_that_cannot_be_fenced_says_what_its_end_waits_for() -> None:
     )
     cluster.run(4_000)
     told = cluster.job("other").reasons
-    assert told[0].startswith(
-        "its tasks cannot be fenced, and it is tried again: c-other-main-0 could not be"
-    )
+    assert told[0].startswith("its tasks cannot be fenced: c-other-main-0 could not be")
     assert cluster.job("job").state is JobState.DEPLOYED
     cluster.fences_nothing = False
     cluster.tell(happened.FencingFailed("other", "once more"))
@@ -150,7 +150,7 @@ def test_a_job_that_cannot_be_fenced_says_what_its_end_waits_for() -> None:
     cluster.run(8_000)
     assert cluster.job("other").state is JobState.DEPLOYED
     cluster.ask("other", is_wanted=False)
-    assert not cluster.job("other").unfenced
+    assert not cluster.job("other").fencing_error
 
 
 def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
@@ -343,3 +343,63 @@ def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
 def at_risk(cluster: Jobs) -> dict[str, float]:
     (found,) = (each for each in of_view(cluster.view) if each.name == "standfast_changelog_at_risk")
     return {job: value for (job,), value in found.values}
+
+
+def test_tasks_that_cannot_be_fenced_are_tried_again_with_growing_pauses_and_the_status_says_why() -> None:
+    cluster = two()
+    cluster.fences_nothing = True
+    cluster.ask("other", is_wanted=False)
+    attempts = []
+    for _ in range(600):
+        cluster.run(50)
+        if cluster.job("other").is_fencing:
+            attempts.append(cluster.now_ms)
+            cluster.tell(happened.FencingFailed("other", "`message.timeout.ms` must be set"))
+    pauses = [after - before for before, after in itertools.pairwise(attempts)]
+    assert len(attempts) < 10
+    assert pauses == sorted(pauses)
+    assert cluster.job("other").state is JobState.UNDEPLOYING
+    assert "its tasks cannot be fenced: `message.timeout.ms` must be set" in cluster.job("other").reasons[0]
+    assert len(cluster.view.containers) > len(cluster.containers_of("job")), "not told to exit before"
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.fences_nothing = False
+    cluster.run(20_000)
+    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.UNDEPLOYED, ())
+
+
+def test_job_whose_fence_is_waived_ends_without_one() -> None:
+    cluster = two()
+    cluster.fences_nothing = True
+    cluster.ask("other", is_wanted=False)
+    cluster.run(10_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYING
+    cluster.ask("other", is_wanted=False, is_fence_waived=True)
+    cluster.run(5_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
+    assert EntryKind.FENCE_WAIVED in {each.kind for each in cluster.entries}
+    assert cluster.containers_of("other") == set()
+    # The next deployment is fenced as any other.
+    cluster.fences_nothing = False
+    cluster.ask("other")
+    cluster.run(8_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.ask("other", is_wanted=False)
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
+    assert cluster.fenced("other") == 2
+
+
+def test_late_news_of_a_deleted_job_changes_nothing() -> None:
+    cluster = two()
+    model = cluster.models["other run1"]
+    before = cluster.view
+    for late in (
+        happened.ModelWritten("gone", replace(model, job="gone")),
+        happened.ModelRefused("gone", "x"),
+        happened.FencingFailed("gone", "x"),
+        happened.TasksFenced("gone"),
+        happened.EffectFailed("gone", Effect.WRITE_STATUS, "x"),
+        happened.EffectDone("gone", Effect.WRITE_STATUS),
+    ):
+        cluster.tell(late)
+    assert cluster.view == before
