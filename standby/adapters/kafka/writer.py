@@ -331,16 +331,13 @@ class KafkaWriter:
             batch = batches.get(topic)
             if batch is None:
                 batch = batches[topic] = []
-            if headers:
-                # A batch takes no headers.
+            if headers or timestamp_ms is not None:
+                # A batch takes neither (confluent-kafka 2.16 documents the time, and refuses it).
                 self._produce(topic, batch)
                 batch.clear()
-                self._produce_one(topic, key, value, headers, timestamp_ms)
-            elif timestamp_ms is None:
-                batch.append({"key": key, "value": value, "callback": self._arrived})
+                self._produce_one(topic, key, value, headers or (), timestamp_ms)
             else:
-                record: _Record = {"key": key, "value": value, "timestamp": timestamp_ms}
-                batch.append({**record, "callback": self._arrived})
+                batch.append({"key": key, "value": value, "callback": self._arrived})
         for topic, batch in batches.items():
             self._produce(topic, batch)
 
