@@ -157,9 +157,9 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
         try:
             yield client
         except Unanswered as error:
-            assert deadline is not None
+            within = "in time" if deadline is None else f"within {deadline.seconds:g} s"
             raise Unavailable(
-                f"YARN has not answered within {deadline.seconds:g} s: does its ResourceManager run, and is it the one "
+                f"YARN has not answered {within}: does its ResourceManager run, and is it the one "
                 f"that HADOOP_CONF_DIR={os.environ.get('HADOOP_CONF_DIR', '')} names?\n{_tail(log.name)}"
             ) from error
         except SkeinError as error:

@@ -187,9 +187,7 @@ class KafkaBroker:
         if not first <= offset < end:
             return offset < first
         # Rare: a reader of its own is simpler than one that is kept.
-        reader = Consumer(
-            {**self._settings, "isolation.level": "read_committed", "auto.offset.reset": "error"}
-        )
+        reader = self._of_group(clients.INPUT)
         try:
             reader.assign([at])
             deadline = time.monotonic() + ANSWER_SECONDS
@@ -205,7 +203,7 @@ class KafkaBroker:
                 if now.offset > offset:
                     return False
         except KafkaException as error:
-            raise translate(error, what) from error
+            raise translate(error.args[0], what) from error
         finally:
             reader.close()
         raise Transient(f"{what}: no answer")

@@ -49,12 +49,12 @@ class User:
         }
         self.job = directory / "job.yaml"
         self.job.write_text(
-            f"job: {{name: {NAME}, modules: [code.py]}}\n"
-            f"task: {{feed: plain, inputs: {topic}, step: 'code:step'}}\n"
+            f"job: {{name: {NAME}, modules: [steps.py]}}\n"
+            f"task: {{feed: plain, inputs: {topic}, step: 'steps:step'}}\n"
             "cluster-manager.container.memory.mb: 256\n",
             encoding="utf-8",
         )
-        (directory / "code.py").write_text("def step(rows, state, out):\n    pass\n", encoding="utf-8")
+        (directory / "steps.py").write_text("def step(rows, state, out):\n    pass\n", encoding="utf-8")
 
     def runs(self, *command: str) -> str:
         """Return what a command prints that has to do well."""

@@ -212,12 +212,12 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
     (tmp_path / "job.yaml").write_text(
-        f"job: {{name: {CLUSTER}, modules: [code.py]}}\n"
-        "task: {inputs: [in], outputs: [out], step: code:step, feed: plain}\n"
+        f"job: {{name: {CLUSTER}, modules: [steps.py]}}\n"
+        "task: {inputs: [in], outputs: [out], step: steps:step, feed: plain}\n"
         "kafka.bootstrap.servers: k:1\nzookeeper.connect: z:2181\n",
         encoding="utf-8",
     )
-    (tmp_path / "code.py").write_text("def step(rows, state, out):\n    pass\n", encoding="utf-8")
+    (tmp_path / "steps.py").write_text("def step(rows, state, out):\n    pass\n", encoding="utf-8")
     for tool in ("java", "yarn"):
         command = tmp_path / "bin" / tool
         command.parent.mkdir(exist_ok=True)
@@ -247,9 +247,7 @@ def _zookeeper(patch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def _kafka(patch: pytest.MonkeyPatch, error: Exception) -> None:
-    for name in ("AdminClient", "Consumer", "Producer"):
-        patch.setattr(f"appmaster.adapters.kafka.{name}", lambda *_, **__: Raising(error))
-    patch.setattr("appmaster.adapters.kafka_release.AdminClient", raiser(error))
+    patch.setattr("standby.adapters.kafka.clients.ClientKind.make", lambda *_, **__: Raising(error))
 
 
 def _yarn(patch: pytest.MonkeyPatch, error: Exception) -> None:

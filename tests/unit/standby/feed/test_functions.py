@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_the_code_of_one_job_is_forgotten_before_the_next(job_directory: Path, t
         assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "other"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Has SIGINT raise, as on a terminal: a shell starts what it runs in the background with that ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_the_jobs_own_unless_somebody_has_pressed_the_key(job_directory: Path) -> None:
     name, parameters = "interrupting_job:step", ("rows", "state", "out")
     (job_directory / "pressing_job.py").write_text(
