@@ -325,9 +325,9 @@ def test_path_of_the_servers_is_made_and_open_to_others(server: LoneZooKeeper, a
         assert [each.candidate for each in mine.registry.candidates()] == ["c1", "c2"]
     top = server.client()
     try:
-        found, *above = [f"{chroot}{naming.cluster_path('job')}", chroot, "/apps"]
-        assert top.exists(found) is not None
-        for path in above:
+        # Of a closed tree no more than its name is told.
+        assert top.get_children(f"{chroot}{naming.ROOT}") == ["job"]
+        for path in (chroot, "/apps"):
             ((acl,), _) = top.get_acls(path)
             assert (acl.id.scheme, acl.perms) == ("world", Permissions.ALL)
         top.create("/apps/of-others")

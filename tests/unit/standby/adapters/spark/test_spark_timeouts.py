@@ -16,7 +16,7 @@ from standby.config import parse
 from standby.feed.settings import session_settings
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 #: Longer than a connection on this machine is waited for, and shorter than what is asked here.
 DEFAULT_SECONDS = 4 * A_MOMENT_SECONDS
