@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import select
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,9 +24,12 @@ _MOST = 70_000
 #: A queue that takes no connection in this time is full: on one machine it takes microseconds.
 _FULL_MS = 20
 
-#: Several listeners may share a port, as gRPC's do; it is for chance which one gets a connection. So often in a row a
-#: full one has to be met.
+#: So often in a row a full queue has to be met, at least.
 _FULL_TIMES = 12
+
+#: Several listeners may share a port, as gRPC's do, and it is for chance which one gets a connection. No more than this
+#: is the chance that one of them is left with room.
+_LEFT = 1e-9
 
 
 def silence(pids: Iterable[int], host: str) -> None:
@@ -32,16 +37,23 @@ def silence(pids: Iterable[int], host: str) -> None:
 
     Those of JVMs come last: it takes a second or two for each that has a long queue, and ours are who is asked.
     """
-    listeners = set(_listening(pids, host))
+    listeners = Counter(_listening(pids, host))
     for is_jvm in (False, True):
-        ports = [port for of_jvm, port in listeners if of_jvm is is_jvm]
+        ports = {port: count for (of_jvm, port), count in listeners.items() if of_jvm is is_jvm}
         with ThreadPoolExecutor(max_workers=max(1, len(ports))) as pool:
             # At once: each is waited for most of the time.
-            list(pool.map(partial(_fill, host), ports))
+            list(pool.map(partial(_fill, host), ports, map(full_times, ports.values())))
+
+
+def full_times(listeners: int) -> int:
+    """Return how often in a row a full queue has to be met, so that those of all who share a port are full."""
+    if listeners < 2:
+        return _FULL_TIMES
+    return max(_FULL_TIMES, math.ceil(math.log(_LEFT) / math.log(1 - 1 / listeners)))
 
 
 def _listening(pids: Iterable[int], host: str) -> Iterator[tuple[bool, int]]:
-    """Yield whether a JVM listens, and where."""
+    """Yield whether a JVM listens, and where, for each listener."""
     # gRPC and Java listen at IPv4 addresses by IPv6.
     own = {host, f"::ffff:{host}"}
     for pid in pids:
@@ -53,7 +65,7 @@ def _listening(pids: Iterable[int], host: str) -> Iterator[tuple[bool, int]]:
                     yield is_jvm, each.laddr.port
 
 
-def _fill(host: str, port: int) -> None:
+def _fill(host: str, port: int, times: int) -> None:
     full = 0
     for _ in range(_MOST):
         with socket.socket() as client:
@@ -62,7 +74,7 @@ def _fill(host: str, port: int) -> None:
             if said not in (0, errno.EINPROGRESS):
                 return  # the listener has ended
             full = 0 if said == 0 or _is_connected(client) else full + 1
-            if full == _FULL_TIMES:
+            if full == times:
                 return
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from appmaster.leadership.port_probe import probe
 from appmaster.leadership.suspicion import PortAnswer
-from embedded.silence import silence
+from embedded.silence import full_times, silence
 
 HOST = "127.0.0.77"
 
@@ -31,6 +31,12 @@ def test_silenced_port_answers_nobody(listeners: int, family: socket.AddressFami
         silence([os.getpid()], HOST)
         assert {probe(HOST, port, 0.05) for _ in range(10)} == {PortAnswer.NONE}
         assert probe(*elsewhere.getsockname()) is PortAnswer.ACCEPTED
+
+
+@pytest.mark.parametrize("listeners", range(2, 9))
+def test_no_listener_of_a_shared_port_is_left_with_room(listeners: int) -> None:
+    """With room at one of them only, a connection meets a full one all the same, most of the time."""
+    assert (1 - 1 / listeners) ** full_times(listeners) <= 1e-9
 
 
 def test_process_that_has_ended_is_passed_over() -> None:
