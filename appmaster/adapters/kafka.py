@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -52,10 +52,6 @@ _LOOK_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 
 
-#: librdkafka's own log goes to ours.
-_LIBRARY: Final = logging.getLogger("librdkafka")
-
-
 def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
     """Return what the broker answers; raises `KafkaException`, also when no answer comes at all."""
     try:
@@ -69,7 +65,7 @@ class EventLog:
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
-        self._producer = clients.EVENTS_WRITER.make(settings, logger=_LIBRARY)
+        self._producer = clients.EVENTS_WRITER.make(settings, logger=clients.LIBRARY_LOG)
 
     def append(self, entry: Mapping[str, object]) -> None:
         """Append an entry; when the broker is away it waits in memory, and is dropped when that is full."""
@@ -97,7 +93,7 @@ def read_events(
     Raises `Unavailable` when the broker or the topic cannot be read.
     """
     refusals = Refusals()
-    consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=_LIBRARY)
+    consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
     try:
         partition = TopicPartition(topic, 0)
         try:
@@ -128,7 +124,7 @@ class Topics:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
         self._refusals = Refusals()
-        self._admin = clients.TOPICS.make(settings, error_cb=self._refusals.note, logger=_LIBRARY)
+        self._admin = clients.TOPICS.make(settings, error_cb=self._refusals.note, logger=clients.LIBRARY_LOG)
 
     def _said(self, error: KafkaException) -> str:
         """Return what Kafka says, with the reason where it does not let this client in."""
@@ -200,7 +196,7 @@ class Topics:
         asked = [TopicPartition(topic, each) for each in partitions]
         # A consumer, as in `standby.adapters.kafka.broker`. It joins nothing. What the admin client asks a group's
         # coordinator can end the process (librdkafka 2.16, when a broker goes away at that moment).
-        member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=_LIBRARY)
+        member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=clients.LIBRARY_LOG)
         try:
             new = [each for each in self._committed(member, asked) if each.offset < 0]
             earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -305,7 +301,7 @@ def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds
     def one(transactional_id: str) -> None:
         refusals = Refusals()
         own = clients.FENCE.of_job(config, Names("", transactional_id))
-        producer = clients.FENCE.make(settings, own, error_cb=refusals.note, logger=_LIBRARY)
+        producer = clients.FENCE.make(settings, own, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
         try:
             producer.init_transactions(timeout_seconds)
         except KafkaException as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import ssl
 import struct
@@ -35,7 +34,7 @@ def look(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
     What is refused, or has no answer in time, is left out: the caller has asked for what it needs.
     """
     try:
-        admin = clients.BROKERS.make(settings, logger=logging.getLogger("librdkafka"))
+        admin = clients.BROKERS.make(settings, logger=clients.LIBRARY_LOG)
         metadata = admin.list_topics(timeout=_ANSWER_SECONDS)
     except (KafkaException, BadConfiguration):
         return Brokers({}, {})

@@ -30,12 +30,9 @@ OWNED_BY_KERNEL: Final = frozenset(
 _JAVA_ONLY: Final = frozenset({"sasl.jaas.config", "sasl.login.callback.handler.class"})
 
 
-def kafka_settings(config: JobConfig, **ours: str | int | bool) -> dict[str, str | int | bool]:
-    """Return librdkafka settings: the job's `kafka.*` keys, then ``ours`` (underscores for dots), which win."""
-    return {
-        **librdkafka_settings(config.kafka_bootstrap, config.kafka),
-        **{name.replace("_", "."): value for name, value in ours.items()},
-    }
+def kafka_settings(config: JobConfig) -> dict[str, str | int | bool]:
+    """Return librdkafka settings: the job's `kafka.*` keys; raises as `librdkafka_settings`."""
+    return librdkafka_settings(config.kafka_bootstrap, config.kafka)
 
 
 def librdkafka_settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:

@@ -85,6 +85,13 @@ class Ended:
         return frozenset(topic for topic, _ in self.places)
 
 
+#: What to do about a batch of records that cannot be read.
+ON_DAMAGE: Final = (
+    "nothing is passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition lead "
+    "(docs/operations.md)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What a read brought for one changelog partition."""

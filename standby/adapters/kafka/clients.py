@@ -23,7 +23,8 @@ from standby.security.disclosure import HIDDEN, shown
 Value = str | int | bool
 Settings = Mapping[str, Value]
 
-_LOG: Final = logging.getLogger("librdkafka")
+#: librdkafka's own log.
+LIBRARY_LOG: Final = logging.getLogger("librdkafka")
 
 C = TypeVar("C", Producer, Consumer, AdminClient)
 
@@ -190,6 +191,18 @@ def _nothing(config: JobConfig, names: Names) -> Settings:
     return {}
 
 
+def _of_group(config: JobConfig, names: Names) -> Settings:
+    # A consumer insists on one. Without a subscription it is never joined; where offsets are committed, by name.
+    return {"group.id": names.group}
+
+
+def _of_transactions(config: JobConfig, names: Names) -> Settings:
+    return {
+        "transactional.id": names.transactional_id,
+        "transaction.timeout.ms": config.transaction_timeout_ms,
+    }
+
+
 def _kind(
     what: str,
     library: Callable[..., C],
@@ -217,7 +230,7 @@ OFFSETS: Final = _kind(
     "the client that commits where added partitions begin",
     Consumer,
     {"enable.auto.commit": False},
-    lambda _, names: {"group.id": names.group},
+    _of_group,
 )
 
 EVENTS_WRITER: Final = _kind(
@@ -243,10 +256,7 @@ FENCE: Final = _kind(
     "the producer that fences a task's writers",
     Producer,
     {},
-    lambda config, names: {
-        "transactional.id": names.transactional_id,
-        "transaction.timeout.ms": config.transaction_timeout_ms,
-    },
+    _of_transactions,
     is_connection_only=True,
 )
 
@@ -266,11 +276,6 @@ _MEMBER: Final[Settings] = {
     "retry.backoff.max.ms": 50,
     "reconnect.backoff.max.ms": RECONNECT_MS,
 }
-
-
-def _of_group(config: JobConfig, names: Names) -> Settings:
-    return {"group.id": names.group}
-
 
 #: Only a consumer knows a group's metadata; it never subscribes, so it never joins.
 MEMBER: Final = _kind("the client that asks for committed offsets", Consumer, _MEMBER, _of_group)
@@ -297,13 +302,30 @@ STABLE_RECORDS: Final = _kind(
     _of_group,
 )
 
+#: Of those that read at positions that they are given.
+_READER: Final[Settings] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "reconnect.backoff.max.ms": RECONNECT_MS,
+}
+
+_WHOLE_READER: Final[Settings] = {
+    **_READER,
+    # A position outside the partition is an error of ours, never a jump.
+    "auto.offset.reset": "error",
+    # Else a batch that is damaged is records like any others.
+    "check.crcs": True,
+    # With the default, 1 s, a reader that is faster than its queue stalls.
+    "fetch.queue.backoff.ms": 5,
+}
+
 
 def _of_changelog(config: JobConfig, names: Names) -> Settings:
     # The one that follows the replicas in step has its part, too.
     queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
     return {
-        # Needed by the API; without a subscription it is never joined, and nothing is committed.
-        "group.id": names.group,
+        **_of_group(config, names),
         "fetch.max.bytes": max(queue_bytes, CHANGELOG_RECORD_BYTES),
         "queued.max.messages.kbytes": queue_bytes >> 10,
     }
@@ -313,17 +335,10 @@ CHANGELOG: Final = _kind(
     "the reader of changelogs",
     Consumer,
     {
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
-        "check.crcs": True,
+        **_WHOLE_READER,
         "allow.auto.create.topics": False,
-        # The default of 1000 ms stalls a reader that is faster than the fetcher.
-        "fetch.queue.backoff.ms": 5,
         "fetch.message.max.bytes": CHANGELOG_RECORD_BYTES,
         "fetch.min.bytes": 1,
-        "reconnect.backoff.max.ms": RECONNECT_MS,
         "queued.min.messages": 1_000_000,
     },
     _of_changelog,
@@ -332,20 +347,7 @@ CHANGELOG: Final = _kind(
 INPUT: Final = _kind(
     "the reader of inputs",
     Consumer,
-    {
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        # A position outside the partition is an error of ours, never a jump.
-        "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
-        # Else a batch that is damaged is records like any others.
-        "check.crcs": True,
-        # With the default, 1 s, a reader that is faster than its queue stalls.
-        "fetch.queue.backoff.ms": 5,
-        "queued.max.messages.kbytes": 16_384,
-        "reconnect.backoff.max.ms": RECONNECT_MS,
-    },
-    # Never joined and nothing is committed under it: the client just insists on a name.
+    {**_WHOLE_READER, "queued.max.messages.kbytes": 16_384},
     _of_group,
 )
 
@@ -353,17 +355,14 @@ AHEAD: Final = _kind(
     "the client that looks ahead in inputs",
     Consumer,
     {
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
+        **_READER,
         # A place behind the end of its partition: nothing comes from there.
         "auto.offset.reset": "latest",
         # Nor is it worth a warning.
         "log_level": 3,
-        "isolation.level": "read_committed",
         "fetch.message.max.bytes": 1_024,
         "fetch.wait.max.ms": 10,
         "queued.max.messages.kbytes": 1_024,
-        "reconnect.backoff.max.ms": RECONNECT_MS,
     },
     _of_group,
 )
@@ -379,10 +378,7 @@ WRITER: Final = _kind(
         "retry.backoff.max.ms": 10,
         "reconnect.backoff.max.ms": RECONNECT_MS,
     },
-    lambda config, names: {
-        "transactional.id": names.transactional_id,
-        "transaction.timeout.ms": config.transaction_timeout_ms,
-    },
+    _of_transactions,
     defaults={
         # Also a bound on outputs; of those the topic's own setting, smaller as a rule, has the last word.
         "message.max.bytes": CHANGELOG_RECORD_BYTES,
@@ -404,4 +400,4 @@ def check(config: JobConfig) -> None:
             f"kafka.{names[0]}: it names a function of a program that uses Kafka's client, and no text; leave it out"
         )
     for kind in KINDS:
-        end(kind.make(settings, kind.of_job(config, _CHECKED), logger=_LOG))
+        end(kind.make(settings, kind.of_job(config, _CHECKED), logger=LIBRARY_LOG))

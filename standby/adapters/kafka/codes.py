@@ -7,6 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from standby.errors import Transient, Unavailable
+from standby.kernel.ports import ON_DAMAGE
 
 # ruff: noqa: SLF001 - librdkafka's own errors are named like this
 
@@ -73,12 +74,5 @@ def translate(reason: object, what: str) -> Unavailable:
         return Transient(f"{what}: {reason}")
     text = f"{what}: {reason.name()}: {reason.str()}"
     if reason.code() in DAMAGED:
-        return Unavailable(f"{text}; {UNREADABLE}")
+        return Unavailable(f"{text}; {ON_DAMAGE}")
     return Unavailable(text) if reason.code() in REFUSED else Transient(text)
-
-
-#: What to do about a batch that cannot be read.
-UNREADABLE: Final = (
-    "nothing is passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition lead "
-    "(docs/operations.md)"
-)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
-from standby.kernel.ports import Changelog, Chunk
+from standby.kernel.ports import ON_DAMAGE, Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
 from standby.kernel.replay.ends import End, Ends
 from standby.kernel.replay.rate_limiter import RateLimiter
@@ -361,9 +361,8 @@ class Replayer:
             replica.misreads += 1
             if replica.misreads >= _MISREADS:
                 raise Unavailable(
-                    f"changelog {place} cannot be read on from {position}, and it ends at {end}: {why}. Nothing is "
-                    "passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition "
-                    "lead (docs/operations.md)"
+                    f"changelog {place} cannot be read on from {position}, and it ends at {end}: {why}. "
+                    f"{ON_DAMAGE.capitalize()}"
                 )
         # Reading there again says the same again, but not all the time.
         self._free_at = time.monotonic() + _HELD_BACK_SECONDS
