@@ -27,6 +27,7 @@ from appmaster.ports import ControlPort, LeaderRecords
 from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
 from standby.errors import Transient, Unavailable
+from standby.replica.failing import doubled_seconds
 from standby.threads.worker import Worker
 from standby.wire import JobDefinition
 
@@ -38,7 +39,6 @@ _RETRY_SECONDS: Final = 0.2
 #: Pause before something that failed for one job is tried again, seconds: the first, doubled each time; the longest.
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 15.0
-_MOST_DOUBLINGS: Final = 10
 
 
 def _raise(error: BaseException) -> None:
@@ -157,11 +157,10 @@ class Effects:
     def _note(self, job: str, effect: Effect, error: BaseException) -> float:
         """Tell that something failed for a job; return the pause before it is tried again, seconds."""
         with self._lock:
-            before = self._failed.get((job, effect), 0)
-            self._failed[job, effect] = before + 1
-        _log.error("%s: %s: %s", job, effect.value, told(error), exc_info=None if before else error)
+            failures = self._failed[job, effect] = self._failed.get((job, effect), 0) + 1
+        _log.error("%s: %s: %s", job, effect.value, told(error), exc_info=error if failures == 1 else None)
         self.post(happened.EffectFailed(job, effect, told(error)))
-        return min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(before, _MOST_DOUBLINGS))
+        return doubled_seconds(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     def _done(self, job: str, effect: Effect) -> None:
         """Tell that something could be done for a job, if it had failed before."""

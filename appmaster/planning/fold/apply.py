@@ -29,9 +29,6 @@ V = TypeVar("V")
 #: After the leader stood still: until what waits in its sockets has surely been read.
 LISTEN_MS: Final = 500
 
-#: Most doublings of the wait between two attempts to fence a job's tasks.
-_DOUBLINGS: Final = 10
-
 
 def apply(view: ClusterView, event: Event) -> ClusterView:
     """Return the view after ``event``."""
@@ -297,16 +294,12 @@ def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> Cluster
     known = view.jobs.get(event.job)
     if known is None or not known.is_fencing:
         return view
-    failures = known.fencing_failures + 1
-    pause = min(
-        known.policy.retry_backoff_max_ms, known.policy.retry_backoff_ms << min(failures - 1, _DOUBLINGS)
-    )
     job = replace(
         known,
         is_fencing=False,
-        fencing_failures=failures,
+        fencing_failures=known.fencing_failures + 1,
         fencing_error=event.reason,
-        fence_again_ms=view.now_ms + pause,
+        fence_again_ms=view.now_ms + known.policy.backoff_ms(known.fencing_failures),
     )
     return replace(view, jobs=put(view.jobs, event.job, job))
 

@@ -201,9 +201,7 @@ def failed_attempt(
         return view
     policy = job.policy
     old = view.attempts.get(slot, Attempts())
-    wait = min(policy.retry_backoff_ms * 2 ** min(old.in_row, 16), policy.retry_backoff_max_ms)
-    if old.in_row == 0 and not waits:
-        wait = 0
+    wait = policy.backoff_ms(old.in_row) if old.in_row or waits else 0
     recent = tuple(each for each in old.failures_ms if each > at_ms - policy.retry_window_ms)
     attempts = Attempts(
         failures_ms=(*recent, at_ms) if counts and not _is_held(view, slot) else recent,

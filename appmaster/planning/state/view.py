@@ -83,6 +83,11 @@ class Policy(PlannerKeys):
     quiet_ms: int = 3_000
     """A mixed job waits so long after the last arrival before it begins with fewer containers than asked for."""
 
+    def backoff_ms(self, before: int) -> int:
+        """Return how long is waited after a failure, with so many in a row ``before`` it."""
+        # No more doublings than a number of some size holds.
+        return min(self.retry_backoff_ms << min(before, 16), self.retry_backoff_max_ms)
+
 
 class JobState(str, enum.Enum):
     """How far a job is; written to ``/jobs/<job>/status``."""
