@@ -11,7 +11,7 @@ import enum
 from typing import Final
 
 from standby import errortext
-from standby.errors import BrokenInvariant, Fenced, StandfastError
+from standby.errors import BrokenInvariant, Fenced, StandfastError, Transient
 
 #: After these the process ends, and its next life is whole. So do those that are no `Exception`: an interrupt, an exit.
 BROKEN: Final = (MemoryError, BrokenInvariant)
@@ -48,6 +48,14 @@ def blame(error: BaseException) -> Blame:
 def is_of_job(error: BaseException) -> bool:
     """Return whether an error concerns one job alone."""
     return blame(error) is Blame.JOB
+
+
+def is_of_record(error: BaseException) -> bool:
+    """Return whether an error that came while something recorded was read concerns that alone.
+
+    Not `Transient`: then it is ZooKeeper that cannot be read.
+    """
+    return is_of_job(error) and not isinstance(error, Transient)
 
 
 def told(error: BaseException) -> str:

@@ -28,6 +28,9 @@ _END_SECONDS: Final = 30.0
 
 _POLL_SECONDS: Final = 0.2
 
+#: YARN's states of an application that has ended.
+ENDS: Final = ("FINISHED", "FAILED", "KILLED")
+
 #: So long a question to YARN may take even when the command's time is nearly over, or is: what was made is undone then.
 _LEAST_SECONDS: Final = 10.0
 
@@ -189,7 +192,7 @@ def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
 
 def is_running(client: Any, application: str) -> bool:
     """Return whether YARN has the application and it has not ended."""
-    return state(client, application) not in ("UNKNOWN", "FINISHED", "FAILED", "KILLED")
+    return state(client, application) not in ("UNKNOWN", *ENDS)
 
 
 def report(client: Any, application: str) -> Any | None:
@@ -218,7 +221,7 @@ def master_host(client: Any, application: str, deadline: Deadline) -> str:
     mine = deadline.within(_MASTER_SECONDS)
     while not mine.is_over:
         found = report(client, application)
-        if found is None or str(found.state) in ("FINISHED", "FAILED", "KILLED"):
+        if found is None or str(found.state) in ENDS:
             break
         if str(found.state) == "RUNNING" and found.host not in (None, "", "N/A"):
             return str(found.host)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import is_of_job, told
+from appmaster.blame import is_of_job, is_of_record, told
 from appmaster.driver import Driver, is_finished, now_ms
 from appmaster.effects import Effects
 from appmaster.leadership.cells import Cells
@@ -98,10 +98,8 @@ class Candidate:
         for name in self.zookeeper.jobs.names():
             try:
                 record = self.zookeeper.jobs.read(name)
-            except Transient:
-                raise
             except Exception as error:
-                if not is_of_job(error):
+                if not is_of_record(error):
                     raise
                 _log.error("job %s cannot be led, and ends with the others: %s", name, told(error))
                 continue
@@ -193,10 +191,8 @@ class Candidate:
         for name in names:
             try:
                 loaded = self.zookeeper.jobs.load(name, self.reload, has_tasks=name in new)
-            except Transient:
-                raise
             except Exception as error:
-                if not is_of_job(error):
+                if not is_of_record(error):
                     raise
                 found[name] = error  # the other jobs are led all the same
                 continue
@@ -208,10 +204,8 @@ class Candidate:
         """Return the drained hosts, as far as that can be read: to lead matters more."""
         try:
             return self.zookeeper.changes.drained(self.reload)
-        except Transient:
-            raise
         except Exception as error:
-            if not is_of_job(error):
+            if not is_of_record(error):
                 raise
             _log.error("which hosts are drained is not known; those are that were when it was: %s", error)
             return self.driver.view.drained

@@ -7,11 +7,10 @@ has failed.
 
 from __future__ import annotations
 
-from appmaster.blame import is_of_job
+from appmaster.blame import is_of_record
 from appmaster.leadership.ports import JobRecords, QueuedChanges
 from appmaster.planning.state.view import JobState
 from appmaster.records import EndedRecord
-from standby.errors import Transient
 
 
 def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
@@ -23,7 +22,7 @@ def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
         reasons = _reasons(jobs)
         return "; ".join(reasons) if reasons and not changes.has_queued() else ""
     except Exception as error:
-        if isinstance(error, Transient) or not is_of_job(error):
+        if not is_of_record(error):
             raise
         return ""  # what cannot be read is for a leader to tell
 

@@ -99,15 +99,9 @@ class InputGrowth:
     """Makes the connection to a job's brokers."""
     tell: Callable[[TopicNoted], None] = lambda _: None
     """Takes what belongs into the event log."""
-    notes: dict[str, str] = field(default_factory=dict)
-    """Job → what people should know of its topics; replaced, never changed, so any thread may read it."""
-    obstacles: dict[str, Obstacle] = field(default_factory=dict)
-    """Job → why it cannot go on with its topics; replaced, never changed."""
-    risks: dict[str, str] = field(default_factory=dict)
-    """Job → why its state is about to be deleted from its changelog; replaced, never changed."""
     _looks: int = 0
     _found: dict[str, _Found] = field(default_factory=dict)
-    """Job → what was found of its topics last."""
+    """Job → what was found of its topics last; replaced, never changed, so any thread may read it."""
     _told: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was told."""
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -146,23 +140,26 @@ class InputGrowth:
             if obstacle is None and (is_due or not before.is_policy_known):
                 risk = self._risk(name, record.definition.changelog, before.risk)
             found[name] = _Found(record.definition.run, note, obstacle, risk, is_policy_known=True)
-        has_changed, self._found = found != self._found, found
-        if has_changed and self._publish():
+        told_before = (self.notes, self.obstacles, self.risks)
+        self._found = found
+        if (self.notes, self.obstacles, self.risks) != told_before:
             self.reload()
 
-    def _publish(self) -> bool:
-        """Have others see what was found; return whether it is news to them."""
-        before = (self.notes, self.obstacles, self.risks)
-        told = {
-            name: "; ".join(text for text in (each.note, each.risk) if text)
-            for name, each in self._found.items()
-        }
-        self.notes = {name: text for name, text in told.items() if text}
-        self.obstacles = {
-            name: each.obstacle for name, each in self._found.items() if each.obstacle is not None
-        }
-        self.risks = {name: each.risk for name, each in self._found.items() if each.risk}
-        return (self.notes, self.obstacles, self.risks) != before
+    @property
+    def notes(self) -> dict[str, str]:
+        """Job → what people should know of its topics. From any thread, like the others."""
+        found = {name: "; ".join(filter(None, (each.note, each.risk))) for name, each in self._found.items()}
+        return {name: text for name, text in found.items() if text}
+
+    @property
+    def obstacles(self) -> dict[str, Obstacle]:
+        """Job → why it cannot go on with its topics."""
+        return {name: each.obstacle for name, each in self._found.items() if each.obstacle is not None}
+
+    @property
+    def risks(self) -> dict[str, str]:
+        """Job → why its state is about to be deleted from its changelog."""
+        return {name: each.risk for name, each in self._found.items() if each.risk}
 
     def _risk(self, name: str, topic: str, before: str) -> str:
         """Return why a job's state is about to be deleted from its changelog; ``before`` when that is not known."""

@@ -10,8 +10,6 @@ from appmaster.cli import yarn
 from appmaster.cli.reading import logs
 from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
 
-_ENDS: Final = ("FINISHED", "FAILED", "KILLED")
-
 #: Lines of its master's output that are shown with it.
 _LINES: Final = 5
 
@@ -47,13 +45,13 @@ class Ended:
 def ended(client: Any, application: str) -> Ended | None:
     """Return how an application has ended; None while it runs, and when YARN does not know it (any more)."""
     report = yarn.report(client, application)
-    return _of(report) if report is not None and str(report.state) in _ENDS else None
+    return _of(report) if report is not None and str(report.state) in yarn.ENDS else None
 
 
 def latest(client: Any, cluster: str) -> list[Ended]:
     """Return the last ended application of each cell of a cluster, as far as YARN remembers them."""
     found: dict[str, Any] = {}
-    for report in client.get_applications(states=_ENDS):
+    for report in client.get_applications(states=yarn.ENDS):
         # As `appmaster.cli.launch.application` names them.
         prefix, _, number = report.name.rpartition("-")
         if prefix != f"standfast-{cluster}" or not number.isdecimal():

@@ -74,12 +74,17 @@ def test_a_damaged_batch_of_the_changelog_is_named_and_not_passed(
     assert lab.committed_records(f"{lab.definition.name}-out") == outputs
 
 
-def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalCluster, tmp_path: Path) -> None:
-    lab = Lab(cluster.kafka_bootstrap, tmp_path, 1)
+def damaged_input(cluster: LocalCluster, directory: Path, **config: str) -> tuple[Lab, int, int]:
+    """Return a job with a damaged batch in its input, and the offsets of that and of the next one."""
+    lab = Lab(cluster.kafka_bootstrap, directory, 1, **config)
     for _ in range(5):
         lab.produce(20)
-    offset, _ = damage(cluster, lab.inputs[0])
     lab.name(0, 1)
+    return lab, *damage(cluster, lab.inputs[0])
+
+
+def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalCluster, tmp_path: Path) -> None:
+    lab, offset, _ = damaged_input(cluster, tmp_path)
     with lab.local("host-a") as active:
         active.want(0, Role.ACTIVE, 1)
         active.await_phase(Phase.FAILED)
@@ -92,11 +97,7 @@ def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalClus
 def test_the_records_of_a_damaged_batch_are_left_out_where_the_job_says_so(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    lab = Lab(cluster.kafka_bootstrap, tmp_path, 1, **{"task.on.error": "skip"})
-    for _ in range(5):
-        lab.produce(20)
-    first, behind = damage(cluster, lab.inputs[0])
-    lab.name(0, 1)
+    lab, first, behind = damaged_input(cluster, tmp_path, **{"task.on.error": "skip"})
     with lab.local("host-a") as active:
         active.want(0, Role.ACTIVE, 1)
         active.await_processed()
