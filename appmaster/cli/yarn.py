@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +62,22 @@ def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopC
     command = shutil.which("yarn", path=environment.get("PATH", os.defpath))
     if command is None:
         return read(directories, environment)
+    if classpath := _classpath(command, tuple(sorted(environment.items()))):
+        directories = _directories(classpath)
+        if not _has_yarn_site(directories):
+            raise BadConfiguration(
+                f"HADOOP_CONF_DIR={environment['HADOOP_CONF_DIR']}: the class path that `yarn classpath --glob` tells "
+                f"has no {YARN_SITE}; Hadoop's scripts of release 3 take a single directory"
+            )
+    return read(directories, environment)
+
+
+@cache
+def _classpath(command: str, environment: tuple[tuple[str, str], ...]) -> str:
+    """Return the class path that ``command`` tells, empty when it tells none; raises `Unavailable`.
+
+    Asked once: where Hadoop is installed a JVM starts for it, and a submit needs it for each cell.
+    """
     try:
         asked = subprocess.run(
             [command, "classpath", "--glob"],
@@ -72,14 +89,7 @@ def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopC
         )
     except OSError as error:
         raise Unavailable(f"{command} does not run: {error.strerror}") from error
-    if asked.returncode == 0 and asked.stdout.strip():
-        directories = _directories(asked.stdout.strip())
-        if not _has_yarn_site(directories):
-            raise BadConfiguration(
-                f"HADOOP_CONF_DIR={environment['HADOOP_CONF_DIR']}: the class path that `yarn classpath --glob` tells "
-                f"has no {YARN_SITE}; Hadoop's scripts of release 3 take a single directory"
-            )
-    return read(directories, environment)
+    return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 def _directories(classpath: str) -> tuple[Path, ...]:
