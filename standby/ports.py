@@ -56,6 +56,11 @@ class UnreadableRecord(Exception):
     It is no `StandfastError`: `task.on.error` decides, as where the job's own code fails on a record.
     """
 
+    def __init__(self, message: str, batch: int | None = None) -> None:
+        """``batch`` is the first offset of the log's batch that cannot be read; None: the record alone cannot."""
+        super().__init__(message)
+        self.batch = batch
+
 
 class Feed(Protocol):
     """Reads the input of the active tasks of one processor in micro-batches.

@@ -118,6 +118,8 @@ class Known:
     """The leader is to know of its offset first: what comes may end the process (rule `fair-blame`)."""
     letters: tuple[Letter, ...] = LETTERS
     """What is tried in turn as the dead letter of its next record, without what Kafka has refused for its size."""
+    unreadable: tuple[str, int] | None = None
+    """An input, and the offset up to which none of its records can be read: they are given up without being run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,9 @@ def attend(state: FeedingState, task: TaskId) -> Step:
     """Make the task's next move; when that is a run, the others wait for it."""
     known = replace(state.suspects[task], is_waiting_for_report=False)
     state = _with(state, task, known)
+    unreadable = _unreadable(state.policy, state.members[task], known)
+    if unreadable is not None:
+        return read(state, Reading(task), unreadable)
     match known.suspect.next(state.policy.errors):
         case Run(until):
             return replace(state, doing=Routing(task, until)), (AskInput(task),)
@@ -172,8 +175,14 @@ def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Ste
     task, policy = doing.task, state.policy.errors
     known, member = state.suspects[task], state.members[task]
     assert known.route is not None
+    past_it = known.route.step(member.committed)
     number = known.route.next(member.committed)
     topic, offset = policy.topics[number], member.committed.each[number]
+    if record is not None and record.unreadable_until is not None and policy.gives_up_records:
+        end = max(known.suspect.end, member.position + record.unreadable_until - offset)
+        suspect = replace(known.suspect, end=end)
+        known = replace(known, suspect=suspect, unreadable=(topic, record.unreadable_until))
+        state = _with(state, task, known)
     now_ms = state.now_ms
     recent = tuple(each for each in state.given_up_ms.get(task, ()) if each > now_ms - WINDOW_MS)
     error, told = known.suspect.error, _told(state.policy, member, known)
@@ -187,7 +196,7 @@ def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Ste
         place, is_short = FailedAt(topic, task, member.epoch), form is Letter.SHORT
         letters.append(dead_letter(record, place, known.suspect.failures, error, policy, is_short=is_short))
     giving_up = GivingUp(task, record is not None, topic, offset, form, bool(letters), told, recent, now_ms)
-    past = CommitPast(task, member.committed, known.route.step(member.committed), tuple(letters))
+    past = CommitPast(task, member.committed, past_it, tuple(letters))
     return replace(state, doing=giving_up), (past,)
 
 
@@ -258,6 +267,17 @@ def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
         return begin(state, Beginning(Apart(task, member.committed, there)))
     # There is no input (yet) for it to fail on.
     return _forget(state, task), (LookAgain(),)
+
+
+def _unreadable(policy: Policy, member: Member, known: Known) -> InputRecord | None:
+    """Return the task's next record when it lies in a batch that cannot be read, as is known of a record before."""
+    if known.unreadable is None or known.route is None:
+        return None
+    topic, until = known.unreadable
+    number = known.route.next(member.committed)
+    offset = member.committed.each[number]
+    is_in = policy.errors.topics[number] == topic and offset < until
+    return InputRecord(offset, None, None, unreadable_until=until) if is_in else None
 
 
 def _read(state: FeedingState, task: TaskId) -> Step:

@@ -367,6 +367,8 @@ class InputRecord:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    unreadable_until: int | None = None
+    """Where the batch ends that it lies in and that nobody can read; None: it can be read, or lies in no such one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Ahead:
         if self._thread is not None:
             self._thread.join()
         if self._consumer is not None:
-            self._consumer.close()
+            clients.close(self._consumer)
             self._consumer = None
 
     def _run(self, positions: dict[InputPartition, int], records: int) -> None:

@@ -142,7 +142,7 @@ class KafkaBroker:
         except KafkaException as error:
             raise translate(error.args[0], f"reading {place.topic}-{partition}") from error
         finally:
-            reader.close()
+            clients.close(reader)
         return found
 
     def ended(self, partition: int, count: int) -> Sequence[Ended]:
@@ -205,7 +205,7 @@ class KafkaBroker:
         except KafkaException as error:
             raise translate(error.args[0], what) from error
         finally:
-            reader.close()
+            clients.close(reader)
         raise Transient(f"{what}: no answer")
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
@@ -250,33 +250,69 @@ class KafkaBroker:
         except KafkaException:
             return False
         finally:
-            hasty.close()
+            clients.close(hasty)
         return True
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         """Return the record of an input at an offset; None when no committed record lies there.
 
-        Of one that cannot be decoded no more than the offset is returned.
+        Of one that cannot be decoded no more than the offset is returned, and where the batch ends that it lies in
+        if none of that can be read.
         """
-        what = f"reading {topic}-{partition} at {offset}"
         ((first, end),) = self._bounds([(topic, partition)], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return None
-        # Rare: a reader of its own is simpler than one that is kept.
-        reader = InputReader(kafka_settings(self._config), (topic,), self._definition.group)
         try:
-            reader.assign({(topic, partition): offset})
+            message = self._read_from((topic, partition), offset)
+        except UnreadableRecord as error:
+            until = None
+            if error.batch is not None:
+                until = self._end_of_unreadable((topic, partition), error.batch, offset, end)
+            return InputRecord(offset, None, None, unreadable_until=until)
+        # Otherwise it was a transaction's marker, or records that were aborted.
+        return _record(message) if message is not None and message.offset() == offset else None
+
+    def _read_from(self, place: InputPartition, offset: int) -> Message | None:
+        """Return the first committed record at or behind an offset, None where nothing but markers was found yet."""
+        # Rare: a reader of its own is simpler than one that is kept.
+        reader = InputReader(kafka_settings(self._config), place[:1], self._definition.group)
+        try:
+            reader.assign({place: offset})
             deadline = time.monotonic() + ANSWER_SECONDS
             while time.monotonic() < deadline:
                 for message in reader.read(1, 0.1):
-                    return _record(message) if message.offset() == offset else None
-                if reader.positions()[topic, partition] > offset:
-                    return None  # a transaction's marker, or records that were aborted
-        except UnreadableRecord:
-            return InputRecord(offset, None, None)
+                    return message
+                if reader.positions()[place] > offset:
+                    return None
         finally:
             reader.close()
-        raise Transient(f"{what}: no answer")
+        raise Transient(f"reading {place[0]}-{place[1]} at {offset}: no answer")
+
+    def _end_of_unreadable(self, place: InputPartition, batch: int, offset: int, end: int) -> int:
+        """Return the first offset above ``offset``, at most ``end``, that is not of the unreadable batch ``batch``.
+
+        Whoever reads from within a batch is told its first offset. No header says where it ends that the client
+        gives out, so the end is searched for by halves.
+        """
+
+        def is_of_it(offset: int) -> bool:
+            try:
+                self._read_from(place, offset)
+            except UnreadableRecord as error:
+                return error.batch == batch
+            return False
+
+        last, step = offset, 1
+        while last + step < end and is_of_it(last + step):
+            last, step = last + step, 2 * step
+        behind = min(last + step, end)
+        while behind - last > 1:
+            middle = (last + behind) // 2
+            if is_of_it(middle):
+                last = middle
+            else:
+                behind = middle
+        return behind
 
     def open_changelog(self) -> KafkaChangelog:
         """Return a new reader of the changelog."""
@@ -302,7 +338,7 @@ class KafkaBroker:
     def close(self) -> None:
         """End the clients that the broker's own questions use."""
         with self._member.use() as member:
-            member.close()
+            clients.close(member)
 
     def _bounds(
         self, places: Collection[InputPartition], level: IsolationLevel

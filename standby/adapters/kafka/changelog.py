@@ -105,7 +105,7 @@ class KafkaChangelog:
 
     def close(self) -> None:
         """End the consumer."""
-        self._consumer.close()
+        clients.close(self._consumer)
 
     def _resume(self, partition: int) -> None:
         if partition in self._paused:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -175,6 +176,26 @@ def _said(error: Exception) -> str:
     reason = error.args[0] if error.args else error
     text = reason.str() if isinstance(reason, KafkaError) else str(reason)
     return _PREFIX.sub("", text.strip())
+
+
+#: For so long whoever closes a consumer waits for it. It takes milliseconds, or may never end.
+_CLOSE_SECONDS: Final = 5.0
+
+
+def close(consumer: Consumer) -> None:
+    """Close a consumer; after some seconds without an end whoever closes goes on, and the client is left behind.
+
+    In librdkafka 2.16 a broker that answers a fetch with OFFSET_OUT_OF_RANGE while its client is being destroyed has
+    that client's thread wait for a lock that it holds itself (`rd_kafka_offset_reset`), and destroying waits for the
+    thread.
+    """
+    closing = threading.Thread(target=consumer.close, name="consumer-close", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_SECONDS)
+    if closing.is_alive():
+        LIBRARY_LOG.warning(
+            "a consumer has not ended within %g s; its threads stay until the process ends", _CLOSE_SECONDS
+        )
 
 
 def end(client: Producer | Consumer | AdminClient) -> None:

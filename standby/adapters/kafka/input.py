@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from standby.ports import InputAway, UnreadableRecord
 _LOG: Final = logging.getLogger(__name__)
 
 Settings = Mapping[str, "str | int | bool"]
+
+#: So long after a damaged batch its reader waits for the answer to the fetch behind it, which takes milliseconds.
+_RESET_SECONDS: Final = 0.5
 
 #: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
 _LOOK_RECORDS: Final = 16
@@ -157,6 +161,9 @@ class InputReader:
         self._topics = topics
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
+        self._damaged: set[InputPartition] = set()
+        """Partitions in which there was a batch that could not be read: nothing that the client tells of them since
+        then is worth anything."""
         self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
 
     def connect(self, timeout_seconds: float) -> None:
@@ -207,16 +214,31 @@ class InputReader:
             if len(more) < left:
                 break
         for message in messages:
-            error = message.error()
-            if error is None:
+            error, partition = message.error(), (message.topic() or "", message.partition() or 0)
+            if error is None or partition in self._damaged:
                 continue
-            where = f"{message.topic()}[{message.partition()}]"
+            where = f"{partition[0]}[{partition[1]}]"
             if error.code() not in DAMAGED:
                 raise _translated(error, where)
+            self._damaged.add(partition)
             # The client reads ahead, and nobody asked for what lies behind the end.
             if self._is_asked_for(message):
-                raise UnreadableRecord(f"input {where}, offset {message.offset()}: {error.str()}")
-        return [each for each in messages if self._is_asked_for(each)]
+                offset = message.offset()
+                raise UnreadableRecord(f"input {where}, offset {offset}: {error.str()}", batch=offset)
+        return [each for each in messages if each.error() is None and self._is_asked_for(each)]
+
+    def _await_reset(self) -> None:
+        """Wait until the client knows that it reads nowhere, so that it can be closed.
+
+        Behind a batch that it cannot read it takes what comes next for a batch, too, and fetches from whatever offset
+        it finds there. The broker's answer to that, OFFSET_OUT_OF_RANGE, must not meet the closing (`clients.close`).
+        """
+        deadline = time.monotonic() + _RESET_SECONDS
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(_RESET_SECONDS / 10)
+            error = None if message is None else message.error()
+            if error is not None and error.code() in OUT_OF_RANGE:
+                break
 
     def _is_asked_for(self, message: Message) -> bool:
         until = self._until
@@ -236,7 +258,9 @@ class InputReader:
 
     def close(self) -> None:
         """End the fetching and free the client."""
-        self._consumer.close()
+        if self._damaged:
+            self._await_reset()
+        clients.close(self._consumer)
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:

@@ -13,6 +13,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from standby.adapters.kafka import clients
 from standby.kernel.ports import ANSWER_SECONDS, Ended, Place
 
 _TOPIC: Final = "__transaction_state"
@@ -59,7 +60,7 @@ def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
                 return found[::-1][:count]
             look *= _MORE
     finally:
-        reader.close()
+        clients.close(reader)
 
 
 def _endings(states: Iterable[_State]) -> Iterator[Ended]:

@@ -23,7 +23,7 @@ from standby.feeding.queries import _APART_SECONDS
 from standby.feeding.state import Cause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
 from standby.model import Fault, InputFailures, LeftOut, Offsets, TaskId
-from standby.replica.failing import CodeError, FailureOf
+from standby.replica.failing import CodeError, FailureOf, InputRecord
 from standby.replica.lifecycle import Signal
 from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
 
@@ -117,6 +117,18 @@ def test_with_skip_halves_are_run_until_one_record_is_left_and_that_is_given_up(
     )
     assert world.committed[ONE] == Offsets.of(6)
     assert world.state.given_up_ms[ONE] == (world.now_ms,)
+
+
+def test_the_rest_of_a_batch_that_cannot_be_read_is_given_up_without_being_run() -> None:
+    world = feeding(ONE, task__on__error="skip", task__on__error__attempts="1")
+    world.answers[ReadRecord] = deque([RecordRead(InputRecord(0, None, None, unreadable_until=5))])
+    world.feed_ends(BY_ITSELF, code_failed(ONE, 1))
+    for _ in range(6):
+        world.turn(1)
+    assert [each.given_up.offset for each in world.done if isinstance(each, TellGivenUp)] == [0, 1, 2, 3, 4]
+    assert [each for each in world.done if isinstance(each, ReadRecord)] == [ReadRecord(ONE, "in", 0)]
+    (started,) = world.took(StartFeed)
+    assert started.positions == {ONE: Offsets.of(5)}
 
 
 def given_up_next(**keys: str) -> FeedingWorld:

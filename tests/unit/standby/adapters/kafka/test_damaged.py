@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import Chunk
 from standby.ports import UnreadableRecord
 from standby.wire import JobDefinition
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 FLAT = {
     "job.name": "j",
@@ -70,6 +72,12 @@ class Scripted:
         self.positions: dict[tuple[str, int], int] = {}
         self.assigned: list[tuple[int, int]] = []
         self.paused: list[int] = []
+        self.may_end, self.is_closed = threading.Event(), threading.Event()
+        self.may_end.set()
+
+    def close(self) -> None:
+        assert self.may_end.wait(PATIENCE_SECONDS)
+        self.is_closed.set()
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
         self.assigned += [(each.partition, each.offset) for each in places]
@@ -162,7 +170,8 @@ def test_a_changelog_that_may_not_be_read_is_no_passing_fault() -> None:
         reader.read(100, 0)
 
 
-def read_input(*script: Told) -> list[Any]:
+def input_reader(*script: Told, until: int | None = None) -> tuple[InputReader, Scripted]:
+    """Return a reader of partition 0 from offset 200 on, and its consumer."""
     made: list[Scripted] = []
 
     def make(settings: dict[str, Any], **_: Any) -> Consumer:
@@ -171,9 +180,9 @@ def read_input(*script: Told) -> list[Any]:
 
     reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
     assert made[0].settings["check.crcs"] is True
-    reader.assign({("in", 0): 200})
+    reader.assign({("in", 0): 200}, None if until is None else {("in", 0): until})
     made[0].script = list(script)
-    return reader.read(100, 0)
+    return reader, made[0]
 
 
 @pytest.mark.parametrize(
@@ -195,9 +204,44 @@ def test_an_input_is_never_read_behind_a_fault(
     failure: KafkaError, kind: type[Exception], says: str, before: int
 ) -> None:
     script = [Told(("in", 0), 200 + each) for each in range(before)]
+    reader, _ = input_reader(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
     with pytest.raises(kind, match=says) as raised:
-        read_input(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
+        reader.read(100, 0)
     assert isinstance(raised.value, Transient) is (kind is Transient)
+    if isinstance(raised.value, UnreadableRecord):
+        assert raised.value.batch == 202
+
+
+def test_what_lies_behind_a_damaged_batch_that_nobody_asked_for_is_no_fault() -> None:
+    records: list[Any] = [Told(("in", 0), 200), Told(("in", 0), 201)]
+    nowhere = Told(("in", 0), 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
+    reader, consumer = input_reader(*records, Told(("in", 0), 202, BAD_BATCH), nowhere, until=202)
+    assert reader.read(100, 0) == records
+    assert reader.positions() == {("in", 0): 202}
+    consumer.script = [Told(("in", 0), 400), nowhere]
+    assert reader.read(100, 0) == []
+
+
+def test_a_reader_is_closed_once_the_client_knows_that_it_reads_nowhere() -> None:
+    nowhere = Told(("in", 0), 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
+    reader, consumer = input_reader(Told(("in", 0), 202, BAD_BATCH))
+    with pytest.raises(UnreadableRecord):
+        reader.read(100, 0)
+    behind = Told(("in", 0), 500)
+    consumer.script = [behind, nowhere, behind]
+    reader.close()
+    assert consumer.script == [behind]
+    assert consumer.is_closed.is_set()
+
+
+def test_a_consumer_that_never_ends_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "_CLOSE_SECONDS", LOOK_SECONDS)
+    reader, consumer = input_reader()
+    consumer.may_end.clear()
+    reader.close()
+    assert not consumer.is_closed.is_set()
+    consumer.may_end.set()
+    assert consumer.is_closed.wait(PATIENCE_SECONDS)
 
 
 def test_no_code_means_two_things_but_for_a_size_which_may_be_of_what_is_written() -> None:
