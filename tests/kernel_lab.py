@@ -396,6 +396,9 @@ class Container:
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self.replicas.statuses()
 
+    def assert_alive(self) -> None:
+        """Do nothing: it is alive as long as this process is."""
+
     def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
         await_all(self, is_so, seconds)
 
@@ -473,6 +476,11 @@ class Child:
     def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
         await_processed(self, self.lab, seconds)
 
+    def assert_alive(self) -> None:
+        """Fail when the process is dead: what it last told never becomes what is waited for."""
+        code = self.process.poll()
+        assert code is None, f"{self.host} died with {code}, and last told {list(self._statuses.values())}"
+
     def await_death(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)
 
@@ -513,6 +521,7 @@ def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], boo
         statuses = container.statuses()
         if statuses and all(is_so(each) for each in statuses.values()):
             return
+        container.assert_alive()
         assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
         # However long it has taken: who waits strikes right then, or counts what it sees.
         time.sleep(LOOK_SECONDS)

@@ -5,6 +5,7 @@ Takes what is wanted as JSON lines on its standard input, and writes its statuse
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -62,6 +63,8 @@ def spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
 
 def main() -> None:
     """Hold replicas until the standard input ends, or the probe strikes."""
+    # Whoever dies of a library's fault says where.
+    faulthandler.enable()
     spec = msgspec.json.decode(sys.argv[1], type=Spec)
     lock, passed, held = threading.Lock(), [0], [0]
 

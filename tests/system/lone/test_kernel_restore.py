@@ -15,6 +15,7 @@ from standby.kernel import probes
 from standby.kernel.ports import Profile
 from standby.model import Phase, Role, TaskId
 from standby.replica.lifecycle import Signal
+from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
@@ -64,9 +65,10 @@ def sources(container: Container) -> dict[str, float]:
 
 
 def contents(lab: Lab, host: str, task: TaskId) -> list[tuple[bytes, bytes]]:
+    """Return what a host's database has of the stores and of the last commit, but nothing of whose it is."""
     database = open_database(lab.state_of(host, task) / DATABASE, Profile.SERVING)
     try:
-        return [each for each in database.items(b"") if each[0] != b"\x00position"]
+        return [each for each in database.items(b"") if each[0] not in (POSITION, OWN)]
     finally:
         database.close()
 
