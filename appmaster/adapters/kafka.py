@@ -24,14 +24,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
 )
 
 from appmaster.topics.ports import TopicShape
 from standby import naming
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import Names
-from standby.adapters.kafka.input import offset_in
+from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import Transient, Unavailable
@@ -199,11 +198,11 @@ class Topics:
         member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=clients.LIBRARY_LOG)
         try:
             new = [each for each in self._committed(member, asked) if each.offset < 0]
-            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-            found = self._admin.list_offsets(dict.fromkeys(new, earliest)) if new else {}
+            asked = [TopicPartition(topic, each.partition, EARLIEST) for each in new]
+            found = member.offsets_for_times(asked, ANSWER_SECONDS) if asked else []
             first = [
-                TopicPartition(topic, each.partition, offset_in(_answer(done), f"{topic}-{each.partition}"))
-                for each, done in found.items()
+                TopicPartition(topic, each.partition, offset_in(each, f"{topic}-{each.partition}"))
+                for each in found
             ]
             if first:
                 for each in member.commit(offsets=first, asynchronous=False) or ():

@@ -17,20 +17,20 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka import clients, transaction_log
 from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
-from standby.adapters.kafka.input import EARLIEST, LATEST, InputReader, list_offsets, offset_in
+from standby.adapters.kafka.input import InputReader
 from standby.adapters.kafka.lasting import Lasting, lasting_admin
+from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.adapters.kafka.refusals import Refusals
 from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
 from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings
-from standby.errors import StandfastError, Transient
+from standby.errors import Transient
 from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
 from standby.model import InputPartition, TaskId
 from standby.naming import transactional_id
@@ -47,7 +47,7 @@ _UNSTABLE_SECONDS: Final = 1.0
 
 
 class KafkaBroker:
-    """The Kafka cluster of one job; its admin client and its connections live as long as it."""
+    """The Kafka cluster of one job; its clients and their connections live as long as it."""
 
     def __init__(self, cluster: str, config: JobConfig, definition: JobDefinition) -> None:
         self._cluster = cluster
@@ -56,6 +56,7 @@ class KafkaBroker:
         self._inputs = config.inputs
         self._settings = kafka_settings(config)
         self._admin = lasting_admin(self._settings)
+        self._offsets = Offsets(self._settings)
         self._sizes = Sizes(config, self._admin)
         self._rights = Rights(self._admin)
         self._refusals = Refusals()
@@ -94,7 +95,7 @@ class KafkaBroker:
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         places = [(self._definition.changelog, each) for each in partitions]
-        found, _ = self._offsets(places, level, (LATEST,), timeout_seconds)
+        found, _ = self._offsets.ask(places, level, (LATEST,), timeout_seconds)
         return {partition: offset for (_, partition), (offset,) in found.items()}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
@@ -106,7 +107,7 @@ class KafkaBroker:
     ) -> Mapping[int, int]:
         """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
-        ends, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
+        ends, _ = self._offsets.ask(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
         told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
         if partitions and not told:
             raise Transient(
@@ -169,14 +170,14 @@ class KafkaBroker:
             asked = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_SECONDS)
             described = {topic: _answer(asked[topic], f"describing {topic}") for topic in topics}
         places = [(topic, each.id) for topic, found in described.items() for each in found.partitions]
-        found, failure = self._offsets(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,))
+        found, failure = self._offsets.ask(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,))
         if failure is not None:
             raise failure
         return {place: offset for place, (offset,) in found.items()}
 
     def stable_ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the last stable offset of each place."""
-        found, _ = self._offsets(places, IsolationLevel.READ_COMMITTED, (LATEST,))
+        found, _ = self._offsets.ask(places, IsolationLevel.READ_COMMITTED, (LATEST,))
         return {place: offset for place, (offset,) in found.items()}
 
     def is_visible(self, place: Place, offset: int) -> bool:
@@ -344,29 +345,10 @@ class KafkaBroker:
         self, places: Collection[InputPartition], level: IsolationLevel
     ) -> tuple[tuple[int, int], ...]:
         """Return the first offset and the end of each place, all of them in one round trip."""
-        found, failure = self._offsets(places, level, (EARLIEST, LATEST))
+        found, failure = self._offsets.ask(places, level, (EARLIEST, LATEST))
         if failure is not None:
             raise failure
         return tuple((first, end) for first, end in (found[each] for each in places))
-
-    def _offsets(
-        self,
-        places: Collection[InputPartition],
-        level: IsolationLevel,
-        specs: Sequence[OffsetSpec],
-        timeout_seconds: float = ANSWER_SECONDS,
-    ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
-        """Return what each place has for ``specs``, and why some are not among them; raises when none is."""
-        if not places:
-            return {}, None
-        kind = "end" if len(specs) == 1 else "bounds"
-
-        def offset_of(answer: concurrent.futures.Future[Any], place: InputPartition) -> int:
-            what = f"reading the {kind} of {place[0]}-{place[1]}"
-            return offset_in(_answer(answer, what, timeout_seconds), what)
-
-        with self._admin.use() as admin:
-            return list_offsets(admin, places, level, specs, timeout_seconds, offset_of)
 
 
 def _told_offsets(

@@ -284,9 +284,30 @@ FENCE: Final = _kind(
 # ---- of containers ----
 
 QUESTIONS: Final = _kind(
-    "the client that asks where topics begin and end",
+    "the client that asks what topics are",
     AdminClient,
     {"metadata.max.age.ms": LEADERS_RENEWED_MS, "reconnect.backoff.max.ms": RECONNECT_MS},
+)
+
+_OFFSETS: Final[Settings] = {
+    # A consumer insists on one; it is never used.
+    "group.id": "standfast-offsets",
+    "enable.auto.commit": False,
+    "allow.auto.create.topics": False,
+    "metadata.max.age.ms": LEADERS_RENEWED_MS,
+    "reconnect.backoff.max.ms": RECONNECT_MS,
+}
+
+STABLE_OFFSETS: Final = _kind(
+    "the client that asks where committed records begin and end",
+    Consumer,
+    {**_OFFSETS, "isolation.level": "read_committed"},
+)
+
+OFFSETS_OF_ALL: Final = _kind(
+    "the client that asks where records begin and end",
+    Consumer,
+    {**_OFFSETS, "isolation.level": "read_uncommitted"},
 )
 
 _MEMBER: Final[Settings] = {

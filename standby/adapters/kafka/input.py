@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
-from standby.adapters.kafka.lasting import lasting_admin
+from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 from standby.ports import InputAway, UnreadableRecord
@@ -29,62 +27,13 @@ _RESET_SECONDS: Final = 0.5
 #: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
 _LOOK_RECORDS: Final = 16
 
-_Future = concurrent.futures.Future[Any]
-
-EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-
-def offset_in(answer: Any, what: str) -> int:
-    """Return the offset in an answer to ``list_offsets``; raises `Transient` where there is none.
-
-    Of a broker that went away while it was asked librdkafka 2.16 says no error, but the offset -1001.
-    """
-    offset = int(answer.offset)
-    if offset < 0:
-        raise Transient(f"{what}: no answer in time")
-    return offset
-
-
-def list_offsets(
-    client: AdminClient,
-    places: Collection[InputPartition],
-    level: IsolationLevel,
-    specs: Sequence[OffsetSpec],
-    timeout_seconds: float,
-    offset_of: Callable[[_Future, InputPartition], int],
-) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
-    """Return what each place has for ``specs``, and why some are not among them; raises when none is.
-
-    ``offset_of`` waits for an answer and returns the offset in it, or raises a `StandfastError`.
-    """
-    # All are asked before an answer is waited for.
-    answers = [
-        client.list_offsets(
-            {TopicPartition(*each): spec for each in places},
-            isolation_level=level,
-            request_timeout=timeout_seconds,
-        )
-        for spec in specs
-    ]
-    found: dict[InputPartition, tuple[int, ...]] = {}
-    failure: StandfastError | None = None
-    for each in places:
-        try:
-            found[each] = tuple(offset_of(futures[TopicPartition(*each)], each) for futures in answers)
-        except StandfastError as error:
-            failure = error
-    if failure is not None and not found:
-        raise failure
-    return found, failure
-
 
 class InputBounds:
-    """Asks where partitions of topics begin and end, over one connection that is kept."""
+    """Asks where partitions of topics begin and end, over connections that are kept."""
 
     def __init__(self, settings: Settings, timeout_seconds: float = 5.0) -> None:
         self._timeout_seconds = timeout_seconds
-        self._client = lasting_admin(settings, logger=_LOG)
+        self._offsets = Offsets(settings, logger=_LOG)
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
@@ -121,31 +70,14 @@ class InputBounds:
         return found
 
     def _list(
-        self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: OffsetSpec
+        self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: int
     ) -> dict[InputPartition, tuple[int, ...]]:
         """Return what each partition has for ``specs``; one that lacks an answer is left out.
 
         Raises `Transient` when each does.
         """
-        try:
-            with self._client.use() as client:
-                found, _ = list_offsets(
-                    client, partitions, isolation, specs, self._timeout_seconds, self._offset
-                )
-        except KafkaException as error:
-            topics = ", ".join(sorted({topic for topic, _ in partitions}))
-            raise translate(error.args[0], f"asking for the bounds of input {topics}") from error
+        found, _ = self._offsets.ask(partitions, isolation, specs, self._timeout_seconds)
         return found
-
-    def _offset(self, answer: _Future, partition: InputPartition) -> int:
-        what = f"the bounds of input {partition[0]}[{partition[1]}] cannot be read"
-        try:
-            offset = answer.result(self._timeout_seconds + 1)
-        except KafkaException as error:
-            raise translate(error.args[0], what) from error
-        except concurrent.futures.TimeoutError as error:
-            raise Transient(f"{what}: no answer") from error
-        return offset_in(offset, what)
 
 
 class InputReader:
