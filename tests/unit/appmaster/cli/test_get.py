@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,13 +98,23 @@ class Cluster:
         ]
 
     def search(self, key: bytes, role: Role = Role.ACTIVE, **more: Any) -> Search:
-        wanted = {"partitions": frozenset(range(TASKS)), "max_lag_ms": None, **more}
-        return Search(
-            WantedKey(JOB, wanted.pop("store", "counts"), key, role=role, **wanted),
-            self.status,
-            self.registered,
-            StateClient(keys_of(PeerRole.OPERATOR)).look_up,
-        )
+        """Return a search in every task, by what the leader and the addresses say unless ``more`` says otherwise."""
+        status, registered = more.pop("status", self.status), more.pop("registered", self.registered)
+        wanted = {"store": "counts", "partitions": frozenset(range(TASKS)), "max_lag_ms": None, **more}
+        look_up = StateClient(keys_of(PeerRole.OPERATOR)).look_up
+        return Search(WantedKey(JOB, key=key, role=role, **wanted), status, registered, look_up)
+
+    def answers(self, key: bytes, role: Role = Role.ACTIVE, **more: Any) -> list[dict[str, Any]]:
+        """Return what one round of questions answers in full."""
+        search = self.search(key, role, **more)
+        assert search.ask(), search.complaint()
+        return search.answers()
+
+    def complaint(self, key: bytes, role: Role = Role.ACTIVE, **more: Any) -> str:
+        """Return why one round of questions is not answered."""
+        search = self.search(key, role, **more)
+        assert not search.ask()
+        return search.complaint()
 
     def close(self) -> None:
         for server, container in zip(self.servers, self.containers, strict=True):
@@ -117,47 +129,21 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Return a cluster that nobody changes, with the key ``a`` in task 0."""
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
-    made.produce(0, b"a")
-    yield made
-    made.close()
-
-
 def test_every_active_is_asked_and_the_one_that_has_the_key_answers(cluster: Cluster) -> None:
     cluster.produce(0, b"a", b"b", b"a")
-    cluster.produce(1, b"c")
-    search = cluster.search(b"a")
-    assert search.ask()
-    (answer,) = search.answers()
-    assert (answer["partition"], answer["role"], answer["epoch"], answer["container"]) == (
-        0,
-        "active",
-        1,
-        "container_0",
-    )
-    assert get._shown(answer, shown_as("int"))["value"] == 2
+    cluster.produce(1, b"b")
+    (answer,) = cluster.answers(b"a")
+    who = {name: answer[name] for name in ("partition", "role", "epoch", "container")}
+    assert who == {"partition": 0, "role": "active", "epoch": 1, "container": "container_0"}
+    assert INT.load(base64.b64decode(answer["value"])) == 2
     assert [number for number, _ in cluster.asked] == [0], "one question for all tasks of a container"
-    search = cluster.search(b"nowhere")
-    assert search.ask()
-    assert [(each["partition"], each["found"]) for each in search.answers()] == [(0, False), (1, False)]
 
+    def found(key: bytes, **more: Any) -> list[tuple[int, bool]]:
+        return [(each["partition"], each["found"]) for each in cluster.answers(key, **more)]
 
-def test_with_a_partition_only_its_task_is_asked(cluster: Cluster) -> None:
-    cluster.produce(0, b"a")
-    search = cluster.search(b"a", partitions=frozenset({1}))
-    assert search.ask()
-    assert [(each["partition"], each["found"]) for each in search.answers()] == [(1, False)]
-
-
-def test_a_key_that_two_tasks_have_is_answered_by_both(cluster: Cluster) -> None:
-    cluster.produce(0, b"a")
-    cluster.produce(1, b"a")
-    search = cluster.search(b"a")
-    assert search.ask()
-    assert [each["partition"] for each in search.answers()] == [0, 1]
+    assert found(b"b") == [(0, True), (1, True)]
+    assert found(b"nowhere") == [(0, False), (1, False)]
+    assert found(b"a", partitions=frozenset({1})) == [(1, False)]
 
 
 def test_a_standby_answers_when_it_is_fresh_enough(cluster: Cluster) -> None:
@@ -168,37 +154,30 @@ def test_a_standby_answers_when_it_is_fresh_enough(cluster: Cluster) -> None:
     standby.eventually(
         lambda: all((each.applied or 0) >= applied[each.replica.task] for each in standby.statuses())
     )
-    search = cluster.search(b"a", Role.STANDBY, max_lag_ms=20_000)
-    assert search.ask()
-    (answer,) = search.answers()
+    (answer,) = cluster.answers(b"a", Role.STANDBY, max_lag_ms=20_000)
     assert (answer["role"], answer["container"], answer["copy"]) == ("standby", "container_1", 1)
     assert 0 <= answer["lag_ms"] <= 20_000
     cluster.lab.kafka.is_away = True
     cluster.lab.now_ms += 60_000
-    search = cluster.search(b"a", Role.STANDBY, max_lag_ms=20_000)
-    assert not search.ask()
-    assert search.complaint().count("container_1") == TASKS
-    assert "behind" in search.complaint()
+    complaint = cluster.complaint(b"a", Role.STANDBY, max_lag_ms=20_000)
+    assert complaint.count("container_1") == complaint.count("behind") == TASKS
 
 
 def test_a_former_active_is_not_believed(cluster: Cluster) -> None:
     cluster.produce(0, b"a")
     # The leader has made the other copy active; the first one was told nothing, and answers as ever.
     cluster.active, cluster.epoch = 1, 2
-    search = cluster.search(b"a")
-    assert not search.ask()
-    assert "container_1: it is" in search.complaint()
+    assert "container_1: it is" in cluster.complaint(b"a")
     # Nor is it when it is active again, and has not heard of it: somebody else was meanwhile.
     cluster.active, cluster.epoch = 0, 3
-    search = cluster.search(b"a")
-    assert not search.ask()
-    assert "copy 0 in container_0 answers at epoch 1, but copy 0 is active at epoch 3" in search.complaint()
+    told = "copy 0 in container_0 answers at epoch 1, but copy 0 is active at epoch 3"
+    assert told in cluster.complaint(b"a")
     cluster.active, cluster.epoch = 1, 4
     cluster.tell(1)
     cluster.containers[1].await_phase(Phase.ACTIVE)
-    search = cluster.search(b"a")
-    assert search.ask()
-    assert [(each["copy"], each["epoch"]) for each in search.answers()] == [(1, 4)]
+    assert [(each["copy"], each["epoch"]) for each in cluster.answers(b"a")] == [(1, 4)]
+    newer = {**cluster.status(), "jobs": [{"name": JOB, "run": "newer"}]}
+    assert "another run" in cluster.complaint(b"a", status=lambda: newer)
 
 
 def test_the_leader_is_asked_once_for_each_time_that_the_containers_are(cluster: Cluster) -> None:
@@ -211,132 +190,94 @@ def test_the_leader_is_asked_once_for_each_time_that_the_containers_are(cluster:
         # At first it knows of no task.
         return cluster.status() if len(asked) > 1 else {**cluster.status(), "tasks": []}
 
-    search = Search(
-        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
-        status,
-        cluster.registered,
-        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
-    )
+    search = cluster.search(b"a", status=status)
     assert not search.ask()
-    assert search.ask()
+    assert search.ask(), search.complaint()
     assert asked == [0, 0], "before the container, which was asked the second time only"
     assert len(cluster.asked) == 1
 
 
-def test_another_runs_state_does_not_count(cluster: Cluster) -> None:
-    cluster.produce(0, b"a")
-    status = {**cluster.status(), "jobs": [{"name": JOB, "run": "newer"}]}
-    search = Search(
-        WantedKey(JOB, "counts", b"a", frozenset({0}), Role.ACTIVE, None),
-        lambda: status,
-        cluster.registered,
-        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
-    )
-    assert not search.ask()
-    assert "another run" in search.complaint()
-
-
 def test_a_container_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
     cluster.produce(0, b"a")
-    down = [
-        PeerAddress("container_0", "127.0.0.1", 1),
-        cluster.registered()[1],
-    ]
+    down = [PeerAddress("container_0", "127.0.0.1", 1), cluster.registered()[1]]
     registered = iter([[], down, cluster.registered()])
-    search = Search(
-        WantedKey(JOB, "counts", b"a", frozenset({0, 1}), Role.ACTIVE, None),
-        cluster.status,
-        lambda: next(registered),
-        StateClient(keys_of(PeerRole.OPERATOR)).look_up,
-    )
+    search = cluster.search(b"a", registered=lambda: next(registered))
     assert not search.ask()
-    assert (
-        search.complaint() == "task 0: container_0 is not registered; task 1: container_0 is not registered"
-    )
+    unknown = "container_0 is not registered"
+    assert search.complaint() == f"task 0: {unknown}; task 1: {unknown}"
     assert not search.ask()
     assert "ConnectionRefusedError" in search.complaint()
-    assert search.ask()
+    assert search.ask(), search.complaint()
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "text"),
-    [
-        ("/state/ledger/counts?key=a&partition=0", 200, '"found": true'),
-        ("/state/ledger/counts?hex=61", 200, '"found": true'),
-        ("/state/ledger/counts?key=", 200, '"found": false'),
-        ("/state/other/counts?key=a", 200, '"answers": []'),
-        ("/state/ledger/nope?key=a", 404, "it has counts, chains"),
-        ("/state/ledger?key=a", 400, "/state/<job>/<store>"),
-        ("/state/ledger/counts", 400, "key and hex"),
-        ("/state/ledger/counts?key=a&hex=61", 400, "key and hex"),
-        ("/state/ledger/counts?hex=6", 400, "hex"),
-        ("/state/ledger/counts?key=a&role=any", 400, "role"),
-        ("/state/ledger/counts?key=a&partition=-1", 400, "partition"),
-        ("/state/ledger/counts?key=a&max_lag_ms=x", 400, "max_lag_ms"),
-        ("/state/ledger/counts?key=a&lag=1", 400, "lag: no such"),
-    ],
+#: What is asked of a container whose task 0 has the key ``a``, the status, and what is in the answer.
+QUESTIONS = (
+    ("/state/ledger/counts?key=a&partition=0", 200, '"found": true'),
+    ("/state/ledger/counts?hex=61", 200, '"found": true'),
+    ("/state/ledger/counts?key=", 200, '"found": false'),
+    ("/state/other/counts?key=a", 200, '"answers": []'),
+    ("/state/ledger/nope?key=a", 404, "it has counts, chains"),
+    ("/state/ledger?key=a", 400, "/state/<job>/<store>"),
+    ("/state/ledger/counts", 400, "key and hex"),
+    ("/state/ledger/counts?key=a&hex=61", 400, "key and hex"),
+    ("/state/ledger/counts?hex=6", 400, "hex"),
+    ("/state/ledger/counts?key=a&role=any", 400, "role"),
+    ("/state/ledger/counts?key=a&partition=-1", 400, "partition"),
+    ("/state/ledger/counts?key=a&max_lag_ms=x", 400, "max_lag_ms"),
+    ("/state/ledger/counts?key=a&lag=1", 400, "lag: no such"),
 )
-def test_what_is_asked_over_http(unchanged: Cluster, path: str, status: int, text: str) -> None:
+
+
+def test_what_is_asked_over_http(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
     context = keys_of(PeerRole.OPERATOR).client_context()
     context.check_hostname = False
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", unchanged.servers[0].port, context=context, timeout=PATIENCE_SECONDS
-    )
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    assert (answer.status, text in answer.read().decode()) == (status, True)
-    connection.request("DELETE", path)
-    answer = connection.getresponse()
-    assert (answer.status, answer.read()) == (405, b"state can be read here, no more\n")
-    connection.close()
+
+    def ask(method: str, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", cluster.servers[0].port, context=context, timeout=PATIENCE_SECONDS
+        )
+        with contextlib.closing(connection):
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    for path, status, text in QUESTIONS:
+        answered = ask("GET", path)
+        assert (answered[0], text in answered[1]) == (status, True), (path, answered)
+    assert ask("DELETE", QUESTIONS[0][0]) == (405, "state can be read here, no more\n")
 
 
 def test_the_client_tells_a_wrong_question_from_a_server_in_trouble(cluster: Cluster) -> None:
-    client = StateClient(keys_of(PeerRole.OPERATOR))
-    address = PeerAddress("container_0", "127.0.0.1", cluster.servers[0].port)
-    cluster.produce(0, b"a")
     with pytest.raises(BadConfiguration, match="no store nope"):
-        client.look_up(address, JOB, "nope", {"key": "a"})
+        cluster.search(b"a", store="nope").ask()
+    client = StateClient(keys_of(PeerRole.OPERATOR))
     with pytest.raises(Transient, match="container_0 at"):
         client.look_up(PeerAddress("container_0", "127.0.0.1", 1), JOB, "counts", {"key": "a"})
 
 
-@pytest.mark.parametrize(
-    ("text", "form", "key"),
-    [
-        ("a b", "text", b"a b"),
-        ("", "text", b""),
-        ("00ff", "hex", b"\x00\xff"),
-        ("5", "json", INT.dump(5)),
-        ('"5"', "json", b"5"),
-        ('["a", -5]', "json", tuple_of(TEXT, INT).dump(("a", -5))),
-        ('[["a", 1], 2]', "json", tuple_of(tuple_of(TEXT, INT), INT).dump((("a", 1), 2))),
-    ],
-)
-def test_keys_can_be_given_in_every_form(text: str, form: str, key: bytes) -> None:
-    assert get.key_of(text, form) == key
-
-
-@pytest.mark.parametrize(
-    ("text", "form"),
-    [("0", "hex"), ("x", "json"), ("1.5", "json"), ("true", "json"), ("[]", "json"), (str(1 << 64), "json")],
-)
-def test_what_is_no_key_is_refused(text: str, form: str) -> None:
-    with pytest.raises(BadConfiguration, match="is no key"):
-        get.key_of(text, form)
+def test_keys_can_be_given_in_every_form_and_what_is_none_is_refused() -> None:
+    for form, text, key in (
+        ("text", "a b", b"a b"),
+        ("text", "", b""),
+        ("hex", "00ff", b"\x00\xff"),
+        ("json", "5", INT.dump(5)),
+        ("json", '"5"', b"5"),
+        ("json", '["a", -5]', tuple_of(TEXT, INT).dump(("a", -5))),
+        ("json", '[["a", 1], 2]', tuple_of(tuple_of(TEXT, INT), INT).dump((("a", 1), 2))),
+    ):
+        assert get.key_of(text, form) == key, (form, text)
+    for form, texts in (("hex", ("0",)), ("json", ("x", "1.5", "true", "[]", str(1 << 64)))):
+        for text in texts:
+            with pytest.raises(
+                BadConfiguration, match=f"{re.escape(repr(text))} is no key in the form {form}"
+            ):
+                get.key_of(text, form)
 
 
 def shown_as(value_format: str, **more: Any) -> argparse.Namespace:
-    return argparse.Namespace(
-        **{
-            "value_format": value_format,
-            "expiring": False,
-            "json": False,
-            "job": JOB,
-            "store": "counts",
-            **more,
-        }
-    )
+    usual = {"value_format": value_format, "expiring": False, "json": False, "job": JOB, "store": "counts"}
+    return argparse.Namespace(**{**usual, **more})
 
 
 def answer(value: bytes | None, partition: int = 0) -> dict[str, Any]:
@@ -353,32 +294,19 @@ def answer(value: bytes | None, partition: int = 0) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("value", "form", "printed"),
-    [
+def test_the_value_alone_is_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    where = "task 0: found in the active copy 0 in container_0, epoch 3, changelog offset 7, lag 0 ms"
+    for value, form, printed in (
         (b"text", "text", "text"),
         (b"\x00\xff", "hex", "00ff"),
         (b"\x00\xff", "base64", "AP8="),
         (b'{"a":1}', "json", '{"a": 1}'),
         (INT.dump(12), "int", "12"),
-    ],
-)
-def test_the_value_alone_is_on_standard_output(
-    value: bytes, form: str, printed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert get._show([answer(value)], shown_as(form)) == 0
-    said = capsys.readouterr()
-    assert said.out == printed + "\n"
-    assert (
-        "task 0: found in the active copy 0 in container_0, epoch 3, changelog offset 7, lag 0 ms" in said.err
-    )
-
-
-def test_the_value_of_an_expiring_store_comes_with_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    ):
+        assert get._show([answer(value)], shown_as(form)) == 0
+        assert capsys.readouterr() == (f"{printed}\n", f"{where}\n"), form
     assert get._show([answer(INT.dump(1_050) + b"seen")], shown_as("text", expiring=True)) == 0
-    said = capsys.readouterr()
-    assert said.out == "seen\n"
-    assert "expires at 1050" in said.err
+    assert capsys.readouterr() == ("seen\n", f"{where}, expires at 1050\n")
 
 
 def test_a_missing_key_and_an_ambiguous_one_have_a_status_of_their_own(
