@@ -1,4 +1,4 @@
-"""The jar cache, with the real Ivy, and a repository that is a directory of this test's."""
+"""The jar cache, over a repository that is a directory of this test's; with the real Ivy where its words matter."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import hashlib
 import http.server
 import os
 import resource
-import subprocess
-import sys
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embedded.jarlock import Coordinate, Jar, JarSet
 from embedded.jars import JarCache
-from embedded.java import find_java
+from embedded.java import Java, find_java
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from tests.patience import PATIENCE_SECONDS
 
 ONE = Coordinate("org.example", "one", "1.0")
 TWO = Coordinate("org.example", "two", "1.0")
@@ -66,12 +67,14 @@ class Repository:
         self.settings = directory / "ivysettings.xml"
         self.settings.write_text(SETTINGS.format(directory=directory), encoding="utf-8")
 
+    def file(self, coordinate: Coordinate) -> Path:
+        group = coordinate.group.replace(".", "/")
+        return self.directory / group / coordinate.artifact / coordinate.version / coordinate.file_name
+
     def publish(self, coordinate: Coordinate, data: bytes | None = None) -> None:
-        directory = (
-            self.directory / coordinate.group.replace(".", "/") / coordinate.artifact / coordinate.version
-        )
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / coordinate.file_name).write_bytes(content(coordinate) if data is None else data)
+        file = self.file(coordinate)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content(coordinate) if data is None else data)
 
 
 @pytest.fixture
@@ -94,6 +97,19 @@ def cache(tmp_path: Path, repository: Repository) -> JarCache:
     return JarCache(sets, tmp_path / "cache", environment, yarn_conf() / "ivysettings.xml")
 
 
+@pytest.fixture
+def without_ivy(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have copies made where Ivy would download: for what the cache itself does with the files."""
+
+    def copied(coordinates: Sequence[Coordinate], directory: Path, **_: Any) -> dict[Coordinate, Path]:
+        return {
+            each: Path(shutil.copy(repository.file(each), directory / each.file_name)) for each in coordinates
+        }
+
+    monkeypatch.setattr("embedded.jars.find_java", lambda _: Java(Path("/jdk"), 17))
+    monkeypatch.setattr("embedded.jars.download", copied)
+
+
 def with_environment(cache: JarCache, **changes: str) -> JarCache:
     return JarCache(cache.sets, cache.directory, {**cache.environment, **changes}, cache.ivy_settings)
 
@@ -102,19 +118,16 @@ def names_in(directory: Path) -> set[str]:
     return {each.name for each in directory.iterdir()} if directory.exists() else set()
 
 
-def test_what_is_required_is_there_afterwards(cache: JarCache) -> None:
+def test_what_is_required_is_there_afterwards_and_needs_neither_java_nor_repository_then(
+    cache: JarCache,
+) -> None:
     cache.require()
     for name in ("both", "newer"):
-        assert [path.name for path in cache.classpath(name)] == [
-            each.file_name for each in cache.sets[name].jars
-        ]
-        assert cache.path(name) in cache.classpath(name)[0].parents
+        found = cache.classpath(name)
+        assert [path.name for path in found] == [each.file_name for each in cache.sets[name].jars]
+        assert cache.path(name) in found[0].parents
     cache.verify()
     assert names_in(cache.directory) == {".lock", *(cache.path(name).name for name in cache.sets)}
-
-
-def test_what_is_there_needs_neither_java_nor_repository(cache: JarCache) -> None:
-    cache.require("both")
     with_environment(cache, PATH="", JAVA_HOME="", STANDFAST_IVY_SETTINGS="/nowhere").require("both")
 
 
@@ -162,21 +175,19 @@ def test_jars_come_through_the_proxy_of_the_environment(
     assert f"Basic {known}" in {each for _, each in asked}
 
 
-def test_a_jar_that_was_cut_short_is_fetched_again(cache: JarCache) -> None:
+@pytest.mark.usefixtures("without_ivy")
+def test_a_spoilt_jar_is_noticed_by_its_size_and_by_verify_and_fetched_again(cache: JarCache) -> None:
     cache.require("both")
-    spoilt = cache.classpath("both")[0]
-    spoilt.write_bytes(b"half")
+    one, two = cache.classpath("both")
+    two.write_bytes(content(ONE))
+    with pytest.raises(Unavailable, match=r"org\.example:two:1\.0 is not the file that was pinned"):
+        cache.verify("both")
+    two.write_bytes(content(TWO))
+    one.write_bytes(b"half")
     with pytest.raises(Unavailable, match=r"run python -m embedded\.jars fetch"):
         cache.classpath("both")
     cache.require("both")
     cache.verify("both")
-
-
-def test_verify_names_a_jar_that_was_altered(cache: JarCache) -> None:
-    cache.require("both")
-    cache.classpath("both")[1].write_bytes(content(ONE))
-    with pytest.raises(Unavailable, match=r"org\.example:two:1\.0 is not the file that was pinned"):
-        cache.verify("both")
 
 
 def test_a_set_that_nobody_defined_is_refused(cache: JarCache) -> None:
@@ -191,21 +202,17 @@ def fails(cache: JarCache, match: str, kind: type[StandfastError] = Unavailable)
     assert names_in(cache.directory) <= {".lock"}
 
 
-def test_a_wrong_checksum_is_named(cache: JarCache, repository: Repository) -> None:
+@pytest.mark.usefixtures("without_ivy")
+def test_a_file_that_is_not_the_pinned_one_is_named(cache: JarCache, repository: Repository) -> None:
+    named = r"org\.example:two:1\.0 is not the file that was pinned: its SHA-256 is "
     repository.publish(TWO, content(ONE))
-    fails(
-        cache,
-        r"org\.example:two:1\.0 is not the file that was pinned: its SHA-256 is [0-9a-f]{64}, the lock says",
-    )
-
-
-def test_a_wrong_size_is_named(cache: JarCache, repository: Repository) -> None:
+    fails(cache, f"{named}[0-9a-f]{{64}}, the lock says")
     repository.publish(TWO, b"short")
-    fails(cache, r"org\.example:two:1\.0 is not the file .* 5 instead of 1000 bytes")
+    fails(cache, f"{named}unlike, with 5 instead of 1000 bytes")
 
 
 def test_a_jar_that_the_repository_lacks_is_named(cache: JarCache, repository: Repository) -> None:
-    (repository.directory / "org/example/two/1.0/two-1.0.jar").unlink()
+    repository.file(TWO).unlink()
     fails(cache, r"org\.example:two:1\.0 cannot be downloaded: .*not found")
 
 
@@ -220,77 +227,50 @@ def test_a_repository_that_cannot_be_reached_is_a_matter_of_the_network(
     )
 
 
-def test_settings_that_are_not_there_are_refused(cache: JarCache) -> None:
+def test_what_can_be_known_before_is_told_before_anything_is_downloaded(cache: JarCache) -> None:
     fails(
         with_environment(cache, STANDFAST_IVY_SETTINGS="/nowhere/settings.xml"),
         "STANDFAST_IVY_SETTINGS names /nowhere/settings.xml",
         BadConfiguration,
     )
+    without_java = with_environment(cache, PATH="/nowhere", JAVA_HOME="")
+    fails(without_java, "no java on the PATH.*install a JDK of release 17")
+    endless = {"both": JarSet("both", (Jar(ONE, 1 << 60, "0" * 64),))}
+    fails(replace(cache, sets=endless), "free some room, or let STANDFAST_CACHE name another directory")
 
 
-def test_without_java_the_remedy_is_named(cache: JarCache) -> None:
-    fails(
-        with_environment(cache, PATH="/nowhere", JAVA_HOME=""),
-        "no java on the PATH.*install a JDK of release 17",
-    )
-
-
-def test_more_than_the_disk_has_is_not_even_begun(cache: JarCache) -> None:
-    endless = JarCache(
-        {"both": JarSet("both", (Jar(ONE, 1 << 60, "0" * 64),))},
-        cache.directory,
-        cache.environment,
-        cache.ivy_settings,
-    )
-    fails(endless, "free some room, or let STANDFAST_CACHE name another directory")
-
-
-FILL = """
-import resource, sys
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from tests.unit.embedded.test_jars import filled_disk
-filled_disk(Path({cache!r}), Path({settings!r}))
-"""
-
-
-def filled_disk(directory: Path, settings: Path) -> None:
-    """Require a jar of 4 MB in a process that may write files of 1 MB; runs in a process of its own."""
-    # Of all this process's children, the Java ones too: a write beyond it fails with EFBIG, as one on a full
-    # disk does with ENOSPC.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    environment = {**os.environ, "STANDFAST_IVY_SETTINGS": str(settings)}
-    sets = {"both": JarSet("both", (jar(ONE, 4 << 20),))}
+@contextmanager
+def small_disk() -> Iterator[None]:
+    """Let this process and its children write no file of more than 1 MB, as if a disk were full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        JarCache(sets, directory, environment, yarn_conf() / "ivysettings.xml").require("both")
-    except Unavailable as error:
-        print(error)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_that_fills_up_meanwhile_is_named(cache: JarCache, repository: Repository) -> None:
     repository.publish(ONE, content(ONE, 4 << 20))
-    root = Path(__file__).parents[3]
-    script = FILL.format(root=str(root), cache=str(cache.directory), settings=str(repository.settings))
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
-    )
-    assert "the disk is full" in done.stdout
-    assert names_in(cache.directory) == {".lock"}
+    large = replace(cache, sets={"both": JarSet("both", (jar(ONE, 4 << 20),))})
+    with small_disk():
+        fails(large, "the disk is full")
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache: JarCache, tmp_path: Path) -> None:
-    occupied = tmp_path / "occupied"
-    occupied.touch()
+    (tmp_path / "occupied").touch()
     with pytest.raises(Unavailable, match="let STANDFAST_CACHE name a directory that can"):
-        JarCache(cache.sets, occupied / "cache", cache.environment, cache.ivy_settings).require("both")
+        replace(cache, directory=tmp_path / "occupied" / "cache").require("both")
 
 
+@pytest.mark.usefixtures("without_ivy")
 def test_what_a_killed_process_left_behind_is_removed(cache: JarCache) -> None:
     (cache.directory / ".staging-of-the-dead").mkdir(parents=True)
     cache.require("both")
     assert names_in(cache.directory) == {".lock", cache.path("both").name}
 
 
+@pytest.mark.usefixtures("without_ivy")
 def test_a_second_process_waits_and_then_finds_everything(cache: JarCache) -> None:
     cache.directory.mkdir()
     said: list[str] = []
@@ -307,43 +287,25 @@ def test_a_second_process_waits_and_then_finds_everything(cache: JarCache) -> No
     cache.verify("both")
 
 
-JavaScript = Callable[[str], dict[str, str]]
+def test_a_java_is_judged_by_what_it_says(tmp_path: Path) -> None:
+    command = tmp_path / "bin" / "java"
+    command.parent.mkdir()
+    environment = {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
 
-
-@pytest.fixture
-def java_that_says(tmp_path: Path) -> JavaScript:
-    def make(script: str) -> dict[str, str]:
-        command = tmp_path / "jdk" / "bin" / "java"
-        command.parent.mkdir(parents=True)
+    def says(script: str) -> None:
         command.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         command.chmod(0o755)
-        return {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
 
-    return make
-
-
-@pytest.mark.parametrize(("version", "release"), [("1.8", 8), ("11", 11)])
-def test_an_old_java_is_too_old(java_that_says: JavaScript, version: str, release: int) -> None:
-    environment = java_that_says(f"echo '    java.specification.version = {version}' >&2")
-    with pytest.raises(Unavailable, match=f"is Java {release}, which is too old: install a JDK"):
-        find_java(environment)
-
-
-def test_a_new_java_will_do(java_that_says: JavaScript) -> None:
-    environment = java_that_says("echo '    java.specification.version = 25' >&2")
+    says("echo '    java.specification.version = 25' >&2")
     assert find_java(environment).release == 25
-
-
-def test_a_java_that_does_not_run_is_named(java_that_says: JavaScript) -> None:
-    with pytest.raises(Unavailable, match="bin/java does not run"):
-        find_java(java_that_says("exit 1"))
-
-
-def test_a_java_that_says_something_else_is_named(java_that_says: JavaScript) -> None:
-    with pytest.raises(Unavailable, match="does not say which release it is"):
-        find_java(java_that_says("echo hello"))
-
-
-def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
+    for script, told in (
+        ("echo '    java.specification.version = 1.8' >&2", "is Java 8, which is too old: install a JDK"),
+        ("echo '    java.specification.version = 11' >&2", "is Java 11, which is too old: install a JDK"),
+        ("exit 1", "bin/java does not run"),
+        ("echo hello", "does not say which release it is"),
+    ):
+        says(script)
+        with pytest.raises(Unavailable, match=told):
+            find_java(environment)
     with pytest.raises(Unavailable, match=r"JAVA_HOME is .* which has no bin/java"):
-        find_java({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+        find_java({**environment, "JAVA_HOME": str(tmp_path / "absent")})
