@@ -44,12 +44,10 @@ def job_over(bootstrap: str) -> list[Emission]:
     for partition, records in tasks.items():
         job = Job()
         job.run(records)
-        for topic, pairs in job.output.topics.items():
+        for topic, pairs in job.outputs.items():
             written += [Emission(topic, partition, key, json.dumps(value).encode()) for key, value in pairs]
         written += [
-            Emission(CHANGELOG, partition, prefix(store) + key, value)
-            for store, data in job.stores.items()
-            for key, value in data.data.items()
+            Emission(CHANGELOG, partition, key, value) for key, value in job.task.state.content.items()
         ]
     return written
 

@@ -1,16 +1,18 @@
-"""A task's stores and output in memory, with the semantics of `standby.api`."""
+"""A task of an example's job, over what its state is in memory: the real overlay, no database, no broker."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from examples.flights import flights, flights_plain
-from standby.api import Output, Store
+from standby.feed.batches import ROWS_OF_SEVERAL
+from standby.replica.store.overlay import Emitted, Outbox
+from tests.fakes.task_state import TaskState
 
 #: A flight from Newark, as the source has it.
 FLIGHT: Mapping[str, str] = {
@@ -31,90 +33,62 @@ FLIGHT: Mapping[str, str] = {
 }
 
 
-class MemoryStore(Store):
-    def __init__(self) -> None:
-        self.data: dict[bytes, bytes] = {}
-
-    def get(self, key: bytes) -> bytes | None:
-        return self.data.get(key)
-
-    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        return {key: self.data[key] for key in keys if key in self.data}
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self.data
-
-    def range(
-        self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        found = (each for each in self.data.items() if start <= each[0] and (stop is None or each[0] < stop))
-        return iter(sorted(found, reverse=reverse))
-
-    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        return (each for each in self.range(prefix, None, reverse) if each[0].startswith(prefix))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.data[key] = value
-
-    def put_many(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        self.data.update(pairs)
-
-    def delete(self, key: bytes) -> None:
-        self.data.pop(key, None)
-
-    def delete_many(self, keys: Iterable[bytes]) -> None:
-        for key in keys:
-            self.delete(key)
+#: Topic, offset, key, value.
+Record = tuple[str, int, bytes | None, bytes | None]
 
 
-class MemoryOutput(Output):
-    def __init__(self) -> None:
-        self.topics: dict[str, list[tuple[bytes, dict[str, Any]]]] = defaultdict(list)
+def rows(records: Sequence[Record]) -> pa.Table:
+    """Return records of one task as a feed hands them to the transform."""
+    columns: dict[str, list[Any]] = {
+        "key": [key for _, _, key, _ in records],
+        "value": [value for _, _, _, value in records],
+        "timestamp": [0] * len(records),
+        "_task": [0] * len(records),
+        "_offset": [offset for _, offset, _, _ in records],
+        "_topic": [topic for topic, _, _, _ in records],
+    }
+    return pa.table(columns, schema=ROWS_OF_SEVERAL)
 
-    def emit(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        topic: str | None = None,
-        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        assert key is not None
-        assert value is not None
-        assert headers is None
-        assert timestamp_ms is None
-        self.topics[topic or "flight-delays"].append((key, json.loads(value)))
+
+class Task:
+    """A task that runs a step batch after batch."""
+
+    def __init__(self, step: Callable[..., None], stores: Sequence[str], *topics: str) -> None:
+        self.state = TaskState(*stores)
+        self._step, self._topics = step, topics
+
+    def run(self, batch: pa.Table) -> list[Emitted]:
+        """Return what the step emits for the transform's rows."""
+        out = Outbox(self._topics)
+        with self.state.batch() as stores:
+            self._step(batch, stores, out)
+        return out.records
 
 
 class Job:
-    """The flights job over tables in memory: one task, batch after batch."""
+    """The flights job: one task, batch after batch."""
 
     def __init__(self) -> None:
-        self.stores = {"aircraft": MemoryStore(), "carriers": MemoryStore()}
-        self.output = MemoryOutput()
+        self.task = Task(flights.totals, ("aircraft", "carriers"), "flight-delays", "unassigned-flights")
+        self.outputs: dict[str, list[tuple[bytes, dict[str, Any]]]] = defaultdict(list)
         self.offset = 0
 
     def run(self, batch: Sequence[tuple[bytes, bytes | None]]) -> None:
-        flights.totals(flights_plain.clean_table(table(batch, self.offset)), self.stores, self.output)
+        for each in self.task.run(flights_plain.clean_table(table(batch, self.offset))):
+            assert each.key is not None
+            self.outputs[each.topic].append((each.key, json.loads(each.value or b"")))
         self.offset += len(batch)
 
     def state(self) -> dict[str, dict[bytes, dict[str, Any]]]:
         return {
-            name: {key: json.loads(value) for key, value in store.data.items()}
-            for name, store in self.stores.items()
+            name: {key: json.loads(value) for key, value in self.task.state.of(name).items()}
+            for name in self.task.state.stores
         }
 
 
-def table(batch: Sequence[tuple[bytes, bytes | None]], first_offset: int = 0) -> pa.Table:
-    """Return the rows as a feed hands them to the transform."""
-    return pa.table(
-        {
-            "_task": pa.array([0] * len(batch), pa.int32()),
-            "_offset": pa.array(range(first_offset, first_offset + len(batch)), pa.int64()),
-            "key": pa.array([key for key, _ in batch], pa.binary()),
-            "value": pa.array([value for _, value in batch], pa.binary()),
-        }
-    )
+def table(batch: Sequence[tuple[bytes | None, bytes | None]], first_offset: int = 0) -> pa.Table:
+    """Return flights, as key and value, as a feed hands them to the transform."""
+    return rows([("flights", offset, key, value) for offset, (key, value) in enumerate(batch, first_offset)])
 
 
 def by_key(pairs: Iterable[tuple[bytes, dict[str, Any]]]) -> dict[bytes, list[dict[str, Any]]]:

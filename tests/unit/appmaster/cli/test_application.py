@@ -53,18 +53,20 @@ def test_interpreter_is_found_wherever_it_lies(tmp_path: Path, name: str) -> Non
     assert said == ["-m standby"] * (len(scripts) - 1) + ["-m appmaster.supervisor"]
 
 
-@pytest.mark.parametrize("name", ["a b", "a&b", "a%20b", "ü"])
-def test_files_in_odd_directories_are_shipped(tmp_path: Path, name: str) -> None:
-    spec = build(tmp_path, tmp_path / name)
-    sources = [each.to_protobuf().source.file for each in spec.master.files.values()]
-    assert sources
-    assert all(Path(each).exists() for each in sources), sources
+def test_files_in_odd_directories_are_shipped_or_the_directory_is_named(tmp_path: Path) -> None:
+    for name in ("a b", "a&b", "a%20b", "ü"):
+        spec = build(tmp_path, tmp_path / name)
+        sources = [each.to_protobuf().source.file for each in spec.master.files.values()]
+        assert sources
+        assert all(Path(each).exists() for each in sources), sources
+    for name in ("a#b", "a?b", "a;b"):
+        with pytest.raises(BadConfiguration, match=r"a[#?;]b/.* have it in another directory .*TMPDIR"):
+            build(tmp_path, tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a#b", "a?b", "a;b"])
-def test_directory_that_skein_cannot_take_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"a[#?;]b/.* have it in another directory .*TMPDIR"):
-        build(tmp_path, tmp_path / name)
+def test_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"absent\.tar\.gz: the archive does not exist"):
+        build(tmp_path, tmp_path / "scratch", job_python_archive="absent.tar.gz")
 
 
 def test_master_is_started_by_its_hosts_java_where_the_path_of_ours_would_be_cut(tmp_path: Path) -> None:

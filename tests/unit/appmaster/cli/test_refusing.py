@@ -9,37 +9,66 @@ import pytest
 from appmaster.cli.main import main
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", ""])
-def test_what_no_cluster_can_be_called_is_refused_by_name(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in (["status", "a"], ["drain", "host"]):
-        with pytest.raises(SystemExit) as caught:
-            main([*command, "--cluster", name])
-        assert caught.value.code == 2
-        said = capsys.readouterr().err
-        assert f"{name!r} is no name of a cluster" in said
-        assert "letters, digits" in " ".join(said.split()), "in words, not as a regular expression"
+def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("..", ".", "a/b", ""):
+        for command in (["status", "a"], ["drain", "host"]):
+            with pytest.raises(SystemExit, match="^2$"):
+                main([*command, "--cluster", name])
+            said = " ".join(capsys.readouterr().err.split())
+            assert f"{name!r} is no name of a cluster" in said
+            assert "letters, digits" in said, "in words, not as a regular expression"
 
 
-def test_setting_that_a_client_of_the_job_would_refuse_is_refused_before_anybody_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "yarn-site.xml").write_text("<configuration/>")
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a job file in order, whose servers nobody may ask."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    (tmp_path / "count.py").write_text("def step(rows, state, out): ...\n")
-    (tmp_path / "job.yaml").write_text(
-        """
-job: {name: flights, modules: [count.py]}
-task: {inputs: [in], step: "count:step", feed: plain}
-kafka: {bootstrap.servers: "127.0.0.1:1", message.timeout.ms: 300000}
-zookeeper.connect: "127.0.0.1:1"
-"""
+    monkeypatch.setattr("appmaster.cli.jobs.submit.Topics", None)
+    (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
+    (tmp_path / "refused.py").write_text(
+        "def step(rows, state, out): ...\ndef few(rows): ...\n", encoding="utf-8"
     )
-    assert main(["submit", str(tmp_path / "job.yaml"), "--check"]) == 2
-    said = capsys.readouterr().err
-    assert "kafka.message.timeout.ms: 300000: " in said
-    assert "5000, by job.transaction.timeout.ms" in said
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        """
+job: {name: flights, modules: [refused.py]}
+task: {inputs: [in], step: "refused:step", feed: plain}
+kafka.bootstrap.servers: "127.0.0.1:1"
+zookeeper.connect: "127.0.0.1:1"
+""",
+        encoding="utf-8",
+    )
+    return file
+
+
+def test_submit_refuses_what_it_can_know_before_anybody_is_asked(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusal(*settings: str) -> str:
+        given = (part for each in settings for part in ("--set", each))
+        assert main(["submit", str(job), *given]) == 2, settings
+        return capsys.readouterr().err
+
+    for setting, named in (
+        ("job.hotstandby.enable=true", "did you mean job.hotstandby.enabled?"),
+        ("job.container.count=many", "'many' is not a whole number"),
+        ("job.modules=absent.py", "absent.py"),
+        ("task.step=absent:step", "there is no module 'absent'"),
+        ("task.step=refused:absent", "has no function 'absent'"),
+        ("task.step=refused:few", "task.step"),
+        ("kafka.message.timeout.ms=300000", "5000, by job.transaction.timeout.ms"),
+    ):
+        assert named in refusal(setting), setting
+
+
+def test_missing_hadoop_configuration_is_named_with_the_remedy(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job.parent / "yarn-site.xml").unlink()
+    for directory, named in (("", "HADOOP_CONF_DIR is not set"), (job.parent, "there is no yarn-site.xml")):
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(directory))
+        assert main(["submit", str(job)]) == 2
+        assert named in capsys.readouterr().err
 
 
 def test_question_before_any_submit_is_answered_with_that(

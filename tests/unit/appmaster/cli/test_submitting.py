@@ -68,46 +68,51 @@ def topics(**partitions: int) -> Topics:
     return cast("Topics", FakeTopics(**partitions))
 
 
-def test_dead_letter_topic_must_be_there_when_records_go_to_it(tmp_path: Path) -> None:
-    settings = ("task.dead.letter=dead", "task.on.error=dead-letter")
-    assert check_topics(job(tmp_path, *settings), topics(input=3, dead=1)) == 3
-    with pytest.raises(BadConfiguration, match=r"topic dead does not exist .* task\.dead\.letter"):
-        check_topics(job(tmp_path, *settings), topics(input=3))
-    assert check_topics(job(tmp_path, settings[0]), topics(input=3)) == 3, "named, but not written to"
+def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(tmp_path: Path) -> None:
+    dead = ("task.dead.letter=dead", "task.on.error=dead-letter")
+    several = ("task.inputs=input,other",)
+    for settings, there in (
+        (dead, topics(input=3, dead=1)),
+        (dead[:1], topics(input=3)),  # named, but not written to
+        (several, topics(input=3, other=3)),
+    ):
+        assert check_topics(job(tmp_path, *settings), there) == 3, settings
+    for settings, there, told in (
+        (dead, topics(input=3), r"topic dead does not exist .* task\.dead\.letter"),
+        (("task.outputs=out",), topics(input=3), "topic out does not exist"),
+        (several, topics(input=3), "topic other does not exist"),
+        (several, topics(input=3, other=4), r"task\.inputs: .*input has 3, other has 4"),
+    ):
+        with pytest.raises(BadConfiguration, match=told):
+            check_topics(job(tmp_path, *settings), there)
 
 
-def test_several_inputs_must_have_equally_many_partitions_and_each_number_is_told(tmp_path: Path) -> None:
-    asked = job(tmp_path, "task.inputs=input,other")
-    assert check_topics(asked, topics(input=3, other=3)) == 3
-    with pytest.raises(BadConfiguration, match=r"task\.inputs: .*input has 3, other has 4"):
-        check_topics(asked, topics(input=3, other=4))
-    with pytest.raises(BadConfiguration, match="topic other does not exist"):
-        check_topics(asked, topics(input=3))
-
-
-def test_racks_of_yarn_reach_the_cluster_s_settings(tmp_path: Path) -> None:
+def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path) -> None:
     hosts, racks = check_yarn(job(tmp_path), FakeYarn())
     assert hosts == ("h1", "h2")
     assert cluster(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
+    assert check_yarn(job(tmp_path, "yarn.hosts=h2"), FakeYarn())[0] == ("h2",)
+    for setting, told in (
+        ("yarn.queue=absent", "no queue absent; YARN has default"),
+        ("cluster-manager.container.memory.mb=5000", "container.memory.mb: 5000 MiB, .* offers 4096"),
+        ("yarn.am.container.memory.mb=5000", "yarn.am.container.memory.mb: 5000 MiB, .* offers 4096"),
+        ("yarn.hosts=h1,h9", "yarn.hosts: h9 not RUNNING in YARN; it has h1, h2"),
+    ):
+        with pytest.raises(BadConfiguration, match=told):
+            check_yarn(job(tmp_path, setting), FakeYarn())
 
 
-@pytest.mark.parametrize(
-    ("count", "hosts", "said"),
-    [
-        (0, 1, ()),
-        (2, 3, ()),
-        (1, 1, ("1 standby and its active need 2 hosts", "there is 1 host")),
-        (5, 3, ("5 standbys and their active need 6 hosts", "there are 3 hosts")),
-    ],
-)
-def test_more_copies_than_hosts_are_warned_of_with_the_counts(
-    tmp_path: Path, count: int, hosts: int, said: tuple[str, ...]
-) -> None:
-    settings = ("job.hotstandby.enabled=true", f"job.hotstandby.replicationcount={count}")
-    warned = short_of_hosts(job(tmp_path, *settings).config, hosts)
-    assert bool(warned) == bool(said)
-    assert all(each in warned for each in said), warned
-    assert not short_of_hosts(job(tmp_path).config, hosts), "without standbys one host will do"
+def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) -> None:
+    for count, hosts, said in (
+        (0, 1, ""),
+        (2, 3, ""),
+        (1, 1, "1 standby and its active need 2 hosts, one each, and there is 1 host:"),
+        (5, 3, "5 standbys and their active need 6 hosts, one each, and there are 3 hosts:"),
+    ):
+        settings = ("job.hotstandby.enabled=true", f"job.hotstandby.replicationcount={count}")
+        warned = short_of_hosts(job(tmp_path, *settings).config, hosts)
+        assert (bool(warned), said in warned) == (bool(said), True), warned
+    assert not short_of_hosts(job(tmp_path).config, 1), "without standbys one host will do"
 
 
 def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:
@@ -115,32 +120,21 @@ def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_
     assert (first.revision, first.code, first.tasks) == (1, "aa", 3)
     again = define(job(tmp_path), 3, JobRecord(first), "bb")
     assert (again.revision, again.code, again.run) == (2, "bb", first.run)
+    assert define(job(tmp_path), 3, None, "aa").run != first.run, (
+        "nothing of a deleted job's run holds for the next"
+    )
 
 
-@pytest.mark.parametrize(
-    ("tasks", "may_grow", "refused"),
-    [
-        (4, "false", r"set task\.inputs\.may\.grow"),
-        (4, "true", ""),
-        (2, "true", "restore the topic"),
-    ],
-)
-def test_input_that_grew_is_adopted_only_if_it_may_and_one_that_shrank_never(
-    tmp_path: Path, tasks: int, may_grow: str, refused: str
-) -> None:
+def test_input_that_grew_is_adopted_only_if_it_may_and_another_or_a_smaller_one_never(tmp_path: Path) -> None:
     present = JobRecord(define(job(tmp_path), 3, None, ""))
-    asked = job(tmp_path, f"task.inputs.may.grow={may_grow}")
-    if refused:
-        with pytest.raises(BadConfiguration, match=refused):
-            define(asked, tasks, present, "")
-    else:
-        assert define(asked, tasks, present, "").tasks == tasks
-
-
-def test_offsets_of_one_input_are_never_used_for_another(tmp_path: Path) -> None:
-    present = JobRecord(define(job(tmp_path), 3, None, ""))
-    with pytest.raises(BadConfiguration, match=r"task\.inputs: input → other"):
-        define(job(tmp_path, "task.inputs=other"), 3, present, "")
+    assert define(job(tmp_path, "task.inputs.may.grow=true"), 4, present, "").tasks == 4
+    for tasks, setting, told in (
+        (4, "task.inputs.may.grow=false", r"set task\.inputs\.may\.grow"),
+        (2, "task.inputs.may.grow=true", "restore the topic"),
+        (3, "task.inputs=other", r"task\.inputs: input → other"),
+    ):
+        with pytest.raises(BadConfiguration, match=told):
+            define(job(tmp_path, setting), tasks, present, "")
 
 
 def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
@@ -191,21 +185,15 @@ def test_an_open_tree_is_taken_only_by_who_wants_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka.sasl.password", "spark.hadoop.fs.s3a.secret.key"])
-@pytest.mark.parametrize(
-    ("settings", "is_open", "is_new"), [(["zookeeper.acl=open"], False, True), ([], True, False)]
-)
-def test_a_secret_is_refused_where_everybody_could_read_it(
-    tmp_path: Path, name: str, settings: list[str], is_open: bool, is_new: bool
-) -> None:
-    with_secret = job(tmp_path, *settings, more=f"{name}: tell nobody\n")
-    with pytest.raises(
-        BadConfiguration, match=f"^{name}: everybody who reaches ZooKeeper could read it"
-    ) as told:
-        check_tree(with_secret, is_open=is_open, is_new=is_new)
-    assert f"{name}.file" in str(told.value)
-    assert "tell nobody" not in str(told.value)
-    assert check_tree(job(tmp_path, more=f"{name}: tell nobody\n"), is_open=False, is_new=True) == ""
+def test_a_secret_is_refused_where_everybody_could_read_it(tmp_path: Path, name: str) -> None:
+    secret, by_file = f"{name}: tell nobody\n", f"{name}.file: {tmp_path}/secret\n"
     (tmp_path / "secret").write_text("tell nobody", encoding="utf-8")
     (tmp_path / "secret").chmod(0o600)
-    by_file = job(tmp_path, *settings, more=f"{name}.file: {tmp_path}/secret\n")
-    assert "can run code as you" in check_tree(by_file, is_open=is_open, is_new=is_new)
+    assert check_tree(job(tmp_path, more=secret), is_open=False, is_new=True) == ""
+    for settings, is_open in ((["zookeeper.acl=open"], False), ([], True)):
+        with pytest.raises(BadConfiguration, match=f"^{name}: everybody who .* could read it") as told:
+            check_tree(job(tmp_path, *settings, more=secret), is_open=is_open, is_new=not is_open)
+        assert f"{name}.file" in str(told.value)
+        assert "tell nobody" not in str(told.value)
+        warned = check_tree(job(tmp_path, *settings, more=by_file), is_open=is_open, is_new=not is_open)
+        assert "can run code as you" in warned
