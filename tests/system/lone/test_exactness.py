@@ -15,7 +15,6 @@ from confluent_kafka.cimpl import NewTopic
 from demo.topics import read_committed
 from demo.verification import verify
 from embedded.cluster import LocalCluster
-from standby.replica.store.keys import prefix
 from tests.exactness import INPUT_TOPIC, assert_exact, fresh_topics, produce
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.examples.fakes import Job

@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.unit.examples.fakes import FLIGHT
+import pyarrow as pa
+
+from tests.unit.examples.fakes import FLIGHT, Record
 
 #: What is no JSON object, or none whose fields are there.
 NO_OBJECTS: Mapping[str, bytes | None] = {
@@ -125,3 +127,21 @@ NO_CUSTOMERS: Mapping[str, bytes] = {
     **{name: value for name, value in NO_OBJECTS.items() if value is not None},
     "no name": b'{"name": null}',
 }
+
+
+def kept(values: Mapping[str, bytes | None], parsed: pa.Table) -> list[str]:
+    """Return the names of those that a transform has left of rows in this order."""
+    names = list(values)
+    return [names[offset] for offset in parsed["_offset"].to_pylist()]
+
+
+def orders_of_all_sorts() -> list[Record]:
+    """Return Ada, whatever is no customer, and an order of hers after whatever is none."""
+    an_order = json.dumps(ORDER).encode()
+    records: list[tuple[str, bytes | None, bytes | None]] = [
+        ("customers", b"ada", b'{"name": "Ada"}'),
+        *(("customers", b"ada", value) for value in NO_CUSTOMERS.values()),
+        *(("orders", b"ada", value) for value in (*NO_ORDERS.values(), an_order)),
+        ("orders", None, an_order),
+    ]
+    return [(topic, offset, key, value) for offset, (topic, key, value) in enumerate(records)]
