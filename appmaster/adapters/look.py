@@ -52,10 +52,13 @@ async def look_at(host: str, port: int) -> Look:
     with contextlib.ExitStack() as ours:
         connection = ours.enter_context(socket.socket(family, kind, protocol))
         connection.setblocking(False)
+        connecting = asyncio.ensure_future(loop.sock_connect(connection, address))
+        # It has begun when its time does. A time-out that is over before the first step would not ask at all.
+        await asyncio.sleep(0)
         try:
             # Nothing but this within the time-out: a loop that was short of processor time hears of the answer and of
             # the time-out in the same moment, and what is one step away from its end then counts as answered.
-            await asyncio.wait_for(loop.sock_connect(connection, address), _CONNECT_SECONDS)
+            await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         except ConnectionRefusedError:
             return _REFUSED
         except (OSError, asyncio.TimeoutError):

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import socket
-import threading
 import time
+from contextlib import closing
 
-from appmaster.adapters.look import _CONNECT_SECONDS, NOT_ASKED, Look, look_at
+import pytest
+
+from appmaster.adapters.look import NOT_ASKED, Look, look_at
+from tests.patience import LOOK_SECONDS
+
+_CONNECT_SECONDS = 5 * LOOK_SECONDS
 
 
-def test_an_answer_that_is_heard_too_late_is_an_answer() -> None:
-    async def starved(host: str, port: int) -> Look:
-        looking = asyncio.create_task(look_at(host, port))
-        while not any(thread.name.startswith("asyncio") for thread in threading.enumerate()):
-            await asyncio.sleep(0)  # its name is being resolved
-        for _ in range(50):
-            # Longer than a connection is waited for, whatever the look has come to.
-            time.sleep(1.2 * _CONNECT_SECONDS)
-            await asyncio.sleep(0)
-            if looking.done():
-                break
-        return await looking
+class Starved(selectors.DefaultSelector):
+    """Shows a loop what has come only when a connection is not waited for any more."""
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        assert asyncio.run(starved(*listening.getsockname())) == Look(is_running=False)
-        port = listening.getsockname()[1]
-    assert asyncio.run(starved("127.0.0.1", port)) == Look(accepts=False, is_running=False)
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        time.sleep(1.2 * _CONNECT_SECONDS)
+        return super().select(timeout)
+
+
+def test_an_answer_that_is_heard_too_late_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appmaster.adapters.look._CONNECT_SECONDS", _CONNECT_SECONDS)
+    with closing(asyncio.SelectorEventLoop(Starved())) as loop:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            host, port = listening.getsockname()
+            assert loop.run_until_complete(look_at(host, port)) == Look(is_running=False)
+        assert loop.run_until_complete(look_at(host, port)) == Look(accepts=False, is_running=False)
 
 
 def test_a_name_that_nobody_knows_is_nobodys_silence() -> None:
