@@ -24,15 +24,15 @@ def test_a_plain_path_stays_as_it_is(cluster_id: str) -> None:
     assert alias(cluster_id, "cluster", path) == path
 
 
-@pytest.mark.parametrize("odd", list(" \"'`$&;#?%,:\\*()[]{}<>|!~ü"))
-def test_an_odd_path_has_a_plain_name_that_leads_to_it(cluster_id: str, tmp_path: Path, odd: str) -> None:
-    path = tmp_path / f"a{odd}b"
-    path.mkdir()
-    (path / "file").write_text("there", encoding="ascii")
-    plain = alias(cluster_id, "cluster", path)
-    assert plain != path
-    assert alias(cluster_id, "again", plain) == plain
-    assert (plain / "file").read_text(encoding="ascii") == "there"
+def test_an_odd_path_has_a_plain_name_that_leads_to_it(cluster_id: str, tmp_path: Path) -> None:
+    for odd in " \"'`$&;#?%,:\\*()[]{}<>|!~ü":
+        path = tmp_path / f"a{odd}b"
+        path.mkdir()
+        (path / "file").write_text("there", encoding="ascii")
+        plain = alias(cluster_id, "cluster", path)
+        assert plain != path, odd
+        assert alias(cluster_id, "again", plain) == plain, odd
+        assert (plain / "file").read_text(encoding="ascii") == "there", odd
 
 
 def test_a_name_leads_where_it_was_last_asked_to(cluster_id: str, tmp_path: Path) -> None:

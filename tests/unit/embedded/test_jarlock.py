@@ -12,20 +12,16 @@ from standby.errors import BadConfiguration
 SHA = "0" * 64
 
 
-def test_a_coordinate_is_written_as_it_was_read() -> None:
-    for text in ("org.example:lib:1.0", "io.netty:epoll:4.1.Final:linux-x86_64"):
-        assert str(Coordinate.parse(text)) == text
-
-
-def test_a_classifier_is_part_of_the_file_name() -> None:
-    assert Coordinate.parse("g:a:1:tests").file_name == "a-1-tests.jar"
-    assert Coordinate.parse("g:a:1").file_name == "a-1.jar"
-
-
-@pytest.mark.parametrize("text", ["", "a:b", "a:b:c:d:e", "a: b:c", "a:b:c/../d"])
-def test_what_is_no_coordinate_is_refused(text: str) -> None:
-    with pytest.raises(BadConfiguration, match="is not group:artifact:version"):
-        Coordinate.parse(text)
+def test_a_coordinate_is_written_as_it_was_read_and_what_is_none_is_refused() -> None:
+    for text, file in (
+        ("org.example:lib:1.0", "lib-1.0.jar"),
+        ("io.netty:epoll:4.1.Final:linux-x86_64", "epoll-4.1.Final-linux-x86_64.jar"),
+    ):
+        found = Coordinate.parse(text)
+        assert (str(found), found.file_name) == (text, file)
+    for text in ("", "a:b", "a:b:c:d:e", "a: b:c", "a:b:c/../d"):
+        with pytest.raises(BadConfiguration, match="is not group:artifact:version"):
+            Coordinate.parse(text)
 
 
 def lock(directory: Path, text: str) -> Path:
@@ -63,16 +59,11 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
         read_lock(lock(tmp_path, line))
 
 
-def test_a_set_of_other_jars_has_another_directory() -> None:
-    one = Jar(Coordinate("g", "a", "1"), 3, SHA)
-    other = Jar(Coordinate("g", "a", "1"), 3, "1" * 64)
+def test_a_set_of_other_jars_has_another_directory_and_a_jar_of_two_sets_is_one_jar() -> None:
+    one, other = (Jar(Coordinate("g", "a", "1"), 3, each) for each in (SHA, "1" * 64))
     assert JarSet("s", (one,)).directory_name != JarSet("s", (other,)).directory_name
     assert JarSet("s", (one, one)).directory_name.startswith("s-")
-
-
-def test_a_jar_of_two_sets_is_one_jar() -> None:
-    jar = Jar(Coordinate("g", "a", "1"), 3, SHA)
-    assert list(distinct([JarSet("one", (jar,)), JarSet("two", (jar,))])) == [jar]
+    assert list(distinct([JarSet("one", (one,)), JarSet("two", (one,))])) == [one]
 
 
 def test_relocking_writes_sizes_and_checksums_and_leaves_the_rest(tmp_path: Path) -> None:

@@ -57,9 +57,13 @@ def yarn(client_bin: Path, path: str, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(["yarn", *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_yarn_of_the_embedded_cluster_tells_skein_the_jars(client_bin: Path, tmp_path: Path) -> None:
-    said = yarn(client_bin, "", "classpath", "--glob").stdout
-    assert said == f"{client_bin.parent / 'conf'}:{tmp_path / 'the jars'}/*\n"
+def test_yarn_of_the_embedded_cluster_tells_skein_the_jars_and_the_configuration_that_the_user_names(
+    client_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = f"{tmp_path / 'the jars'}/*\n"
+    assert yarn(client_bin, "", "classpath", "--glob").stdout == f"{client_bin.parent / 'conf'}:{jars}"
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "my conf"))
+    assert yarn(client_bin, "", "classpath", "--glob").stdout == f"{tmp_path / 'my conf'}:{jars}"
 
 
 def test_yarn_of_the_embedded_cluster_hands_all_else_on_to_the_real_one(
@@ -73,37 +77,24 @@ def test_yarn_of_the_embedded_cluster_hands_all_else_on_to_the_real_one(
     assert (done.returncode, done.stdout) == (3, "the real one: -list all")
 
 
-def test_configuration_is_the_one_that_the_user_names(
-    client_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_real_yarn_the_embedded_one_runs_its_clients_and_says_what_it_has(
+    client_bin: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "my conf"))
-    said = yarn(client_bin, "", "classpath", "--glob").stdout
-    assert said == f"{tmp_path / 'my conf'}:{tmp_path / 'the jars'}/*\n"
-
-
-def test_without_a_real_yarn_the_embedded_one_says_what_it_has(client_bin: Path) -> None:
+    clients = "org.apache.hadoop.yarn.client.cli"
+    for command, passed in (
+        ("application -kill id", f"{clients}.ApplicationCLI application -kill id"),
+        ("node -list", f"{clients}.NodeCLI -list"),
+    ):
+        done = yarn(client_bin, "", *command.split())
+        assert done.returncode == 0, done.stderr
+        arguments = done.stdout.splitlines()
+        assert f"{client_bin.parent / 'conf'}:{tmp_path / 'the jars'}/*" in arguments
+        assert " ".join(arguments).endswith(f" {passed}")
     done = yarn(client_bin, "", "scmadmin")
     assert done.returncode == 127
     assert re.search(
         "embedded cluster has only classpath, .*application.*, and no other yarn is on", done.stderr
     )
-
-
-@pytest.mark.parametrize(
-    ("command", "passed"),
-    [
-        ("application -kill id", "org.apache.hadoop.yarn.client.cli.ApplicationCLI application -kill id"),
-        ("node -list", "org.apache.hadoop.yarn.client.cli.NodeCLI -list"),
-    ],
-)
-def test_without_a_real_yarn_the_embedded_one_runs_its_clients(
-    client_bin: Path, tmp_path: Path, command: str, passed: str
-) -> None:
-    done = yarn(client_bin, "", *command.split())
-    assert done.returncode == 0, done.stderr
-    arguments = done.stdout.splitlines()
-    assert f"{client_bin.parent / 'conf'}:{tmp_path / 'the jars'}/*" in arguments
-    assert " ".join(arguments).endswith(f" {passed}")
 
 
 def test_user_without_a_name_is_told_that_hadoop_needs_one(
