@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from locality.history import NOTHING, Found, Freshness, expire, forget, freshness, merge, remember
 from standby.model import Held, TaskId
 
@@ -18,12 +16,9 @@ def test_the_latest_host_comes_first_and_is_there_once() -> None:
     assert history == (Held("h1", 3_000, 30), Held("h2", 2_000, 20))
 
 
-def test_a_position_that_nobody_reported_keeps_the_one_before() -> None:
+def test_a_position_that_nobody_reported_keeps_the_one_before_and_one_that_fell_is_believed() -> None:
     assert remember((Held("h1", 1_000, 10),), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, 10),)
     assert remember((), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, None),)
-
-
-def test_a_position_that_fell_is_believed() -> None:
     # The state was wiped and is being restored.
     assert remember((Held("h1", 1_000, 10),), "h1", 2_000, 3, expiry_ms=HOUR) == (Held("h1", 2_000, 3),)
 
@@ -60,21 +55,16 @@ def test_what_was_seen_on_a_disk_adds_hosts_that_nobody_remembers() -> None:
     assert merge((), ()) == ()
 
 
-@pytest.mark.parametrize(
-    ("seen_ms", "position"),
-    [
-        pytest.param(9, 6, id="after the copy had left: a killed process left less than it had reported"),
-        pytest.param(8, 10, id="before the copy came, and wrote more"),
-        pytest.param(0, 10, id="nobody knows when"),
-    ],
-)
-def test_the_later_word_on_a_host_counts(seen_ms: int, position: int) -> None:
-    (held,) = merge((Held("h1", 9, 10),), (Found("h1", 6, seen_ms),))
-    assert held == Held("h1", 9, position)
-
-
-def test_what_was_seen_stands_for_a_position_that_was_never_reported() -> None:
-    assert merge((Held("h1", 9, None),), (Found("h1", 6, 1),)) == (Held("h1", 9, 6),)
+def test_the_later_word_on_a_host_counts() -> None:
+    for seen_ms, position, case in (
+        (9, 6, "after the copy had left: a killed process left less than it had reported"),
+        (8, 10, "before the copy came, and wrote more"),
+        (0, 10, "nobody knows when"),
+    ):
+        merged = merge((Held("h1", 9, 10),), (Found("h1", 6, seen_ms),))
+        assert merged == (Held("h1", 9, position),), case
+    unreported = merge((Held("h1", 9, None),), (Found("h1", 6, 1),))
+    assert unreported == (Held("h1", 9, 6),), "a position that was never reported"
 
 
 def test_state_is_added_up_over_tasks() -> None:

@@ -46,10 +46,8 @@ def test_a_first_deployment_goes_by_load_and_name() -> None:
     assert names(question) == ["h4", "h3", "h2", "h1"]
     assert judge(question, HOSTS)[0].reasons == ("carries no copies",)
     assert judge(question, HOSTS)[2].reasons == ("carries 1 copy, 1 of the same role",)
-
-
-def test_names_with_numbers_break_ties() -> None:
-    assert names(Question(), (HostInfo("h10"), HostInfo("h9"), HostInfo("h9", 2))) == ["h9", "h9", "h10"]
+    numbered = (HostInfo("h10"), HostInfo("h9"), HostInfo("h9", 2))
+    assert names(Question(), numbered) == ["h9", "h9", "h10"], "as people sort them"
 
 
 def test_no_copy_goes_to_a_host_with_a_sibling_whatever_speaks_for_it() -> None:
@@ -112,12 +110,18 @@ def test_spread_comes_before_state_and_state_before_load() -> None:
     assert names(question) == ["h3", "h4", "h2"]
 
 
-def test_giving_up_a_rack_is_said() -> None:
-    question = Question(siblings=(near(H1),), avoided={"h2": "is down", "h4": "is down"})
-    found = best(question, HOSTS)
-    assert found is not None
-    assert found.host == "h3"
-    assert found.reasons[0] == "shares its rack with copy 0: no host in another rack is allowed"
+def test_giving_up_a_rack_is_said_with_the_reason() -> None:
+    near_h1 = Question(siblings=(near(H1),))
+    down = replace(near_h1, avoided={"h2": "is down", "h4": "is down"})
+    for question, hosts, why in (
+        (down, HOSTS, "no host in another rack is allowed"),
+        (near_h1, (H1, H2, H3), "hosts in another rack share more by cell"),
+    ):
+        found = best(question, hosts)
+        assert found is not None
+        assert (found.host, found.reasons[0]) == ("h3", f"shares its rack with copy 0: {why}")
+    # In a cluster of one cell sharing it is not worth a word.
+    assert judge(near_h1, (H1, H2))[0].reasons == ("carries no copies",)
 
 
 def test_giving_up_cell_and_rack_is_said_of_both() -> None:
@@ -133,25 +137,11 @@ def test_giving_up_cell_and_rack_is_said_of_both() -> None:
     )
 
 
-def test_giving_up_a_rack_for_a_cell_is_said() -> None:
-    found = best(Question(siblings=(near(H1),)), (H1, H2, H3))
-    assert found is not None
-    assert found.host == "h3"
-    assert found.reasons[0] == "shares its rack with copy 0: hosts in another rack share more by cell"
-
-
-def test_in_a_cluster_of_one_cell_sharing_it_is_not_worth_a_word() -> None:
-    assert judge(Question(siblings=(near(H1),)), (H1, H2))[0].reasons == ("carries no copies",)
-
-
-def test_the_fewest_copies_share_a_cell() -> None:
+def test_the_fewest_copies_share_a_cell_and_many_are_counted_not_listed() -> None:
     question = Question(siblings=(near(H1), near(H2, 1), near(H4, 2)), spread=("cell",))
     assert names(question, (*HOSTS, HostInfo("h5", 1), HostInfo("h6", 2))) == ["h3", "h6", "h5"]
     told = judge_one(question, HostInfo("h5", 1), HOSTS).reasons[0]
     assert told == "shares its cell with copy 0 and copy 1"
-
-
-def test_many_siblings_are_counted_not_listed() -> None:
     question = Question(siblings=tuple(near(H1, copy) for copy in range(4)), spread=("rack",))
     told = judge_one(question, H3, HOSTS).reasons[0]
     assert told == "shares its rack with copy 0 and copy 1 and 2 more"
@@ -245,17 +235,18 @@ def test_explaining_goes_by_the_first_rule_that_decides() -> None:
         "h4: less good (state): holds none of its state",
     )
     assert explain(Question(), (H1, H2), H1)[1] == "h2: less good (name): comes later by name"
+    assert explain(Question(), (H1,), HostInfo("h9"))[0] == "h9: it is here: carries no copies", "unknown"
 
 
 def test_explaining_a_copy_that_would_not_be_placed_there_now() -> None:
-    assert explain(Question(drained={"h1": "is being drained"}), (H1, H2), H1) == (
-        "h1: it is here, but would not be placed here now: is being drained",
-        "h2: allowed: carries no copies",
-    )
-
-
-def test_explaining_a_copy_on_a_host_that_nobody_knew() -> None:
-    assert explain(Question(), (H1,), HostInfo("h9"))[0] == "h9: it is here: carries no copies"
+    """The refusal of a host that is in two cells is said once."""
+    question = Question(drained={"h1": "is being drained"})
+    again = replace(H1, cell=2)
+    for hosts, here in (((H1, H2), H1), ((H1, again, H2), again)):
+        assert explain(question, hosts, here) == (
+            "h1: it is here, but would not be placed here now: is being drained",
+            "h2: allowed: carries no copies",
+        )
 
 
 def test_explaining_names_the_cells_of_a_host_where_they_differ() -> None:
@@ -279,14 +270,6 @@ def test_explaining_says_the_same_of_two_cells_once() -> None:
         "h1 in cell 1: better now (name): comes earlier by name",
         "h1 in cell 3: less good (name): comes later by name",
         "h2: less good (load): carries 1 copy, 0 of the same role",
-    )
-
-
-def test_explaining_a_copy_on_a_refused_host_says_the_refusal_once() -> None:
-    both = (H1, replace(H1, cell=2), H2)
-    assert explain(Question(drained={"h1": "is being drained"}), both, replace(H1, cell=2)) == (
-        "h1: it is here, but would not be placed here now: is being drained",
-        "h2: allowed: carries no copies",
     )
 
 

@@ -55,23 +55,14 @@ def test_job_that_has_failed_since_is_told_as_failed_with_the_reason() -> None:
     before = status(cluster)
     cluster.crash(cluster.active_process(0).skein_id)
     cluster.run(5_000)
-    with pytest.raises(StandfastError, match=r"job was deployed, and has failed since: .* are allowed"):
-        end(Client(status(cluster)), before)
-
-
-def test_job_that_has_failed_since_and_whose_leader_has_gone_is_told_as_recorded() -> None:
-    before = status(deployed())
-    with pytest.raises(StandfastError, match="job was deployed, and has failed since: its code raised"):
-        end(Client(None, StatusRecord("failed", ("its code raised",))), before)
-
-
-def test_job_that_somebody_has_killed_since_is_no_success() -> None:
-    cluster = deployed()
-    before = status(cluster)
-    with pytest.raises(StandfastError, match="job was deployed, and is undeployed now: killed"):
-        end(Client(None, StatusRecord("undeployed", ("killed",))), before)
-    with pytest.raises(StandfastError, match="job was deployed, and is gone now"):
-        end(Client({**before, "jobs": []}), before)
+    for client, told in (
+        (Client(status(cluster)), r"has failed since: .* are allowed"),
+        (Client(None, StatusRecord("failed", ("its code raised",))), "has failed since: its code raised"),
+        (Client(None, StatusRecord("undeployed", ("killed",))), "is undeployed now: killed"),
+        (Client({**before, "jobs": []}), "is gone now"),
+    ):
+        with pytest.raises(StandfastError, match=f"job was deployed, and {told}"):
+            end(client, before)
 
 
 def test_job_that_has_lost_a_container_since_is_told_to_be_incomplete() -> None:

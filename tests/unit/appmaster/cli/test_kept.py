@@ -1,7 +1,8 @@
-"""Logs of applications that have ended: found by what the event log keeps of their containers."""
+"""Logs that NodeManagers hold, and those of ended applications: found by what the event log keeps."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,8 +101,18 @@ def serving(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
         server.server_close()
 
 
-LISTING = '{"containerLogsInfo": {"containerLogInfo": [{"fileName": "host-0.log", "fileSize": "9"}]}}'
-FRAMED = "Container: x\nLogContents:\nall of it\nEnd of LogType:host-0.log\n"
+def holding(container: str, at: str = "/ws/v1/node", **files: str) -> dict[str, tuple[int, str]]:
+    """Return what a NodeManager that holds these files of a container answers; "__" stands for a dot."""
+    named = {name.replace("__", "."): text for name, text in files.items()}
+    infos = [{"fileName": name, "fileSize": str(len(text))} for name, text in named.items()]
+    listing = json.dumps({"containerLogsInfo": {"containerLogInfo": infos}})
+    return {
+        f"{at}/containers/{container}/logs": (200, listing),
+        **{
+            f"{at}/containerlogs/{container}/{name}": (200, f"LogContents:\n{text}\nEnd of LogType:{name}")
+            for name, text in named.items()
+        },
+    }
 
 
 @pytest.mark.parametrize("is_aggregated", [False, True])
@@ -109,14 +120,24 @@ def test_a_host_is_asked_for_a_container_by_its_id_and_may_name_who_has_its_logs
     *, is_aggregated: bool
 ) -> None:
     """With aggregation on, a NodeManager names the log server (``yarn.log.server.web-service.url``)."""
-    path = f"containers/{FAILED}/logs"
-    file = f"containerlogs/{FAILED}/host-0.log"
-    with serving({f"/ws/v1/history/{path}": (200, LISTING), "/kept": (200, FRAMED)}) as history:
-        here = {f"/ws/v1/node/{path}": (200, LISTING), f"/ws/v1/node/{file}": (200, FRAMED)}
+    there = "/ws/v1/history" if is_aggregated else "/ws/v1/node"
+    with serving(holding(FAILED, there, host__log="all of it")) as holder:
         elsewhere = {
-            f"/ws/v1/node/{path}": (307, f"http://{history}/ws/v1/history/{path}"),
-            f"/ws/v1/node/{file}": (307, f"http://{history}/kept"),
+            path.replace(there, "/ws/v1/node"): (307, f"http://{holder}{path}")
+            for path in holding(FAILED, there, host__log="all of it")
         }
-        with serving(elsewhere if is_aggregated else here) as node:
+        with serving(elsewhere) as sent_on:
+            node = sent_on if is_aggregated else holder
             found = logs.of_containers(Nodes(node), {FAILED: "h2", LATER: "h3"}, 10)
-    assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host-0.log", "all of it")]
+    assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host.log", "all of it")]
+
+
+def test_lines_of_before_a_file_was_cut_come_first() -> None:
+    files = {"host__log": "three\nfour", "host__log__1": "one\ntwo", "launch_container__sh": "x"}
+    with serving(holding(FAILED, **files)) as address:
+        (log,) = logs.of_containers(Nodes(address), {FAILED: "h2"}, 3)
+        assert (log.name, log.text) == ("host.log", "two\nthree\nfour")
+        assert logs.last_lines(address, FAILED) == ("one", "two", "three", "four")
+    with serving(holding(FAILED, host__log="", host__log__1="one\ntwo")) as just_cut:
+        (log,) = logs.of_containers(Nodes(just_cut), {FAILED: "h2"}, 3)
+        assert log.text == "one\ntwo"

@@ -12,7 +12,7 @@ from appmaster.cli.main import main
 def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("..", ".", "a/b", ""):
         for command in (["status", "a"], ["drain", "host"]):
-            with pytest.raises(SystemExit, match="^2$"):
+            with pytest.raises(SystemExit, match=r"^2$"):
                 main([*command, "--cluster", name])
             said = " ".join(capsys.readouterr().err.split())
             assert f"{name!r} is no name of a cluster" in said

@@ -21,28 +21,20 @@ LASTING = (JobState.FAILED, JobState.UNDEPLOYED)
 
 
 @pytest.mark.parametrize("recorded", [each for each in JobState if each not in LASTING])
-def test_job_of_which_nothing_runs_has_ended_whatever_the_last_leader_said(recorded: JobState) -> None:
+def test_word_of_the_last_leader_is_told_as_such_unless_nothing_runs(recorded: JobState) -> None:
+    for running in (Running.YES, Running.UNKNOWN):
+        status = state(recorded.value, running)
+        assert status == recorded.value
+        assert told(status, is_led=False) == f"{recorded.value} when a leader last looked"
+        assert told(status, is_led=True) == recorded.value
     assert told(state(recorded.value, Running.NO), is_led=False) == "ended"
 
 
-@pytest.mark.parametrize("recorded", [each for each in JobState if each not in LASTING])
-@pytest.mark.parametrize("running", [Running.YES, Running.UNKNOWN])
-def test_word_of_the_last_leader_is_told_as_such(recorded: JobState, running: Running) -> None:
-    status = state(recorded.value, running)
-    assert status == recorded.value
-    assert told(status, is_led=False) == f"{recorded.value} when a leader last looked"
-    assert told(status, is_led=True) == recorded.value
-
-
-@pytest.mark.parametrize("running", Running)
-@pytest.mark.parametrize("recorded", LASTING)
-def test_what_lasts_needs_no_leader(recorded: JobState, running: Running) -> None:
-    assert told(state(recorded.value, running), is_led=False) == recorded.value
-
-
-@pytest.mark.parametrize("running", Running)
-def test_job_that_no_leader_has_seen_is_submitted(running: Running) -> None:
-    assert told(state("", running), is_led=False) == "submitted"
+def test_what_lasts_needs_no_leader_and_what_none_has_seen_is_submitted() -> None:
+    for running in Running:
+        for recorded in LASTING:
+            assert told(state(recorded.value, running), is_led=False) == recorded.value
+        assert told(state("", running), is_led=False) == "submitted"
 
 
 class Cluster:
