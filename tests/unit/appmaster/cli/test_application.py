@@ -40,17 +40,16 @@ def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> A
     )
 
 
-@pytest.mark.parametrize("name", ["plain", "a b", "a'b", 'a"b', "a$HOME`b&c;d"])
-def test_interpreter_is_found_wherever_it_lies(tmp_path: Path, name: str) -> None:
-    directory = tmp_path / name
-    directory.mkdir()
-    python = directory / "python"
-    python.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
-    python.chmod(0o755)
-    spec = build(tmp_path, tmp_path / "scratch", job_python=str(python))
-    scripts = [each.script for each in spec.services.values()] + [spec.master.script]
-    said = [subprocess.check_output(["bash", "-c", each], text=True, env={}).strip() for each in scripts]
-    assert said == ["-m standby"] * (len(scripts) - 1) + ["-m appmaster.supervisor"]
+def test_interpreter_is_found_wherever_it_lies(tmp_path: Path) -> None:
+    for name in ("plain", "a b", "a'b", 'a"b', "a$HOME`b&c;d"):
+        python = tmp_path / name / "python"
+        python.parent.mkdir()
+        python.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
+        python.chmod(0o755)
+        spec = build(tmp_path, tmp_path / "scratch", job_python=str(python))
+        scripts = [each.script for each in spec.services.values()] + [spec.master.script]
+        said = [subprocess.check_output(["bash", "-c", each], text=True, env={}).strip() for each in scripts]
+        assert said == ["-m standby"] * (len(scripts) - 1) + ["-m appmaster.supervisor"]
 
 
 def test_files_in_odd_directories_are_shipped_or_the_directory_is_named(tmp_path: Path) -> None:

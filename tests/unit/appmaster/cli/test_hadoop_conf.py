@@ -98,24 +98,18 @@ def test_include_beside_the_file_that_has_it_is_found(tmp_path: Path) -> None:
     assert hadoop_conf.read([conf]).get("a") == "1"
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
+def test_include_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for number, (included, files, said) in enumerate(
         (
-            {"yarn_site": including("missing.xml")},
-            "it includes missing.xml, which is neither beside it nor in .*conf",
-        ),
-        ({"yarn_site": including("http://h/a.xml")}, "it includes http://h/a.xml; only files are read here"),
-        ({"yarn_site": including("a.xml"), "a": including("yarn-site.xml")}, "includes this file in itself"),
-        (
-            {"yarn_site": including("a.xml"), "a": "<configuration>"},
-            r"conf/a\.xml: Hadoop's configuration cannot be read",
-        ),
-    ],
-)
-def test_include_that_cannot_be_read_is_named(tmp_path: Path, files: dict[str, str], said: str) -> None:
-    with pytest.raises(BadConfiguration, match=said):
-        hadoop_conf.read([written(tmp_path / "conf", **files)])
+            ("missing.xml", {}, "it includes missing.xml, which is neither beside it nor in .*conf"),
+            ("http://h/a.xml", {}, "it includes http://h/a.xml; only files are read here"),
+            ("a.xml", {"a": including("yarn-site.xml")}, "includes this file in itself"),
+            ("a.xml", {"a": "<configuration>"}, r"conf/a\.xml: Hadoop's configuration cannot be read"),
+        )
+    ):
+        conf = written(tmp_path / str(number) / "conf", yarn_site=including(included), **files)
+        with pytest.raises(BadConfiguration, match=said):
+            hadoop_conf.read([conf])
 
 
 def test_variable_that_never_ends_is_named(tmp_path: Path) -> None:

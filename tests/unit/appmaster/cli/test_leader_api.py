@@ -83,9 +83,8 @@ def test_failover_of_a_task_or_a_processor_begins_and_says_where_to(
     said = leader.ask("handover", job="job", **asked)["said"]
     assert said.startswith("handing over job/main:0 to copy 1 in ")
     leader.cluster.run(10_000)
-    assert (
-        leader.cluster.view.records[leader.cluster.view.job_tasks(_processor(leader))[0]].record.active == 1
-    )
+    first = leader.cluster.view.job_tasks(_processor(leader))[0]
+    assert leader.cluster.view.records[first].record.active == 1
 
 
 def _processor(leader: Leader) -> Any:
@@ -127,22 +126,14 @@ def test_parked_processor_is_let_run_again() -> None:
     assert leader.cluster.is_whole()
 
 
-@pytest.mark.parametrize(
-    ("operation", "asked", "named"),
-    [
+def test_wrong_question_is_refused_by_name(leader: Leader) -> None:
+    for operation, asked, named in (
         ("explain", {"job": "other", "partition": 0}, "no job other"),
         ("explain", {"job": "job", "partition": 9}, "has no task 9; it has 0 to 3"),
         ("explain", {"job": "job"}, "partition: None is not a number"),
         ("failover", {"job": "job", "processor": 7}, "has no processor 7; it has 0, 1"),
         ("unpark", {"partition": 0}, "job: missing"),
-    ],
-)
-def test_wrong_question_is_refused_by_name(
-    leader: Leader, operation: str, asked: Mapping[str, Any], named: str
-) -> None:
-    with pytest.raises(BadConfiguration, match=named):
-        leader.ask(operation, **asked)
-
-
-def test_unknown_operation_is_an_error(leader: Leader) -> None:
+    ):
+        with pytest.raises(BadConfiguration, match=named):
+            leader.ask(operation, **asked)
     assert leader.ask("dance") == {"error": "no such operation: dance", "status": 2}

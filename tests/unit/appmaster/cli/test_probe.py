@@ -82,19 +82,17 @@ def test_everything_that_is_wrong_there_is_named(ask: Callable[[Yarn], str]) -> 
     assert str(raised.value) == "job.python: one (on host h1)\njob.state.dir: two (on host h1)"
 
 
-def test_interpreter_that_does_not_run_is_told_with_yarn_s_words(ask: Callable[[Yarn], str]) -> None:
-    with pytest.raises(
-        BadConfiguration, match=r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
-    ):
+def test_interpreter_that_does_not_run_is_told_from_an_application_that_yarn_cannot_run(
+    ask: Callable[[Yarn], str],
+) -> None:
+    told = r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
+    with pytest.raises(BadConfiguration, match=told):
         ask(Yarn("FINISHED", "FAILED", "Application driver failed with exit code 127"))
-
-
-def test_application_that_yarn_cannot_run_is_no_fault_of_the_interpreter(ask: Callable[[Yarn], str]) -> None:
     with pytest.raises(Unavailable, match="no disk"):
         ask(Yarn("FAILED", diagnostics="no disk"))
 
 
-def test_full_cluster_and_an_application_that_somebody_ended_are_no_hindrance(
+def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(
     ask: Callable[[Yarn], str],
 ) -> None:
     full = Yarn(None, diagnostics="Queue's AM resource limit exceeded.")
@@ -103,34 +101,24 @@ def test_full_cluster_and_an_application_that_somebody_ended_are_no_hindrance(
     assert "no container for application_1 (ACCEPTED: Queue's AM resource limit exceeded.)" in told
     assert full.report.state == "KILLED", "it must not take a place later"
     assert "could not be checked" in ask(Yarn("KILLED"))
-
-
-def test_host_that_does_not_answer_is_named(ask: Callable[[Yarn], str]) -> None:
     assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
 
 
 def question(**more: Any) -> dict[str, Any]:
-    usual = {
-        "standfast": on_host.version(),
-        "modules": ["standby.api"],
-        "needs_java": False,
-        "state_dirs": [],
-    }
-    return {**usual, **more}
+    usual = {"standfast": on_host.version(), "modules": ["standby.api"], "needs_java": False}
+    return {**usual, "state_dirs": [], **more}
 
 
-def test_look_leaves_no_directory_that_it_made(tmp_path: Path) -> None:
+def test_look_leaves_no_directory_that_it_made_and_names_whoever_else_could_put_state_there(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "there").mkdir()
     asked = question(state_dirs=[str(tmp_path / "there" / "a" / "b"), str(tmp_path / "c")])
     assert on_host.look(asked)["wrong"] == []
     assert [each.name for each in tmp_path.rglob("*")] == ["there"]
-
-
-def test_look_names_whoever_else_could_put_state_there(tmp_path: Path) -> None:
-    tmp_path.joinpath("open").mkdir()
-    tmp_path.joinpath("open").chmod(0o777)
-    [wrong] = on_host.look(question(state_dirs=[str(tmp_path / "open" / "state")]))["wrong"]
-    assert wrong.startswith(f"job.state.dir: {tmp_path}/open can be written by other users")
+    (tmp_path / "there").chmod(0o777)
+    [wrong] = on_host.look(question(state_dirs=[str(tmp_path / "there" / "state")]))["wrong"]
+    assert wrong.startswith(f"job.state.dir: {tmp_path}/there can be written by other users")
 
 
 def test_look_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,38 +131,31 @@ def test_look_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         needs_java=True,
         state_dirs=[str(tmp_path / "file" / "state")],
     )
-    if on_host.version() == "unknown":
-        pytest.skip("standfast is not installed here")
-    found = on_host.look(asked)["wrong"]
-    assert len(found) == 4, found
-    for each, named in zip(
-        found,
-        ("cannot import standby.absent", "this command is of 0.0.9", "job.state.dir: ", "there is no java"),
-        strict=True,
-    ):
-        assert named in each
+    named = (
+        "cannot import standby.absent",
+        "this command is of 0.0.9",
+        "job.state.dir: ",
+        "there is no java",
+    )
+    for said, part in zip(on_host.look(asked)["wrong"], named, strict=True):
+        assert part in said
 
 
-@pytest.mark.parametrize(
-    ("said", "status", "told"),
-    [
+def test_java_has_to_run_and_to_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for said, status, told in (
         ("    java.specification.version = 1.8", 0, "is Java 8; Spark needs 17"),
         ("    java.specification.version = 11", 0, "is Java 11; Spark needs 17"),
         ("Could not reserve enough space", 1, "ends with status 1: Could not reserve enough space"),
         ("    java.specification.version = 21", 0, ""),
-    ],
-)
-def test_java_has_to_run_and_to_be_new_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int, told: str
-) -> None:
-    (tmp_path / "bin").mkdir()
-    java = tmp_path / "bin" / "java"
-    java.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {status}\n", encoding="utf-8")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    wrong = on_host.look(question(needs_java=True))["wrong"]
-    assert bool(wrong) == bool(told)
-    assert all(told in each for each in wrong)
+    ):
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {status}\n", encoding="utf-8")
+        java.chmod(0o755)
+        wrong = on_host.look(question(needs_java=True))["wrong"]
+        assert len(wrong) == bool(told), said
+        assert all(told in each for each in wrong), said
 
 
 def test_look_tells_its_master_past_a_proxy_of_the_host(tmp_path: Path) -> None:
@@ -189,18 +170,12 @@ def test_look_tells_its_master_past_a_proxy_of_the_host(tmp_path: Path) -> None:
             pass
     """
     (tmp_path / "skein.py").write_text(textwrap.dedent(library), encoding="utf-8")
-    question = tmp_path / "question.json"
-    question.write_text(
-        json.dumps({"modules": [], "standfast": "1", "state_dirs": [], "needs_java": False}), encoding="utf-8"
-    )
+    asked = tmp_path / "question.json"
+    asked.write_text(json.dumps(question(modules=[])), encoding="utf-8")
+    proxies = {"http_proxy": "http://p:1", "HTTPS_PROXY": "http://p:1"}
     said = subprocess.check_output(
-        [sys.executable, on_host.__file__, str(question)],
-        env={
-            "PYTHONPATH": str(tmp_path),
-            "http_proxy": "http://p:1",
-            "HTTPS_PROXY": "http://p:1",
-            "LANG": "C.UTF-8",
-        },
+        [sys.executable, on_host.__file__, str(asked)],
+        env={"PYTHONPATH": str(tmp_path), "LANG": "C.UTF-8", **proxies},
         text=True,
     )
     assert said.splitlines()[-1] == "[]"

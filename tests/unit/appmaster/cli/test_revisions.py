@@ -41,13 +41,10 @@ def changed(base: JobRecord, settings: dict[str, str], code: str = "aa") -> Upda
     return update(base, {**asked_of(base), **settings}, code)
 
 
-def test_same_file_changes_nothing() -> None:
+def test_same_file_changes_nothing_nor_does_a_default_that_is_written_out() -> None:
     found = update(record(), FLAT, "aa")
     assert found.is_nothing
     assert found.record == record()
-
-
-def test_default_that_is_written_out_is_no_change() -> None:
     assert compare(FLAT, {**FLAT, "job.container.count": "1", "cluster.name": "flights"}) == ()
 
 
@@ -60,23 +57,19 @@ def test_live_key_changes_what_is_asked_and_no_revision() -> None:
     assert found.described() == ("job.hotstandby.replicationcount: 1 → 2 (live)",)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_key_that_containers_load_is_a_new_revision() -> None:
+    for settings in (
         {"task.batch.max.records": "500"},
         {"kafka.linger.ms": "1"},
         {"spark.sql.shuffle.partitions": "2"},
         {"task.batch.max.records": "500", "job.hotstandby.replicationcount": "2"},
-    ],
-)
-def test_key_that_containers_load_is_a_new_revision(settings: dict[str, str]) -> None:
-    found = changed(record(), settings)
-    assert found.is_new_revision
-    assert found.record.definition.revision == 2
-    assert found.record.definition.code == "aa"
-    assert found.record.former == (record().definition,)
-    assert asked_of(found.record) == found.record.definition.config == {**FLAT, **settings}
-    assert {each.key for each in found.differences} == set(settings)
+    ):
+        found = changed(record(), settings)
+        assert found.is_new_revision, settings
+        assert (found.record.definition.revision, found.record.definition.code) == (2, "aa")
+        assert found.record.former == (record().definition,)
+        assert asked_of(found.record) == found.record.definition.config == {**FLAT, **settings}
+        assert {each.key for each in found.differences} == set(settings)
 
 
 def test_other_code_alone_is_a_new_revision() -> None:
@@ -120,15 +113,9 @@ def test_another_input_is_never_read_under_the_offsets_of_the_first() -> None:
         refuse_another_run(FLAT, {**FLAT, "task.inputs": "other"})
 
 
-# ---- rollback ----
-
-
-def test_first_revision_has_nothing_to_return_to() -> None:
+def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> None:
     with pytest.raises(BadConfiguration, match="no earlier revision"):
         rollback(record(), [1, 1])
-
-
-def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> None:
     new = changed(record(), {"task.batch.max.records": "500"}, code="bb").record
     back = rollback(new, [1, 1, 0])
     assert back.definition == replace(record().definition, revision=3)
@@ -145,20 +132,16 @@ def test_revision_with_stores_of_its_own_that_was_active_once_is_not_rolled_back
         assert step in str(refused.value), "it says what to do, key and value"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_allowed"),
-    [("", "", True), ("v1", "v1", True), ("v1", "v2", False), ("", "v1", False), ("v1", "", False)],
-)
-def test_stores_of_one_version_may_be_given_back_to_older_code(
-    before: str, after: str, is_allowed: bool
-) -> None:
-    base = record(**({"task__stores__version": before} if before else {}))
-    new = changed(base, {"task.stores.version": after, "task.batch.max.records": "9"}).record
-    if is_allowed:
-        assert rollback(new, [2, 2]).definition.revision == 3
-    else:
+def test_stores_of_one_version_alone_may_be_given_back_to_older_code() -> None:
+    def changed_from(before: str, after: str) -> JobRecord:
+        base = record(**({"task__stores__version": before} if before else {}))
+        return changed(base, {"task.stores.version": after, "task.batch.max.records": "9"}).record
+
+    for same in ("", "v1"):
+        assert rollback(changed_from(same, same), [2, 2]).definition.revision == 3
+    for before, after in (("v1", "v2"), ("", "v1"), ("v1", "")):
         with pytest.raises(StandfastError, match=r"task\.stores\.version is"):
-            rollback(new, [2, 2])
+            rollback(changed_from(before, after), [2, 2])
 
 
 def test_rollback_keeps_live_keys_and_added_tasks() -> None:
