@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from appmaster.adapters.grpc import ControlServer
 from appmaster.planning.state import events as happened
@@ -68,8 +69,7 @@ def test_container_that_has_seen_no_later_leader_is_taken_in(leader: Leader) -> 
 
 
 def test_container_that_has_obeyed_a_later_epoch_is_turned_away_and_told_of(leader: Leader) -> None:
-    later = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=9)
-    assert leader.greet(later) == []
+    assert leader.greet(replace(HELLO, controller_epoch=9)) == []
     assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
     assert leader.events.empty()
 

@@ -34,23 +34,21 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "credentials"
 
 
-@pytest.mark.parametrize(("days", "said"), [(0, ""), (300, ""), (330, "end on"), (364, "end on")])
-def test_end_is_told_of_when_it_is_near(days: int, said: str) -> None:
-    told = told_of_end(CERTIFICATE, Path("/s"), NOW + dt.timedelta(days=days))
-    assert said in told
-    assert bool(told) == bool(said)
+def test_end_is_told_of_when_it_is_near_and_by_a_metric() -> None:
+    def told(now: dt.datetime) -> str:
+        return told_of_end(CERTIFICATE, Path("/s"), now)
 
-
-def test_ended_credentials_are_named_with_the_remedy() -> None:
+    for days, said in ((0, ""), (300, ""), (330, "end on"), (364, "end on")):
+        warning = told(NOW + dt.timedelta(days=days))
+        assert said in warning
+        assert bool(warning) == bool(said), days
     with pytest.raises(BadConfiguration, match=r"in /s have ended on .*standfast credentials rotate"):
-        told_of_end(CERTIFICATE, Path("/s"), NOW + dt.timedelta(days=DAYS + 1))
-
-
-def test_metric_tells_when_they_end() -> None:
+        told(NOW + dt.timedelta(days=DAYS + 1))
     ((_, value),) = as_metric(CERTIFICATE.decode()).values
-    assert dt.datetime.fromtimestamp(value, dt.timezone.utc) == end_of(CERTIFICATE)
+    end = dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    assert end == end_of(CERTIFICATE)
     with pytest.raises(BadConfiguration, match="have ended"):
-        told_of_end(CERTIFICATE, Path("/s"), dt.datetime.fromtimestamp(value, dt.timezone.utc))
+        told(end)
 
 
 def test_each_role_has_a_certificate_of_its_own_and_containers_a_secret_of_their_own(root: Path) -> None:
@@ -87,12 +85,8 @@ def test_an_issued_keyring_names_its_operator_and_holds_nothing_else(root: Path,
     ring = make_sure("c")
     issued = ring.issue("ann", tmp_path / "ann" / "c")
     assert not issued.is_whole
-    assert sorted(each.name for each in issued.directory.iterdir()) == [
-        "authority.crt",
-        "number",
-        "operator.crt",
-        "operator.key",
-    ]
+    names = {each.name for each in issued.directory.iterdir()}
+    assert names == {"authority.crt", "number", "operator.crt", "operator.key"}
     context = issued.keys.client_context()
     assert isinstance(context, ssl.SSLContext)
     found = x509.load_pem_x509_certificate(issued.credentials(PeerRole.OPERATOR).certificate.encode())
@@ -169,16 +163,14 @@ def without_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_home")
-def test_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_a_home_is_told_what_to_set_and_called_by_the_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert user_name() == f"uid {1 << 30}"
     with pytest.raises(BadConfiguration, match=f"set {VARIABLE} to a directory"):
         keyring.root()
     monkeypatch.setenv(VARIABLE, "/a b")
     assert keyring.root() == Path("/a b")
-
-
-@pytest.mark.usefixtures("without_home")
-def test_user_without_a_name_is_called_by_the_number() -> None:
-    assert user_name() == f"uid {1 << 30}"
 
 
 def test_user_without_an_entry_is_told_that_yarn_needs_one(
@@ -197,27 +189,22 @@ def test_user_without_an_entry_is_told_that_yarn_needs_one(
         pass
 
 
-@pytest.mark.parametrize("name", ["a b", "a#b", "a%20b;c?d"])
 def test_credentials_are_made_and_read_in_odd_directories(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / name))
-    made = as_security(make_sure("c").skein)
-    assert made._get_bytes("cert") == (tmp_path / name / "c" / "skein.crt").read_bytes()
+    for name in ("a b", "a#b", "a%20b;c?d"):
+        monkeypatch.setenv(VARIABLE, str(tmp_path / name))
+        made = as_security(make_sure("c").skein)
+        assert made._get_bytes("cert") == (tmp_path / name / "c" / "skein.crt").read_bytes()
     assert end_of(skein_pair(days=1).certificate.encode()) < NOW + dt.timedelta(days=1.1)
 
 
-def test_directory_that_cannot_be_made_is_named_with_the_variable(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "credentials"))
-    with pytest.raises(BadConfiguration, match=rf"credentials/c cannot be made .*{VARIABLE}"):
-        make_sure("c")
-
-
-def test_what_is_read_may_not_be_there(root: Path) -> None:
+def test_what_cannot_be_made_or_read_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ring = make_sure("c")
     (ring.directory / "master.key").unlink()
     with pytest.raises(BadConfiguration, match=r"master\.key: cannot be read: No such file"):
         Keyring("c", ring.directory).credentials(PeerRole.MASTER)
+    (root / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(root / "file" / "credentials"))
+    with pytest.raises(BadConfiguration, match=rf"credentials/c cannot be made .*{VARIABLE}"):
+        make_sure("c")

@@ -58,16 +58,12 @@ def events() -> list[object]:
     return []
 
 
+ADDRESS = CellAddress(1, "application_1", "a1_01", "127.0.0.1:1")
+
+
 @pytest.fixture
 def cell(am: Am, events: list[object]) -> SkeinCell:
-    made = SkeinCell(
-        CellAddress(1, "application_1", "a1_01", "127.0.0.1:1"),
-        b"",
-        b"",
-        events.append,
-        lambda: 7,
-        events.append,
-    )
+    made = SkeinCell(ADDRESS, b"", b"", events.append, lambda: 7, events.append)
     made._client = am
     return made
 
@@ -83,19 +79,16 @@ def test_what_runs_already_is_expected(cell: SkeinCell) -> None:
 
 def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(cell: SkeinCell, am: Am) -> None:
     cell.expected()
+    am.answers = False
     assert cell.release("a1_01/s_0")
     assert cell.owed == {"a1_01/s_0"}, "the connection may end before the command has its turn"
     run_commands(cell)
+    assert cell.owed == {"a1_01/s_0"}
+    am.answers = True
+    assert cell.release("a1_01/s_0")
+    run_commands(cell)
     assert am.killed == ["s_0"]
     assert not cell.owed
-
-
-def test_what_the_am_did_not_hear_of_stays_owed(cell: SkeinCell, am: Am) -> None:
-    cell.expected()
-    am.answers = False
-    cell.release("a1_01/s_0")
-    run_commands(cell)
-    assert cell.owed == {"a1_01/s_0"}
 
 
 def test_what_is_another_cells_is_not_taken(cell: SkeinCell) -> None:
@@ -126,9 +119,7 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(
         if refused < 50:
             made.request(event.number, None)
 
-    made = SkeinCell(
-        CellAddress(1, "application_1", "a1_01", "127.0.0.1:1"), b"", b"", post, lambda: 7, lost.append
-    )
+    made = SkeinCell(ADDRESS, b"", b"", post, lambda: 7, lost.append)
     made._client = am
     made._services[None] = "anywhere"
     am.answers = False

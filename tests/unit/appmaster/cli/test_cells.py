@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +18,7 @@ from appmaster.cli.main import build_parser, main
 from appmaster.cli.output import Progress
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration
+from tests.unit.appmaster.cli.test_foreign import commands
 
 
 class Applications:
@@ -38,16 +37,15 @@ class Applications:
         return apart("1", taken, self.again, self.hosts.__getitem__, self.ended.append)
 
 
-def test_master_on_a_host_of_its_own_stays_there() -> None:
-    yarn = Applications("h2", "h3")
-    assert yarn.apart("h1") == "h2"
-    assert (yarn.started, yarn.ended) == (1, [])
-
-
 def test_master_beside_another_is_ended_and_asked_for_again() -> None:
-    yarn = Applications("h1", "h1", "h3")
-    assert yarn.apart("h1") == "h3"
-    assert (yarn.started, yarn.ended) == (3, ["1", "2"])
+    for hosts, taken, found, ended in (
+        (["h2", "h3"], ["h1"], "h2", []),
+        (["h1", "h1", "h3"], ["h1"], "h3", ["1", "2"]),
+        ([""], ["h1", ""], "", []),  # a host that is not known is not taken for another's
+    ):
+        yarn = Applications(*hosts)
+        assert yarn.apart(*taken) == found
+        assert (yarn.started, yarn.ended) == (len(ended) + 1, ended)
 
 
 def test_full_cluster_is_not_asked_for_ever() -> None:
@@ -55,12 +53,6 @@ def test_full_cluster_is_not_asked_for_ever() -> None:
     assert yarn.apart("h1") == "h1"
     assert 8 < yarn.started < 20, "every third of a master on three hosts, all in a row"
     assert yarn.ended == [str(each) for each in range(1, yarn.started)]
-
-
-def test_host_that_is_not_known_is_not_taken_for_another_s() -> None:
-    yarn = Applications("")
-    assert yarn.apart("h1", "") == ""
-    assert yarn.ended == []
 
 
 class Cells:
@@ -182,34 +174,24 @@ def test_settings_without_a_file_are_refused(capsys: pytest.CaptureFixture[str])
     assert "--set goes with --restore" in capsys.readouterr().err
 
 
-def commands(
-    parser: argparse.ArgumentParser, name: str = ""
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield every command with its parser, commands of commands too."""
-    yield name, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for each, found in action.choices.items():
-                yield from commands(found, f"{name} {each}".strip())
-
-
 def test_every_command_that_takes_a_job_file_takes_settings_and_a_cluster() -> None:
     takers = {}
-    for name, parser in commands(build_parser()):
+    for names, parser in commands(build_parser()):
         if any(action.metavar == "JOB.YAML" for action in parser._actions):
-            takers[name] = {each for action in parser._actions for each in action.option_strings}
+            takers[" ".join(names)] = {each for action in parser._actions for each in action.option_strings}
     assert set(takers) == {"submit", "update", "cells"}
     for name, options in takers.items():
         assert {"--set", "--cluster"} <= options, name
 
 
-@pytest.mark.parametrize("command", ["submit", "update"])
 def test_job_is_of_the_cluster_that_the_command_line_names(
-    home: Path, command: str, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Cluster(home, "shared", named="cluster: {name: shared}\n").file
-    assert main([command, str(file), "--cluster", "third", "--set", "zookeeper.connect=z:1"]) == 2
-    assert "cluster.name is shared, and the command is about cluster third" in capsys.readouterr().err
+    for command in ("submit", "update"):
+        assert main([command, str(file), "--cluster", "third", "--set", "zookeeper.connect=z:1"]) == 2
+        said = capsys.readouterr().err
+        assert "cluster.name is shared, and the command is about cluster third" in said
     plain = load(Cluster(home, "shared").file, ["zookeeper.connect=z:1"], cluster="third")
     assert plain.config.cluster == "third"
     assert plain.given["cluster.name"] == "third"
