@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 
-from appmaster.cli.jobfile import load
 from examples.orders import orders, orders_plain
-from standby.feed.functions import job_code, step_of, transform_of
 from standby.replica.store.overlay import Emitted
 from tests.unit.examples.fakes import Record, Task, rows
-
-JOB_FILE = Path(orders.__file__).with_name("orders.yaml")
 
 
 def run(records: list[Record], size: int) -> list[Emitted]:
@@ -57,14 +52,3 @@ def test_an_order_of_a_customer_who_is_gone_waits_for_the_next_one_of_that_key()
     records = [customer(0, "a"), gone, order(0, "a"), order(1, "ab"), customer(2, "a")]
     (found,) = run(records, 2)
     assert json.loads(found.value or b"") == {"order": "o0", "euros": 0.0, "customer": "A"}
-
-
-def test_the_job_file_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("KAFKA", "kafka:9092"), ("ZOOKEEPER", "zookeeper:2181")):
-        monkeypatch.setenv(f"STANDFAST_{name}", value)
-    job = load(JOB_FILE, [])
-    assert job.config.inputs == (orders.CUSTOMERS, "orders")
-    assert set(job.config.stores) == {"customers", "waiting"}
-    with job_code(job.directory, job.config.modules):
-        assert callable(transform_of(job.config))
-        assert callable(step_of(job.config))

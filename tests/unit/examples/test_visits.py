@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from appmaster.cli.jobfile import load
 from examples.visits import visits
-from standby.feed.functions import job_code, step_of, transform_of
 from standby.replica.store.overlay import Emitted
 from tests.unit.examples.fakes import Task
 
-JOB_FILE = Path(visits.__file__).with_name("visits.yaml")
 MINUTE = visits.MINUTE_MS
 
 #: Visitor, id, page, time.
@@ -97,14 +92,3 @@ def test_a_late_view_is_sent_on_as_it_was() -> None:
     assert [(each.topic, each.key, each.value) for each in run(views, 4) if each.topic == "late-views"] == [
         ("late-views", b"a", b"v3")
     ]
-
-
-def test_the_job_file_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("KAFKA", "kafka:9092"), ("ZOOKEEPER", "zookeeper:2181")):
-        monkeypatch.setenv(f"STANDFAST_{name}", value)
-    job = load(JOB_FILE, [])
-    assert set(job.config.stores) == {"seen", "visits"}
-    assert set(job.config.outputs) == {"visits", visits.LATE_TOPIC}
-    with job_code(job.directory, job.config.modules):
-        assert callable(transform_of(job.config))
-        assert callable(step_of(job.config))

@@ -15,11 +15,9 @@ import pytest
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.prometheus import Metrics
 from appmaster.api.discovery import targets
-from appmaster.config import cluster as cluster_settings
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from embedded.web import open_url
-from standby.config import parse
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.records import ContainerRecord
 from tests.patience import PATIENCE_SECONDS
@@ -145,20 +143,3 @@ def test_port_that_is_asked_for_is_used_until_it_is_closed_and_a_taken_one_is_no
 def test_host_that_is_not_this_one_is_named() -> None:
     with pytest.raises(Unavailable, match=r"192\.0\.2\.1"):
         HttpPort("192.0.2.1", Metrics(ClusterView), dict, discovered)
-
-
-def test_port_of_the_job_file_reaches_the_candidates() -> None:
-    keys = {
-        "job.name": "j",
-        "task.inputs": "in",
-        "task.outputs": "out",
-        "task.transform": "m:t",
-        "task.step": "m:s",
-        "job.state.dir": "/var/state",
-        "zookeeper.connect": "z:1",
-        "kafka.bootstrap.servers": "k:1",
-    }
-    assert cluster_settings(parse(keys), cell=1).http_port == 0
-    assert cluster_settings(parse({**keys, "yarn.am.http.port": "9410"}), cell=1).http_port == 9410
-    with pytest.raises(BadConfiguration, match=r"yarn\.am\.http\.port: 70000"):
-        parse({**keys, "yarn.am.http.port": "70000"})

@@ -1,0 +1,34 @@
+"""Each example's job file names the stores and topics that its code uses, and functions that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appmaster.cli.jobfile import load
+from examples.orders import orders
+from examples.visits import visits
+from standby.feed.functions import job_code, step_of, transform_of
+
+SERVERS = {"STANDFAST_KAFKA": "kafka:9092", "STANDFAST_ZOOKEEPER": "zookeeper:2181"}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "stores", "outputs"),
+    [
+        ("flights", {"flights"}, {"aircraft", "carriers"}, {"flight-delays", "unassigned-flights"}),
+        ("orders", {orders.CUSTOMERS, "orders"}, {"customers", "waiting"}, {"orders-with-names"}),
+        ("visits", {"page-views"}, {"seen", "visits"}, {"visits", visits.LATE_TOPIC}),
+    ],
+)
+def test_the_job_file_names_what_is_there(
+    name: str, inputs: set[str], stores: set[str], outputs: set[str]
+) -> None:
+    file = Path(orders.__file__).parents[1] / name / f"{name}.yaml"
+    job = load(file, [], SERVERS)
+    config = job.config
+    assert (set(config.inputs), set(config.stores), set(config.outputs)) == (inputs, stores, outputs)
+    with job_code(job.directory, config.modules):
+        assert callable(transform_of(config))
+        assert callable(step_of(config))
