@@ -249,6 +249,7 @@ def test_what_is_asked_over_http(cluster: Cluster) -> None:
 
 
 def test_the_client_tells_a_wrong_question_from_a_server_in_trouble(cluster: Cluster) -> None:
+    cluster.produce(0, b"a")
     with pytest.raises(BadConfiguration, match="no store nope"):
         cluster.search(b"a", store="nope").ask()
     client = StateClient(keys_of(PeerRole.OPERATOR))

@@ -15,6 +15,7 @@ import pytest
 from appmaster.cli.reading import logs
 from appmaster.cli.reading.kept import kept
 from appmaster.cli.reading.logs import Log
+from tests.patience import LOOK_SECONDS
 
 ONE, OTHER = "application_1700000000000_0001", "application_1700000000000_0002"
 MASTER = "container_1700000000000_0001_01_000001"
@@ -93,7 +94,7 @@ def serving(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(LOOK_SECONDS,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_address[1]}"
     finally:
