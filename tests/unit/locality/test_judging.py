@@ -60,11 +60,6 @@ def test_no_copy_goes_to_a_host_with_a_sibling_whatever_speaks_for_it() -> None:
     assert best(question, (H1,)) is None
 
 
-def test_a_host_is_one_host_in_whichever_cell() -> None:
-    again = HostInfo("h1", 2, "/r1")
-    assert not judge_one(Question(siblings=(near(H1),)), again, HOSTS).is_allowed
-
-
 def test_every_reason_to_refuse_is_told_in_the_order_of_the_rules() -> None:
     question = Question(
         siblings=(near(H1), near(H4, 1)),

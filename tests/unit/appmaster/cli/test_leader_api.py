@@ -74,9 +74,7 @@ def test_drained_host_is_a_reason(leader: Leader) -> None:
     assert any(line.startswith("h3") and "drained by a test" in line for line in told), told
 
 
-@pytest.mark.parametrize(
-    "asked", [{"partition": 0}, {"partition": 2}, {"processor": 0}, {"processor": 0, "copy": 1}]
-)
+@pytest.mark.parametrize("asked", [{"partition": 2}, {"processor": 0, "copy": 1}])
 def test_failover_of_a_task_or_a_processor_begins_and_says_where_to(
     leader: Leader, asked: Mapping[str, int]
 ) -> None:

@@ -55,15 +55,13 @@ def test_a_later_submit_says_what_it_records_first_of_a_run_of_an_earlier_releas
     assert all("its id is recorded, which was not known before" in each for each in said)
 
 
-@pytest.mark.parametrize("topic", ["in", "changelog"])
-def test_a_submit_of_a_run_whose_topic_is_another_one_is_refused(topic: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"{topic} was deleted and created again"):
-        submitted(DEFINITION, Brokers(**{topic: "another"}), [], has_run=True)
-
-
-def test_a_submit_never_makes_the_changelog_of_a_run_that_exists() -> None:
-    with pytest.raises(BadConfiguration, match=r"changelog, .* does not exist any more.*--accept changelog"):
-        submitted(DEFINITION, Brokers(changelog=""), [], has_run=True)
+def test_a_submit_of_a_run_whose_topic_is_another_one_or_gone_is_refused_and_makes_no_changelog() -> None:
+    for brokers, told in (
+        (Brokers(changelog="another"), "changelog was deleted and created again"),
+        (Brokers(changelog=""), r"changelog, .* does not exist any more.*--accept changelog"),
+    ):
+        with pytest.raises(BadConfiguration, match=told):
+            submitted(DEFINITION, brokers, [], has_run=True)
 
 
 def test_the_table_tells_how_each_topic_compares() -> None:

@@ -80,17 +80,14 @@ class Cluster:
         )
 
 
-@pytest.mark.parametrize(
-    ("cluster", "running", "ends"),
-    [
+def test_candidates_and_yarn_say_whether_anything_runs() -> None:
+    for cluster, running, ends in (
         (Cluster({"a1": "RUNNING"}, answers=True), Running.YES, 0),
         (Cluster({"a1": "RUNNING", "a2": "ACCEPTED"}), Running.YES, 0),
         (Cluster({"a1": "RUNNING", "a2": "FINISHED"}), Running.YES, 1),
         (Cluster({"a1": "FAILED", "a2": "KILLED"}), Running.NO, 2),
         (Cluster({}), Running.NO, 0),
         (Cluster(None), Running.UNKNOWN, 0),
-    ],
-)
-def test_candidates_and_yarn_say_whether_anything_runs(cluster: Cluster, running: Running, ends: int) -> None:
-    found, ended = applications_of(cast("ClusterClient", cluster), cluster.driver)
-    assert (found, len(ended)) == (running, ends)
+    ):
+        found, ended = applications_of(cast("ClusterClient", cluster), cluster.driver)
+        assert (found, len(ended)) == (running, ends)
