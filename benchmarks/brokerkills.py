@@ -1,6 +1,6 @@
 """Random kills of Kafka brokers under load: ``python -m benchmarks.brokerkills --brokers 1 --kills 200``.
 
-The kernel without YARN, as tests/broker_kills.py has it: two containers, each a process of its own, and four tasks,
+The kernel without YARN, as tests/system/lone/broker_kills.py has it: two containers, each a process of its own, and four tasks,
 the outputs of each of which go to every partition of the output topic. A broker is killed at a moment of chance, of
 three now and then a second one after it, and now and then a container beside it; it is started again at once. Counted
 is what was lost, doubled or wrong in the end, how many jobs ended in a named failure, and what the kernel said of
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.broker import whole_arena
 from benchmarks.contest import say
 from embedded.servers import RESOURCE_MANAGER, ZOOKEEPER
-from tests.broker_kills import Course, Tally
+from tests.system.lone.broker_kills import Course, Tally
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 
+#: Where tests are.
+FOLDERS: Final = ("tests", "benchmarks/tests", "demo/tests")
+
 #: Where the numbers are.
 HOME: Final = "tests/patience.py"
 
@@ -263,7 +266,8 @@ def main() -> int:
     """Print what is wrong with the tests; return the exit status."""
     sources = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for path in (ROOT / "tests").rglob("*.py")
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
     }
     said = [*complaints(sources), *left_over(sources)]
     print(*said, sep="\n", end="\n" if said else "")

@@ -52,6 +52,8 @@ _FAST: Final = ("tests/simulation", "tests/property", "tests/unit", "tests/scena
 _CONTRACTS: Final = ("tests/contracts",)
 _LONE: Final = ("tests/system/lone",)
 _YARN: Final = ("tests/system/yarn",)
+#: Tests of what is no part of the product stand beside it.
+_TOOLS: Final = ("benchmarks/tests", "demo/tests")
 
 #: For two cores: tests of replicas in memory wait for half of their time, and a third process takes a fifth off.
 _WORKERS: Final = 3
@@ -63,6 +65,7 @@ GATE: Final = (
     Phase("yarn", _YARN, _GATE, is_repeated=True),
 )
 ACCEPTANCE: Final = (
+    Phase("tools", _TOOLS, "not soak", workers=_WORKERS),
     Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS),
     Phase("contracts, acceptance", _CONTRACTS, _ACCEPTANCE),
     Phase("lone, acceptance", _LONE, _ACCEPTANCE, is_repeated=True),

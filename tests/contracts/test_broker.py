@@ -56,7 +56,7 @@ class Job:
         return writer.commit()
 
 
-KINDS = ("memory", pytest.param("kafka", marks=pytest.mark.integration))
+KINDS = ("memory", "kafka")
 
 
 @pytest.fixture(params=KINDS)

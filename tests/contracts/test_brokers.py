@@ -14,7 +14,6 @@ from appmaster.adapters.kafka_release import feature_level, look
 from embedded.jars import classpath
 
 
-@pytest.mark.integration
 def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None:
     settings = {"bootstrap.servers": kafka_bootstrap}
     topic = f"out-{uuid.uuid4().hex}"

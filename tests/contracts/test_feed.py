@@ -26,8 +26,6 @@ from standby.wire import JobDefinition
 from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 
-pytestmark = pytest.mark.integration
-
 at = Offsets.of
 
 

@@ -23,8 +23,6 @@ from tests.fakes.task_state import TaskState
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 
-pytestmark = pytest.mark.integration
-
 TASK = TaskId("orders", "main", 0)
 TRANSFORMS = {"plain": "examples.orders.orders_plain:parse_table", "spark": "examples.orders.orders:parse"}
 

@@ -18,7 +18,7 @@ from tests.fakes.topics import MemoryTopics
 from tests.patience import PATIENCE_SECONDS
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+@pytest.fixture(params=["memory", "kafka"])
 def topics(request: pytest.FixtureRequest) -> TopicAdmin:
     if request.param == "memory":
         return MemoryTopics()
@@ -52,7 +52,6 @@ def test_a_changelog_is_made_checked_and_mended(topics: TopicAdmin) -> None:
     changelog.check(topics, name, 3, config)
 
 
-@pytest.mark.integration
 def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(kafka_bootstrap: str) -> None:
     topic = f"grown-{uuid.uuid4().hex}"
     settings = {"bootstrap.servers": kafka_bootstrap}

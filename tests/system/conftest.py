@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder: all as on real servers, those that the gate does not run as acceptance.
+    """Mark the tests of this folder that the gate does not run as acceptance.
 
     Raises `pytest.UsageError` for a line of gate.txt that names no test of a folder that was collected whole.
     """
@@ -20,7 +20,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if HERE not in item.path.parents:
             continue
-        item.add_marker(pytest.mark.integration)
         module = item.path.relative_to(HERE).as_posix()
         names = {module, f"{module}::{item.name}"} & gate
         found |= names

@@ -95,7 +95,7 @@ def test_a_phase_with_nothing_to_run_is_no_failure() -> None:
 
 
 def test_acceptance_cases_run_in_every_folder_of_the_gate() -> None:
-    assert [each.folders for each in ACCEPTANCE] == [each.folders for each in GATE]
+    assert {each.folders for each in GATE} < {each.folders for each in ACCEPTANCE}
 
 
 def test_only_phases_on_real_servers_are_repeated() -> None:

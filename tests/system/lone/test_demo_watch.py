@@ -19,7 +19,7 @@ from examples.flights.source import flights
 from standby.errors import Unavailable
 from tests.exactness import INPUT_TOPIC, fresh_topics, stream
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
-from tests.unit.demo.statuses import status, task
+from demo.tests.statuses import status, task
 
 WHOLE = status(task(0, [(0, "h2", "c2"), (1, "h1", "c1")]))
 TORN = status(task(0, [(0, "h2", "c2"), (1, "h2", "c1")], in_sync=[0]))

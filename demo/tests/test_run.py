@@ -12,7 +12,7 @@ import pytest
 from demo import run
 from demo.command import ROOT
 from examples.flights.source import Raw
-from tests.unit.demo.test_report import failover, verification
+from demo.tests.test_report import failover, verification
 
 RECORDS = [Raw(b"N%d" % number, b"{}") for number in range(50)]
 

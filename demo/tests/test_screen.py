@@ -9,7 +9,7 @@ from rich.console import Console
 from demo.screen import Screen, input_lag, plain, rates, tasks_table
 from demo.standing import parse
 from demo.watch import Sample
-from tests.unit.demo.statuses import status, task
+from demo.tests.statuses import status, task
 
 STATUS = parse(
     status(

@@ -12,8 +12,8 @@ from demo.picture import Stretch, Timeline, draw, rates_at
 from demo.run import assemble
 from demo.standing import parse
 from demo.watch import Sample
-from tests.unit.demo.statuses import status, task
-from tests.unit.demo.test_report import BEGUN, failover, verification
+from demo.tests.statuses import status, task
+from demo.tests.test_report import BEGUN, failover, verification
 
 
 def sample_timeline(*stretches: Stretch) -> Timeline:

@@ -15,7 +15,7 @@ from demo.standing import (
     what_is_missing,
 )
 from standby.errors import Unavailable
-from tests.unit.demo.statuses import status, task
+from demo.tests.statuses import status, task
 
 
 def whole(master: str = "h1") -> Status:

@@ -1,0 +1,5 @@
+"""The benchmarks' tests have the suite's settings of Hypothesis."""
+
+from __future__ import annotations
+
+import tests.conftest  # noqa: F401
