@@ -8,6 +8,7 @@
 #   make soak          what is random, long or a measurement
 #   make unit          only the tests that need no server
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
+#   make mutants       what the tests of the pure parts do not notice: all of them, or MUTANTS=standby/replica/claim.py; hours
 #   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
 #   make skein         build Skein's jar anew (third_party/skein; needs Maven)
 #   make sbom          write the list of all components and their licences, after a change of a lock
@@ -20,7 +21,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak venv jars archive prometheus lint format types imports pages unit simulate lock skein sbom scan clean check-python check-java
+.PHONY: help demo test test-all soak venv jars archive prometheus lint format types imports pages unit simulate mutants lock skein sbom scan clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +57,19 @@ JOBS ?= 2
 
 simulate: venv
 	@$(BIN)/python -m tests.simulation.run $(SEEDS) --jobs $(JOBS)
+
+MUTANTS ?=
+MUTANTS_PACKAGES := build/mutants/packages
+
+mutants: $(MUTANTS_PACKAGES)/installed
+	@nice $(BIN)/python -m tests.mutants $(MUTANTS)
+
+# Apart from the environment, which stays as its lock has it.
+$(MUTANTS_PACKAGES)/installed: requirements-dev-mutants.lock | venv
+	@echo "installing the locked packages of the mutation run into $(MUTANTS_PACKAGES)"
+	@rm -rf $(MUTANTS_PACKAGES)
+	@PIP_TARGET=$(MUTANTS_PACKAGES) $(BIN)/python -m third_party.packages install requirements-dev-mutants.lock
+	@touch $@
 
 lint: venv
 	$(BIN)/ruff check .
@@ -123,6 +137,9 @@ lock:
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.10 --no-emit-index-url --upgrade \
 		--custom-compile-command 'make lock' --constraint requirements.lock --extra dev \
 		--output-file requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.10 --no-emit-index-url --upgrade \
+		--custom-compile-command 'make lock' --constraint requirements-dev.lock \
+		--output-file requirements-dev-mutants.lock requirements-dev-mutants.in
 
 skein: venv
 	PYTHON=$(BIN)/python third_party/skein/build.sh

@@ -7,11 +7,9 @@ import pytest
 from benchmarks.load import ticks
 
 
-@pytest.mark.parametrize(
-    ("records", "rate"), [(1_000, 333.0), (50_000, 50_000.0), (7, 1.0), (5, 0), (25_000, 0)]
-)
-def test_every_record_is_due_once(records: int, rate: float) -> None:
-    assert sum(amount for _, amount in ticks(records, rate)) == records
+def test_every_record_is_due_once() -> None:
+    for records, rate in ((1_000, 333.0), (50_000, 50_000.0), (7, 1.0), (5, 0), (25_000, 0)):
+        assert sum(amount for _, amount in ticks(records, rate)) == records, rate
 
 
 def test_at_every_moment_as_many_are_due_as_the_rate_says() -> None:

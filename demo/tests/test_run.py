@@ -11,8 +11,8 @@ import pytest
 
 from demo import run
 from demo.command import ROOT
-from examples.flights.source import Raw
 from demo.tests.test_report import failover, verification
+from examples.flights.source import Raw
 
 RECORDS = [Raw(b"N%d" % number, b"{}") for number in range(50)]
 

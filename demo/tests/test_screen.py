@@ -8,8 +8,8 @@ from rich.console import Console
 
 from demo.screen import Screen, input_lag, plain, rates, tasks_table
 from demo.standing import parse
-from demo.watch import Sample
 from demo.tests.statuses import status, task
+from demo.watch import Sample
 
 STATUS = parse(
     status(

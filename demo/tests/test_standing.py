@@ -14,8 +14,8 @@ from demo.standing import (
     victim_process,
     what_is_missing,
 )
-from standby.errors import Unavailable
 from demo.tests.statuses import status, task
+from standby.errors import Unavailable
 
 
 def whole(master: str = "h1") -> Status:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from demo.events import EventLog
+from demo.tests.statuses import status, task
 from demo.topics import end_offsets, read_committed
 from demo.watch import Watch
 from embedded.cluster import LocalCluster
@@ -19,7 +20,6 @@ from examples.flights.source import flights
 from standby.errors import Unavailable
 from tests.exactness import INPUT_TOPIC, fresh_topics, stream
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
-from demo.tests.statuses import status, task
 
 WHOLE = status(task(0, [(0, "h2", "c2"), (1, "h1", "c1")]))
 TORN = status(task(0, [(0, "h2", "c2"), (1, "h2", "c1")], in_sync=[0]))

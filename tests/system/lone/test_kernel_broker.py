@@ -18,9 +18,9 @@ import pytest
 from embedded.cluster import LocalCluster
 from standby.kernel import probes
 from standby.model import Phase, Role
-from tests.system.lone.broker_kills import Course
 from tests.kernel_lab import IS_LONG, Lab
 from tests.patience import PATIENCE_SECONDS
+from tests.system.lone.broker_kills import Course
 
 #: Two minutes with ``STANDFAST_LONG=1``; above the transaction's time-out in any case.
 AWAY_SECONDS = 120 if IS_LONG else 7

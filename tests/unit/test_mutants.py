@@ -1,0 +1,60 @@
+"""What a mutation run makes of what it finds: scores, survivors, and changes that say nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants import AREAS, Mutant, left_over, modules, never_noticed, of_diff, score, told
+
+DIFF = """\
+--- mutation diff ---
+--- a/m.py
++++ b/m.py
+@@ -10,7 +10,7 @@
+
+     here = 1
+-    if here < there:
++    if here <= there:
+         return
+"""
+KILLED = Mutant("m.py", 1, "x = 1", "x = 2", is_killed=True)
+SURVIVOR = of_diff("m.py", DIFF, is_killed=False)
+
+
+def test_a_change_is_told_with_its_line_and_what_was_there() -> None:
+    assert Mutant("m.py", 12, "if here < there:", "if here <= there:", is_killed=False) == SURVIVOR
+    said = told([score("m.py", [KILLED, SURVIVOR], 3, ())]).splitlines()
+    assert said[:3] == ["m.py:12", "  - if here < there:", "  + if here <= there:"]
+    assert said[-1].split() == ["m.py", "50%", "1", "1", "0", "3"]
+
+
+def test_an_equivalent_change_counts_neither_way_and_is_missed_when_it_is_gone() -> None:
+    found = score("m.py", [KILLED, SURVIVOR], 0, [SURVIVOR.key])
+    assert (found.percent, found.survivors, found.equivalent) == (100.0, (), 1)
+    assert left_over([found], [KILLED, SURVIVOR], [SURVIVOR.key]) == []
+    (missed,) = left_over([found], [KILLED], [SURVIVOR.key])
+    assert "no such survivor" in missed
+
+
+def test_an_equivalent_change_is_not_missed_before_the_module_was_run_to_its_end() -> None:
+    assert left_over([score("m.py", [KILLED], 1, ())], [KILLED], [SURVIVOR.key]) == []
+
+
+def test_annotations_aliases_and_decorators_are_left_as_they_are() -> None:
+    lines = [
+        "@d(1)",
+        "def f(a: int | None) -> int | str:",
+        "    b: int | None = zip(1 | 2, strict=True)",
+        "Kind: TypeAlias = A | B",
+        "Event = A | B",
+    ]
+    source = "\n".join(lines)
+    silent = sorted(lines[line - 1][begin:end] for (line, begin), (_, end) in never_noticed(source))
+    assert silent == ["A | B", "A | B", "True", "TypeAlias", "d(1)", "int | None", "int | None", "int | str"]
+
+
+def test_a_module_has_the_tests_of_its_area() -> None:
+    assert modules(["standby/replica/claim.py"]) == {"standby/replica/claim.py": AREAS["standby/replica"]}
+    assert set(AREAS.values()) == set(modules([]).values())
+    with pytest.raises(SystemExit, match="no module"):
+        modules(["standby/nowhere"])
