@@ -88,6 +88,7 @@ imports: venv
 
 pages: venv
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m third_party.sbom --check
 
 # Only compares sizes when the jars are there.
 jars: check-java venv

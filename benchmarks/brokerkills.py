@@ -1,10 +1,10 @@
 """Random kills of Kafka brokers under load: ``python -m benchmarks.brokerkills --brokers 1 --kills 200``.
 
 The kernel without YARN, as tests/system/lone/broker_kills.py has it: two containers, each a process of its own, and
-four tasks, the outputs of each of which go to every partition of the output topic. A broker is killed at a moment of chance, of
-three now and then a second one after it, and now and then a container beside it; it is started again at once. Counted
-is what was lost, doubled or wrong in the end, how many jobs ended in a named failure, and what the kernel said of
-transactions that hang. A job is judged, and another one begun, after so many kills, or when it cannot go on.
+four tasks, the outputs of each of which go to every partition of the output topic. A broker is killed at a moment of
+chance, of three now and then a second one after it, and now and then a container beside it; it is started again at
+once. Counted is what was lost, doubled or wrong in the end, how many jobs ended in a named failure, and what the kernel
+said of transactions that hang. A job is judged, and another one begun, after so many kills, or when it cannot go on.
 """
 
 from __future__ import annotations

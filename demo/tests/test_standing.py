@@ -30,31 +30,20 @@ def whole(master: str = "h1") -> Status:
     )
 
 
-def test_a_whole_job_lacks_nothing() -> None:
+def test_a_whole_job_lacks_nothing_and_what_is_missing_is_said() -> None:
     assert what_is_missing(whole(), tasks=3, copies=2) == ""
     assert is_warm(whole())
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (task(0, [(0, "h2", "c2"), (1, None, None)], in_sync=[0]), "1 of 2 replicas placed"),
-        (task(0, [(0, "h2", "c2"), (1, "h1", "c1")], active=None), "0 of 1 tasks active"),
-        (task(0, [(0, "h2", "c2"), (1, "h1", "c1")], in_sync=[0]), "1 of 2 replicas in sync"),
-    ],
-)
-def test_what_is_missing_is_said(changed: dict[str, object], words: str) -> None:
-    assert what_is_missing(parse(status(changed)), tasks=1, copies=2) == words
-
-
-def test_an_unknown_task_is_missing() -> None:
-    assert what_is_missing(parse(status()), tasks=1, copies=2) == "0 of 1 tasks known"
-
-
-def test_an_active_that_is_still_draining_is_not_active() -> None:
-    draining = task(0, [(0, "h2", "c2"), (1, "h1", "c1")])
+    places = [(0, "h2", "c2"), (1, "h1", "c1")]
+    draining = task(0, places)
     draining["replicas"][0]["phase"] = "draining"
-    assert what_is_missing(parse(status(draining)), tasks=1, copies=2) == "0 of 1 tasks active"
+    for tasks, words in (
+        ([], "0 of 1 tasks known"),
+        ([task(0, [places[0], (1, None, None)], in_sync=[0])], "1 of 2 replicas placed"),
+        ([task(0, places, active=None)], "0 of 1 tasks active"),
+        ([draining], "0 of 1 tasks active"),
+        ([task(0, places, in_sync=[0])], "1 of 2 replicas in sync"),
+    ):
+        assert what_is_missing(parse(status(*tasks)), tasks=1, copies=2) == words
 
 
 def test_a_process_on_the_master_s_host_is_killed_first() -> None:

@@ -339,21 +339,15 @@ def test_fault_is_told_by_pips_log(log: str, fault: Fault) -> None:
     assert why_not_installed(log) == fault
 
 
-@pytest.mark.parametrize(
-    ("lock", "fault"),
-    [
-        ("new-er==2 \\\n", Fault(Cause.INCOMPLETE, "New_er 2 requires gone, which is not installed.")),
-        # What is left over is told only of a lock without fault.
-        ("other==2 \\\n", Fault(Cause.LEFT_OVER, "old 1 requires gone, which is not installed.")),
-    ],
-)
-def test_fault_is_told_by_whose_requirement_is_not_met(lock: str, fault: Fault) -> None:
-    log = "old 1 requires gone, which is not installed.\nNew_er 2 requires gone, which is not installed.\n"
-    assert why_not_consistent(log, lock) == fault
-
-
-def test_lock_that_does_not_fulfil_the_project_is_at_fault() -> None:
-    complaint = "standfast 0.1.0 has requirement needy>=2, but you have needy 1.0."
-    fault = why_not_consistent(f"{complaint}\n", "needy==1.0 \\\n")
-    assert fault == Fault(Cause.UNFULFILLED, complaint)
-    assert str(fault).startswith(f"the lock is at fault, it does not fulfil pyproject.toml: {complaint}")
+def test_fault_is_told_by_whose_requirement_is_not_met() -> None:
+    old, new, project = (
+        "old 1 requires gone, which is not installed.",
+        "New_er 2 requires gone, which is not installed.",
+        "standfast 0.1.0 has requirement needy>=2, but you have needy 1.0.",
+    )
+    assert why_not_consistent(f"{old}\n{new}\n", "new-er==2 \\\n") == Fault(Cause.INCOMPLETE, new)
+    # What is left over is told only of a lock without fault.
+    assert why_not_consistent(f"{old}\n{new}\n", "other==2 \\\n") == Fault(Cause.LEFT_OVER, old)
+    fault = why_not_consistent(f"{project}\n", "needy==1.0 \\\n")
+    assert fault == Fault(Cause.UNFULFILLED, project)
+    assert str(fault).startswith(f"the lock is at fault, it does not fulfil pyproject.toml: {project}")
