@@ -5,5 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+_CLAIM: Final = "standby/replica/claim.py"
+
+_SHOWN: Final = "how much of a value that is not ours is shown is no rule"
+
 #: Module, line before, line after → why nothing changes.
-EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {}
+EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
+    **{
+        (_CLAIM, line, line.replace(":80]", f": {length}]")): _SHOWN
+        for line in (
+            'raise CorruptState(f"{value[:80]!r} is no commit record") from error',
+            'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: somebody else commits under "',
+        )
+        for length in (79, 81)
+    },
+    **{
+        (_CLAIM, "newest = max(claimed, default=0)", f"newest = max(claimed, default= {default})"): (
+            "where nothing is committed nothing is newer: an epoch is 1 or more"
+        )
+        for default in (-1, 1)
+    },
+}

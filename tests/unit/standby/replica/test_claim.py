@@ -1,11 +1,20 @@
-"""Commits that were aborted in the changelog although Kafka had committed their offsets: the state has lost them."""
+"""What commits say of themselves, and when the changelog has lost one that was committed."""
 
 from __future__ import annotations
 
 import pytest
 
+from standby.errors import BadConfiguration
 from standby.model import Offsets, TaskId
-from standby.replica.claim import CommitRecord, StateMismatch, check_aborted, decode_commit
+from standby.replica.claim import (
+    CommitRecord,
+    Committed,
+    StateMismatch,
+    check_aborted,
+    check_committed,
+    claim_text,
+    decode_commit,
+)
 
 TASK = TaskId("job", "main", 0)
 LAST = CommitRecord(batch=10, epoch=1, run="r", offsets=Offsets((5,)), changes=1)
@@ -49,3 +58,9 @@ def test_a_record_tells_no_generation_nor_open_outputs_where_there_are_none() ->
     assert record.is_bare
     assert record.encode() == b'{"batch":3,"epoch":1,"run":"r","offsets":[5],"changes":0,"outputs":0}'
     assert decode_commit(record.encode()) == record
+
+
+def test_an_offset_without_a_claim_beside_a_claimed_one_is_somebody_elses() -> None:
+    with pytest.raises(BadConfiguration, match="at different epochs, 0, 1"):
+        check_committed([Committed(5), Committed(5, claim_text(1, "r"))], TASK, epoch=1)
+    check_committed([Committed(5), Committed(5)], TASK, epoch=1)
