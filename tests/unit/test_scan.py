@@ -7,8 +7,6 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[2] / "third_party" / "scan.sh"
 
 
@@ -27,32 +25,25 @@ def scanned(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/bash", SCRIPT], env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("status", [0, 1])
-def test_what_the_scanner_found_is_the_status(tmp_path: Path, status: int) -> None:
-    program(tmp_path / "bin" / "osv-scanner", 'echo "$@"', f"exit {status}")
-    ended = scanned(tmp_path)
-    assert ended.returncode == status
-    assert "requirements-dev.lock" in ended.stdout
-    assert "standfast.cdx.json" in ended.stdout
-
-
-def test_a_database_that_cannot_be_reached_is_no_clean_bill(tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "osv-scanner", "exit 127")
-    ended = scanned(tmp_path)
-    assert ended.returncode == 2
-    assert "nothing was looked up" in ended.stderr
-
-
-@pytest.mark.parametrize(("status", "told"), [(0, 0), (1, 1), (127, 2)])
-def test_a_scanner_that_is_built_here_is_built_once_and_told_as_one_that_is_there(
-    tmp_path: Path, status: int, told: int
+def test_what_the_scanner_found_is_the_status_and_a_database_that_cannot_be_reached_is_no_clean_bill(
+    tmp_path: Path,
 ) -> None:
-    built = f"printf '#!/bin/sh\\nexit {status}\\n' > \"$GOBIN/osv-scanner\""
+    for status, told in ((0, 0), (1, 1), (127, 2)):
+        program(tmp_path / "bin" / "osv-scanner", 'echo "$@"', f"exit {status}")
+        ended = scanned(tmp_path)
+        assert ended.returncode == told
+        assert "requirements-dev.lock" in ended.stdout
+        assert "standfast.cdx.json" in ended.stdout
+        assert ("nothing was looked up" in ended.stderr) == (told == 2)
+
+
+def test_a_scanner_that_is_built_here_is_built_once_and_told_as_one_that_is_there(tmp_path: Path) -> None:
+    built = "printf '#!/bin/sh\\nexit 1\\n' > \"$GOBIN/osv-scanner\""
     program(
         tmp_path / "bin" / "go", 'mkdir -p "$GOBIN"', built, 'chmod +x "$GOBIN/osv-scanner"', "echo built"
     )
     first, second = scanned(tmp_path), scanned(tmp_path)
-    assert (first.returncode, second.returncode) == (told, told)
+    assert (first.returncode, second.returncode) == (1, 1)
     assert "built" in first.stdout
     assert "built" not in second.stdout
 
