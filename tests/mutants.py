@@ -32,12 +32,12 @@ HOME: Final = ROOT / "build" / "mutants"
 TREE: Final = HOME / "tree"
 PACKAGES: Final = HOME / "packages"
 
-#: What is changed, and the tests among which are those of each module.
+#: What is changed, and the tests among which are those of each module. Of two areas with a module the latter holds.
 AREAS: Final[Mapping[str, tuple[str, ...]]] = {
-    "standby/replica": (
+    "standby/replica": ("tests/unit/standby/replica", "tests/property/test_lifecycle.py"),
+    "standby/replica/store": (
         "tests/unit/standby/replica",
         "tests/unit/standby/state",
-        "tests/property/test_lifecycle.py",
         "tests/property/test_state.py",
     ),
     "standby/control": ("tests/unit/standby/control", "tests/property/test_control.py"),
