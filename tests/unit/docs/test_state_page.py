@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +14,9 @@ import pytest
 from standby.adapters.rocksdict import RocksDatabase, open_database
 from standby.kernel.ports import Profile
 from standby.replica.store.keys import prefix
-from standby.replica.store.overlay import BatchState, Outbox
+from tests.unit.docs.page_examples import examples, load, run
 
-PAGE = (Path(__file__).parents[3] / "docs" / "state.md").read_text(encoding="utf-8")
-BLOCKS = dict(re.findall(r"### Example: (.+?)\n\n```python\n(.+?)```", PAGE, re.DOTALL))
+EXAMPLES = examples("state.md")
 
 
 @pytest.fixture
@@ -30,25 +26,11 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
     made.close()
 
 
-def example(name: str, directory: Path) -> ModuleType:
-    """Return an example as a job's module, imported from a file as a container does it."""
-    path = directory / "example_of_the_page.py"
-    path.write_text(BLOCKS[name], encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Whoever reads the types of a dataclass looks for its module there.
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 class Task:
     """One task: batches of (key, value), outputs in order."""
 
     def __init__(self, module: ModuleType, store: str, database: RocksDatabase) -> None:
-        self._step, self._store, self._database = module.step, store, database
+        self._module, self._store, self._database = module, store, database
         self._offset = 0
 
     def run(self, *records: tuple[str, Any]) -> list[tuple[str, str]]:
@@ -61,11 +43,8 @@ class Task:
             }
         )
         self._offset += len(records)
-        state, out = BatchState([self._store], self._database), Outbox(["out"])
-        self._step(rows, state, out)
-        state.end()
-        self._database.write(state.changes.items())
-        return [((each.key or b"").decode(), (each.value or b"").decode()) for each in out.records]
+        outputs = run(self._module, self._store, self._database, rows, ["out"])
+        return [(key, value) for _, key, value in outputs]
 
     @property
     def size(self) -> int:
@@ -74,7 +53,7 @@ class Task:
 
 
 def test_the_page_has_the_examples_that_are_tested_here() -> None:
-    assert list(BLOCKS) == [
+    assert list(EXAMPLES) == [
         "count each key",
         "the last three orders of each user",
         "drop what was seen within an hour",
@@ -82,14 +61,14 @@ def test_the_page_has_the_examples_that_are_tested_here() -> None:
 
 
 def test_count_each_key(database: RocksDatabase, tmp_path: Path) -> None:
-    task = Task(example("count each key", tmp_path), "counts", database)
+    task = Task(load(EXAMPLES["count each key"], tmp_path), "counts", database)
     assert task.run(("a", 0), ("b", 0), ("a", 0)) == [("a", "1"), ("b", "1"), ("a", "2")]
     assert task.run(("a", 0), ("c", 0)) == [("a", "3"), ("c", "1")]
     assert task.size == 3
 
 
 def test_the_last_three_orders_of_each_user(database: RocksDatabase, tmp_path: Path) -> None:
-    task = Task(example("the last three orders of each user", tmp_path), "orders", database)
+    task = Task(load(EXAMPLES["the last three orders of each user"], tmp_path), "orders", database)
 
     def order(user: str, cents: int) -> tuple[str, Any]:
         return user, {"item": "x", "cents": cents}
@@ -105,7 +84,7 @@ def test_the_last_three_orders_of_each_user(database: RocksDatabase, tmp_path: P
 
 
 def test_drop_what_was_seen_within_an_hour(database: RocksDatabase, tmp_path: Path) -> None:
-    task = Task(example("drop what was seen within an hour", tmp_path), "seen", database)
+    task = Task(load(EXAMPLES["drop what was seen within an hour"], tmp_path), "seen", database)
     hour = 3_600_000
 
     def event(name: str, at_ms: int) -> tuple[str, Any]:
