@@ -7,6 +7,8 @@ from typing import Final
 
 _CLAIM: Final = "standby/replica/claim.py"
 
+_LAG: Final = "standby/replica/lag.py"
+
 _SHOWN: Final = "how much of a value that is not ours is shown is no rule"
 
 #: Module, line before, line after → why nothing changes.
@@ -25,4 +27,17 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         )
         for default in (-1, 1)
     },
+    **{
+        (_LAG, "_SAMPLES: Final = 64", f"_SAMPLES: Final = {samples}"): "how many looks are kept is no rule"
+        for samples in (63, 65)
+    },
+    ("standby/replica/throttle.py", "self._free_at = 0.0", "self._free_at = -1.0"): (
+        "a clock that is read is further than a burst from where it begins"
+    ),
+    (_LAG, "self._ends = deque(list(self._ends)[::2])", "self._ends = deque(list(self._ends)[:: 3])"): (
+        "how many looks are dropped is no rule"
+    ),
+    (_LAG, "if newest is not None and at_ms < newest:", "if newest is not None and at_ms <= newest:"): (
+        "of two equal times either is the earlier one"
+    ),
 }

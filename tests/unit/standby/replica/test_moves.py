@@ -1,11 +1,12 @@
-"""Moves that no walk through the table judges: what a replica does whose state is lost, and who a new one is."""
+"""Moves that no walk through the table judges: lost state, the role of a new replica, a newer epoch of a standby."""
 
 from __future__ import annotations
 
 import pytest
 
-from standby.model import Phase, ReplicaId, Role, TaskId
+from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.replica.lifecycle import RUNNING, Effect, Order, Replica, Signal, opened, step
+from standby.replica.reconcile import reconcile
 
 ID = ReplicaId(TaskId("job", "main", 0), 1)
 
@@ -28,3 +29,10 @@ def test_a_new_replica_has_the_role_of_its_order_and_is_a_standby_without_one() 
             Replica(ID, role, Phase.OPENING, 3),
             (Effect.OPEN_STORE,),
         )
+
+
+def test_a_standby_that_stays_one_takes_a_newer_epoch_over() -> None:
+    held = {ID: Replica(ID, Role.STANDBY, Phase.TAILING, 3)}
+    (order,) = reconcile([Wanted(ID, Role.STANDBY, 4)], held)
+    assert order == Order(ID, Signal.DEMOTE, 4, Role.STANDBY)
+    assert step(held[ID], order) == (Replica(ID, Role.STANDBY, Phase.TAILING, 4), ())
