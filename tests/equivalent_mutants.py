@@ -31,9 +31,6 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         (_LAG, "_SAMPLES: Final = 64", f"_SAMPLES: Final = {samples}"): "how many looks are kept is no rule"
         for samples in (63, 65)
     },
-    ("standby/replica/throttle.py", "self._free_at = 0.0", "self._free_at = -1.0"): (
-        "a clock that is read is further than a burst from where it begins"
-    ),
     (_LAG, "self._ends = deque(list(self._ends)[::2])", "self._ends = deque(list(self._ends)[:: 3])"): (
         "how many looks are dropped is no rule"
     ),

@@ -99,10 +99,10 @@ class Score:
     pending: int
 
     @property
-    def percent(self) -> float:
-        """How many of the changes that could be noticed were."""
+    def percent(self) -> str:
+        """How many of the changes that could be noticed were; a dash where none was made yet."""
         judged = self.killed + len(self.survivors)
-        return 100.0 * self.killed / judged if judged else 100.0
+        return f"{100 * self.killed / judged:.0f}%" if judged else "-"
 
 
 def score(
@@ -129,7 +129,7 @@ def told(scores: Sequence[Score]) -> str:
             lines += [f"{mutant.module}:{mutant.line}", f"  - {mutant.before}", f"  + {mutant.after}"]
     lines.append(f"{'module':48} score  killed  survived  equivalent  not run")
     lines += [
-        f"{each.module:48} {each.percent:4.0f}% {each.killed:7} {len(each.survivors):9} {each.equivalent:11} "
+        f"{each.module:48} {each.percent:>5} {each.killed:7} {len(each.survivors):9} {each.equivalent:11} "
         f"{each.pending:8}"
         for each in scores
     ]
@@ -253,14 +253,16 @@ def tests_of(area: tuple[str, ...], module: str) -> list[str]:
 
 
 def _pytest(*arguments: str) -> None:
-    """Run tests that have to pass, as nothing is changed yet. Raises `subprocess.CalledProcessError`."""
-    subprocess.run(
-        [*_PYTEST, *arguments], cwd=TREE, env=_environment(), check=True, stdout=subprocess.DEVNULL
+    """Run tests that have to pass, as nothing is changed yet; end the program when they do not."""
+    ended = subprocess.run(
+        [*_PYTEST, *arguments], cwd=TREE, env=_environment(), check=False, stdout=subprocess.PIPE, text=True
     )
+    if ended.returncode:
+        raise SystemExit(f"{ended.stdout}\nnothing is changed yet, and the tests fail")
 
 
 def run(module: str, area: tuple[str, ...]) -> None:
-    """Make all changes of a module that were not made yet. Raises `subprocess.CalledProcessError`."""
+    """Make all changes of a module that were not made yet."""
     session = _session(module)
     settings = session.with_suffix(".toml")
     begun = session.with_suffix(".key")
@@ -356,8 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for module, area in chosen.items():
                 print(f"{module} ...", flush=True)
                 run(module, area)
-    except (KeyboardInterrupt, subprocess.CalledProcessError) as ended:
-        print(f"ended early: {ended!r}; the same command goes on from here", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here", flush=True)
     results = {module: read(module) for module in chosen}
     scores = [score(module, found, pending, EQUIVALENT) for module, (found, pending) in results.items()]
     needless = left_over(scores, (each for found, _ in results.values() for each in found), EQUIVALENT)

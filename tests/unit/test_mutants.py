@@ -26,11 +26,12 @@ def test_a_change_is_told_with_its_line_and_what_was_there() -> None:
     said = told([score("m.py", [KILLED, SURVIVOR], 3, ())]).splitlines()
     assert said[:3] == ["m.py:12", "  - if here < there:", "  + if here <= there:"]
     assert said[-1].split() == ["m.py", "50%", "1", "1", "0", "3"]
+    assert score("m.py", [], 0, ()).percent == "-", "nothing was tried"
 
 
 def test_an_equivalent_change_counts_neither_way_and_is_missed_when_it_is_gone() -> None:
     found = score("m.py", [KILLED, SURVIVOR], 0, [SURVIVOR.key])
-    assert (found.percent, found.survivors, found.equivalent) == (100.0, (), 1)
+    assert (found.percent, found.survivors, found.equivalent) == ("100%", (), 1)
     assert left_over([found], [KILLED, SURVIVOR], [SURVIVOR.key]) == []
     (missed,) = left_over([found], [KILLED], [SURVIVOR.key])
     assert "no such survivor" in missed
