@@ -31,6 +31,7 @@ from standby.replica.failing import (
     suspect_after,
     suspect_at_start,
 )
+from tests.fakes.feeding import JOB
 
 SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topics=("in",))
 FAIL = replace(SKIP, on_error="fail")
@@ -38,34 +39,19 @@ TASK = TaskId("job", "main", 4)
 ERROR = CodeError("ValueError", "no")
 
 
-@pytest.mark.parametrize(
-    ("count", "batch_max", "expected"),
-    [
-        (0, 20_000, None),
-        (1, 20_000, None),
-        (2, 20_000, None),
-        (3, 20_000, 10_000),
-        (4, 20_000, 5_000),
-        (5, 20_000, 2_500),
-        (15, 20_000, 2),
-        (16, 20_000, 1),
-        (17, 20_000, 0),
-        (18, 20_000, 0),
-        (99, 20_000, 0),
-        (3, 2, 1),
-        (4, 2, 0),
-        (3, 1, 1),
-        (4, 1, 0),
-    ],
-)
-def test_each_crash_more_halves_what_is_run_at_once_down_to_nothing(
-    count: int, batch_max: int, expected: int | None
-) -> None:
-    policy = replace(SKIP, batch_max=batch_max)
-    assert crash_limit(policy, InputFailures(7, count)) == expected
-    assert crash_limit(replace(policy, on_error="dead-letter"), InputFailures(7, count)) == expected
-    assert crash_limit(replace(policy, on_error="fail"), InputFailures(7, count)) is None
-    assert crash_limit(policy, None) is None
+def test_each_crash_more_halves_what_is_run_at_once_down_to_nothing() -> None:
+    for batch_max, limits in {
+        20_000: {0: None, 1: None, 2: None, 3: 10_000, 4: 5_000, 5: 2_500, 15: 2, 16: 1, 17: 0, 18: 0, 99: 0},
+        2: {3: 1, 4: 0},
+        1: {3: 1, 4: 0},
+    }.items():
+        policy = replace(SKIP, batch_max=batch_max)
+        for count, expected in limits.items():
+            failures = InputFailures(7, count)
+            for on_error, limit in (("skip", expected), ("dead-letter", expected), ("fail", None)):
+                found = crash_limit(replace(policy, on_error=on_error), failures)
+                assert found == limit, (batch_max, count, on_error)
+    assert crash_limit(SKIP, None) is None
 
 
 @given(batch_max=st.integers(1, 10**9), attempts=st.integers(1, 50))
@@ -82,27 +68,19 @@ def test_one_record_is_run_alone_once_before_it_is_given_up_unrun(batch_max: int
     assert limits[-1] == 0
 
 
-@pytest.mark.parametrize(
-    ("failures", "offset", "is_kept"),
-    [
-        (None, 5, False),
-        (InputFailures(5, 2), 5, True),
-        (InputFailures(4, 2), 5, False),
-        (InputFailures(5, 0), 5, False),
-    ],
-)
-def test_failures_count_at_their_offset_only(
-    failures: InputFailures | None, offset: int, is_kept: bool
-) -> None:
-    assert failures_at(failures, offset) is (failures if is_kept else None)
+def test_failures_count_at_their_offset_only() -> None:
+    known = InputFailures(5, 2)
+    assert failures_at(known, 5) is known
+    for failures, offset in ((None, 5), (known, 6), (InputFailures(5, 0), 5)):
+        assert failures_at(failures, offset) is None, failures
 
 
 WHOLE = Suspect(10, 18, 0, ERROR)
 
 
-@pytest.mark.parametrize(
-    ("suspect", "policy", "expected"),
-    [
+def test_the_next_move() -> None:
+    alone = replace(WHOLE, failures=3, is_proven=True, is_isolating=True)
+    for suspect, policy, expected in (
         (WHOLE, SKIP, Run(18)),
         (replace(WHOLE, start=18), SKIP, Clear()),
         (replace(WHOLE, start=19), FAIL, Clear()),
@@ -111,19 +89,17 @@ WHOLE = Suspect(10, 18, 0, ERROR)
         (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3), FAIL, End()),
         # Failures of earlier replicas are no reason to end before it has failed here.
         (replace(WHOLE, failures=9), FAIL, Run(18)),
-        (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3, is_isolating=True), SKIP, Run(14)),
-        (replace(WHOLE, failures=3, bad=14, is_proven=True, tries=4, is_isolating=True), SKIP, Run(12)),
-        (replace(WHOLE, failures=3, bad=11, is_proven=True, tries=6, is_isolating=True), SKIP, GiveUp(10)),
+        (replace(alone, bad=18, tries=3), SKIP, Run(14)),
+        (replace(alone, bad=14, tries=4), SKIP, Run(12)),
+        (replace(alone, bad=11, tries=6), SKIP, GiveUp(10)),
         # Alone, but not as often as is asked for; or not yet.
-        (replace(WHOLE, failures=3, bad=11, is_proven=True, tries=1, is_isolating=True), SKIP, Run(11, 0.1)),
-        (replace(WHOLE, failures=3, bad=11, is_isolating=True), SKIP, Run(11)),
+        (replace(alone, bad=11, tries=1), SKIP, Run(11, 0.1)),
+        (replace(alone, bad=11, is_proven=False), SKIP, Run(11)),
         # Past what was bad: the rest, whole.
         (replace(WHOLE, start=12, is_isolating=True), SKIP, Run(18)),
         (replace(WHOLE, failures=30, is_given_up=True), SKIP, GiveUp(10)),
-    ],
-)
-def test_the_next_move(suspect: Suspect, policy: ErrorPolicy, expected: Move) -> None:
-    assert suspect.next(policy) == expected
+    ):
+        assert suspect.next(policy) == expected, suspect
 
 
 def test_three_failures_of_the_whole_then_halves_then_the_record() -> None:
@@ -202,23 +178,21 @@ def test_a_batch_in_parts_that_fails_further_on_counts_anew() -> None:
     assert not suspect.is_isolating
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        (2, None),
-        (3, Run(7 + 10_000)),
-        (16, Run(8)),
-        (17, GiveUp(7)),
-    ],
-)
-def test_what_a_new_active_begins_with(count: int, expected: Move | None) -> None:
-    suspect = suspect_at_start(SKIP, InputFailures(7, count, "lost"), 7)
-    assert (None if suspect is None else suspect.next(SKIP)) == expected
-    assert suspect_at_start(FAIL, InputFailures(7, count, "lost"), 7) is None
-    if suspect is not None:
-        told = suspect.reported("here")
-        assert told is not None
-        assert (told.offset, told.count) == (7, count)
+def test_what_a_new_active_begins_with() -> None:
+    for count, expected in ((2, None), (3, Run(7 + 10_000)), (16, Run(8)), (17, GiveUp(7))):
+        failures = InputFailures(7, count, "lost")
+        suspect = suspect_at_start(SKIP, failures, 7)
+        assert (suspect and suspect.next(SKIP)) == expected, count
+        assert suspect_at_start(FAIL, failures, 7) is None, count
+        if suspect is not None:
+            told = suspect.reported("here")
+            assert told is not None
+            assert (told.offset, told.count) == (7, count)
+    # One that fails where others crashed looks for the record at once.
+    crashed = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
+    assert crashed is not None
+    assert crashed.next(SKIP) == Run(2_500)
+    assert crashed.failed(0, 2_500, ERROR, SKIP).next(SKIP) == Run(1_250)
 
 
 @pytest.mark.parametrize("policy", [SKIP, FAIL])
@@ -236,24 +210,23 @@ def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone(policy: Err
     assert narrowed == suspect_at_start(SKIP, InputFailures(7, SKIP.attempts, "lost"), 7)
 
 
-@pytest.mark.parametrize("of", [FailureOf.SIZE, FailureOf.TIME, FailureOf.MEMORY, FailureOf.VALUE])
-@pytest.mark.parametrize("attempts", [1, 2, 3])
 @pytest.mark.parametrize("policy", [SKIP, FAIL])
-def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(
-    policy: ErrorPolicy, attempts: int, of: FailureOf
-) -> None:
-    policy = replace(policy, attempts=attempts)
-    error, bad = CodeError("TooMuch", "", of=of), 700
-    suspect = suspect_after(None, 0, 1_000).failed(0, 1_000, error, policy)
-    while isinstance(move := suspect.next(policy), Run):
-        if suspect.start <= bad < move.until:
-            suspect = suspect.failed(suspect.start, move.until, error, policy)
-            is_alone = move.until - suspect.start == 1
-            assert is_alone or suspect.failures < policy.attempts
-        else:
-            suspect = suspect.reached(move.until)
-    assert (suspect.start, suspect.tries, suspect.failures) == (bad, attempts, attempts)
-    assert move == (GiveUp(bad) if policy.gives_up_records else End())
+def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(policy: ErrorPolicy) -> None:
+    bad = 700
+    cases = [(of, 2) for of in (FailureOf.SIZE, FailureOf.TIME, FailureOf.MEMORY, FailureOf.VALUE)]
+    for of, attempts in (*cases, (FailureOf.SIZE, 1), (FailureOf.SIZE, 3)):
+        policy = replace(policy, attempts=attempts)
+        error = CodeError("TooMuch", "", of=of)
+        suspect = suspect_after(None, 0, 1_000).failed(0, 1_000, error, policy)
+        while isinstance(move := suspect.next(policy), Run):
+            if suspect.start <= bad < move.until:
+                suspect = suspect.failed(suspect.start, move.until, error, policy)
+                is_alone = move.until - suspect.start == 1
+                assert is_alone or suspect.failures < policy.attempts, of
+            else:
+                suspect = suspect.reached(move.until)
+        assert (suspect.start, suspect.tries, suspect.failures) == (bad, attempts, attempts), of
+        assert move == (GiveUp(bad) if policy.gives_up_records else End()), of
 
 
 def test_with_fail_a_task_whose_process_may_have_ended_for_lack_of_memory_is_run_in_small_parts() -> None:
@@ -314,62 +287,43 @@ def test_of_several_inputs_nothing_is_given_up_before_it_is_known_of_which_it_is
     assert known.next(several) == GiveUp(7)
 
 
-def test_a_new_active_that_fails_where_others_crashed_looks_for_the_record_at_once() -> None:
-    suspect = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
-    assert suspect is not None
-    assert suspect.next(SKIP) == Run(2_500)
-    assert suspect.failed(0, 2_500, ERROR, SKIP).next(SKIP) == Run(1_250)
-
-
-@pytest.mark.parametrize(
-    ("limit", "ages_ms", "is_beyond"),
-    [
+def test_the_limit_is_per_hour() -> None:
+    now_ms = 10_000_000
+    for limit, ages_ms, is_beyond in (
         (2, [], False),
         (2, [5], False),
         (2, [5, 3_599_999], True),
         (2, [5, 3_600_000], False),
         (0, [], True),
         (-1, [0] * 1000, False),
-    ],
-)
-def test_the_limit_is_per_hour(limit: int, ages_ms: list[int], is_beyond: bool) -> None:
-    now_ms = 10_000_000
-    policy = replace(SKIP, limit=limit)
-    assert policy.is_beyond_limit([now_ms - each for each in ages_ms], now_ms) is is_beyond
+    ):
+        given_up = [now_ms - each for each in ages_ms]
+        assert replace(SKIP, limit=limit).is_beyond_limit(given_up, now_ms) is is_beyond, (limit, ages_ms[:3])
 
 
 def test_the_back_off_doubles_and_ends() -> None:
     assert [back_off_seconds(each) for each in (0, 1, 2, 3, 6, 7, 1000)] == [0, 0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
+def test_an_error_is_its_type_and_first_line() -> None:
+    of_a_worker = (
+        "An exception was thrown:\nTraceback (most recent call last):\n"
+        '  File "job.py", line 3, in f\n    raise LookupError(x)\nLookupError: no: plane\nmore'
+    )
+    for error, text in (
         (ValueError("first\nsecond"), "ValueError: first"),
         (KeyError(), "KeyError"),
         (RuntimeError("\n\n  late "), "RuntimeError: late"),
         (SystemExit(3), "SystemExit: 3"),
-        (
-            RuntimeError(
-                "An exception was thrown:\nTraceback (most recent call last):\n"
-                '  File "job.py", line 3, in f\n    raise LookupError(x)\nLookupError: no: plane\nmore'
-            ),
-            "LookupError: no: plane",
-        ),
-    ],
-)
-def test_an_error_is_its_type_and_first_line(error: BaseException, text: str) -> None:
-    assert str(code_error(error)) == text
+        (RuntimeError(of_a_worker), "LookupError: no: plane"),
+    ):
+        assert str(code_error(error)) == text
     assert len(code_error(ValueError("x" * 10_000)).message) == 500
 
 
 def test_the_policy_comes_from_the_keys() -> None:
     flat = {
-        "job.name": "j",
-        "task.inputs": "in",
-        "task.step": "m:f",
-        "kafka.bootstrap.servers": "b:1",
-        "zookeeper.connect": "z:1",
+        **JOB,
         "task.on.error.attempts": "5",
         "task.on.error.limit": "-1",
         "task.batch.max.records": "9",
