@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
 
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.replica.lifecycle import TAKING_OVER, Order, Replica, Signal
@@ -12,58 +12,45 @@ ID = ReplicaId(TaskId("job", "main", 0), 0)
 OTHER = ReplicaId(TaskId("job", "main", 0), 1)
 
 
-def held(phase: Phase, epoch: int = 5, role: Role = Role.STANDBY) -> dict[ReplicaId, Replica]:
-    return {ID: Replica(ID, role, phase, epoch)}
+STANDBY, ACTIVE = Role.STANDBY, Role.ACTIVE
 
 
-def signals(wanted: Wanted | None, replicas: dict[ReplicaId, Replica]) -> list[Signal]:
-    return [each.signal for each in reconcile(() if wanted is None else (wanted,), replicas)]
+def signals(wanted: tuple[Role, int] | None, phase: Phase, role: Role = STANDBY) -> list[Signal]:
+    """Return what is due to a replica of epoch 5 when its ``wanted`` role and epoch are these."""
+    wish = () if wanted is None else (Wanted(ID, *wanted),)
+    return [each.signal for each in reconcile(wish, {ID: Replica(ID, role, phase, 5)})]
 
 
-def test_a_new_wish_opens_in_its_role() -> None:
-    wish = Wanted(ID, Role.ACTIVE, 3)
-    assert reconcile((wish,), {}) == (Order(ID, Signal.OPEN, 3, Role.ACTIVE),)
-
-
-def test_what_is_not_wanted_is_revoked_before_anything_is_opened() -> None:
-    orders = reconcile((Wanted(OTHER, Role.STANDBY, 5),), held(Phase.TAILING))
+def test_a_new_wish_opens_in_its_role_after_what_is_not_wanted_is_revoked() -> None:
+    assert reconcile((Wanted(ID, ACTIVE, 3),), {}) == (Order(ID, Signal.OPEN, 3, ACTIVE),)
+    orders = reconcile((Wanted(OTHER, STANDBY, 5),), {ID: Replica(ID, STANDBY, Phase.TAILING, 5)})
     assert [(each.replica, each.signal) for each in orders] == [(ID, Signal.REVOKE), (OTHER, Signal.OPEN)]
+    for closing in (Phase.CLOSING, Phase.CLOSED):
+        assert signals(None, closing) == [], closing
 
 
-@pytest.mark.parametrize("phase", [Phase.CLOSING, Phase.CLOSED])
-def test_what_closes_is_not_revoked_again(phase: Phase) -> None:
-    assert signals(None, held(phase)) == []
+def test_an_older_epoch_is_ignored() -> None:
+    for phase, role in itertools.product(Phase, Role):
+        assert signals((role, 4), phase) == [], (phase, role)
 
 
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("role", Role)
-def test_an_older_epoch_is_ignored(phase: Phase, role: Role) -> None:
-    assert signals(Wanted(ID, role, 4), held(phase)) == []
+def test_a_standby_is_promoted_once_it_is_open_and_gets_no_order_while_it_is_one() -> None:
+    assert signals((ACTIVE, 6), Phase.OPENING) == [Signal.RECLAIM], "no move: it keeps epoch and role alone"
+    for phase in (Phase.RESTORING, Phase.TAILING):
+        assert signals((ACTIVE, 6), phase) == [Signal.PROMOTE], phase
+    for phase in (Phase.OPENING, Phase.RESTORING, Phase.TAILING):
+        assert signals((STANDBY, 5), phase) == [], phase
 
 
-@pytest.mark.parametrize("phase", [Phase.RESTORING, Phase.TAILING])
-def test_a_standby_is_promoted_once_it_is_open(phase: Phase) -> None:
-    assert signals(Wanted(ID, Role.ACTIVE, 6), held(phase)) == [Signal.PROMOTE]
+def test_an_active_claims_again_only_under_a_newer_epoch() -> None:
+    for phase in (*TAKING_OVER, Phase.ACTIVE):
+        assert signals((ACTIVE, 5), phase, ACTIVE) == [], phase
+        assert signals((ACTIVE, 6), phase, ACTIVE) == [Signal.RECLAIM], phase
+        assert signals((STANDBY, 6), phase, ACTIVE) == [Signal.DEMOTE], phase
 
 
-@pytest.mark.parametrize("phase", [*TAKING_OVER, Phase.ACTIVE])
-def test_an_active_claims_again_only_under_a_newer_epoch(phase: Phase) -> None:
-    replicas = held(phase, 5, Role.ACTIVE)
-    assert signals(Wanted(ID, Role.ACTIVE, 5), replicas) == []
-    assert signals(Wanted(ID, Role.ACTIVE, 6), replicas) == [Signal.RECLAIM]
-    assert signals(Wanted(ID, Role.STANDBY, 6), replicas) == [Signal.DEMOTE]
-
-
-@pytest.mark.parametrize("phase", [Phase.FENCED, Phase.FAILED])
-def test_an_end_stays_until_a_newer_decision(phase: Phase) -> None:
-    assert signals(Wanted(ID, Role.STANDBY, 5), held(phase)) == []
-    assert signals(Wanted(ID, Role.STANDBY, 6), held(phase)) == [Signal.OPEN]
-
-
-def test_a_closed_replica_that_is_wanted_again_opens() -> None:
-    assert signals(Wanted(ID, Role.STANDBY, 5), held(Phase.CLOSED)) == [Signal.OPEN]
-
-
-def test_a_settled_replica_gets_no_order() -> None:
-    assert signals(Wanted(ID, Role.STANDBY, 5), held(Phase.TAILING)) == []
-    assert signals(Wanted(ID, Role.STANDBY, 5), held(Phase.OPENING)) == []
+def test_an_end_stays_until_a_newer_decision_and_what_has_closed_opens_when_it_is_wanted_again() -> None:
+    for phase in (Phase.FENCED, Phase.FAILED):
+        assert signals((STANDBY, 5), phase) == [], phase
+        assert signals((STANDBY, 6), phase) == [Signal.OPEN], phase
+    assert signals((STANDBY, 5), Phase.CLOSED) == [Signal.OPEN]

@@ -58,10 +58,10 @@ def test_different_keys_of_different_stores_never_meet(
     assert POSITION not in keys
 
 
-@pytest.mark.parametrize("key", [b"", POSITION, b"\x05abc", b"\x41" + b"a" * 80, b"\x02\xff\xfe"])
-def test_what_is_no_key_of_a_store_is_refused(key: bytes) -> None:
-    with pytest.raises(CorruptState):
-        split(key)
+def test_what_is_no_key_of_a_store_is_refused() -> None:
+    for key in (b"", POSITION, b"\x05abc", b"\x41" + b"a" * 80, b"\x02\xff\xfe"):
+        with pytest.raises(CorruptState):
+            split(key)
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63))
@@ -70,20 +70,16 @@ def test_a_position_is_read_as_it_was_written(offset: int, caught_up_ms: int) ->
     assert decode_position(position.encode()) == position
 
 
-def test_a_broken_position_is_corrupt() -> None:
-    with pytest.raises(CorruptState):
-        decode_position(b"12345678")
-
-
 def test_a_side_file_is_read_as_it_was_written() -> None:
     written = ORIGIN.at(Position(12, NOW))
     assert decode_origin(written.encode()) == written
     assert written.task == TASK
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_a_broken_position_or_side_file_is_corrupt() -> None:
+    with pytest.raises(CorruptState):
+        decode_position(b"12345678")
+    for data in (
         b"",
         b"[]",
         b"{",
@@ -91,35 +87,25 @@ def test_a_side_file_is_read_as_it_was_written() -> None:
         ORIGIN.encode().replace(b'"run"', b'"ran"'),
         ORIGIN.encode().replace(b"86400000", b'"86400000"'),
         ORIGIN.encode().replace(b"86400000", b"true"),
-    ],
-)
-def test_a_broken_side_file_is_corrupt(data: bytes) -> None:
-    with pytest.raises(CorruptState):
-        decode_origin(data)
+    ):
+        with pytest.raises(CorruptState):
+            decode_origin(data)
 
 
-def test_state_that_fits_may_be_used() -> None:
-    check_state(ORIGIN.at(Position(90, NOW)), ORIGIN, Position(100, NOW), 100, NOW)
-
-
-@pytest.mark.parametrize(
-    ("changed", "position", "end", "reason"),
-    [
-        ({"run": "other"}, Position(100, NOW), 100, "of run other"),
-        ({"topic_id": "other"}, Position(100, NOW), 100, "of topic_id other"),
-        ({"partition": 3}, Position(100, NOW), 100, "of partition 3"),
-        ({}, None, 100, "no position"),
-        ({"offset": 101}, Position(100, NOW), 200, "although 101 was flushed"),
-        ({}, Position(101, NOW), 100, "past the changelog's end"),
-        ({}, Position(100, NOW - 80_000_000), 100, "too long"),
-    ],
-)
-def test_state_that_does_not_fit_is_refused_with_the_reason(
-    changed: dict[str, object], position: Position | None, end: int, reason: str
-) -> None:
-    found = replace(ORIGIN, **changed)  # type: ignore[arg-type]
-    with pytest.raises(CorruptState, match=reason):
-        check_state(found, ORIGIN, position, end, NOW)
+def test_state_that_fits_may_be_used_and_other_is_refused_with_the_reason() -> None:
+    fits = Position(100, NOW)
+    check_state(ORIGIN.at(Position(90, NOW)), ORIGIN, fits, 100, NOW)
+    for found, position, end, reason in (
+        (replace(ORIGIN, run="other"), fits, 100, "of run other"),
+        (replace(ORIGIN, topic_id="other"), fits, 100, "of topic_id other"),
+        (replace(ORIGIN, partition=3), fits, 100, "of partition 3"),
+        (ORIGIN, None, 100, "no position"),
+        (replace(ORIGIN, offset=101), fits, 200, "although 101 was flushed"),
+        (ORIGIN, Position(101, NOW), 100, "past the changelog's end"),
+        (ORIGIN, Position(100, NOW - 80_000_000), 100, "too long"),
+    ):
+        with pytest.raises(CorruptState, match=reason):
+            check_state(found, ORIGIN, position, end, NOW)
 
 
 def test_old_is_judged_with_a_margin_before_tombstones_go() -> None:
@@ -136,37 +122,27 @@ def test_only_the_named_copy_at_its_epoch_may_go_on() -> None:
             check_record(found, TASK, copy, epoch)
 
 
-def test_a_newer_claim_on_the_offset_stops_a_stalled_promotee() -> None:
-    check_committed([None], TASK, 3)
-    check_committed([Committed(5)], TASK, 3)
-    check_committed([Committed(5, claim_text(3, "run"))], TASK, 3)
-    with pytest.raises(Fenced, match="claimed at epoch 4"):
-        check_committed([Committed(5, claim_text(4, "run"))], TASK, 3)
+def test_the_newest_claim_of_all_inputs_stops_a_stalled_promotee_and_they_must_agree() -> None:
+    def at(epoch: int) -> Committed:
+        return Committed(5, claim_text(epoch, "run"))
+
+    for older in ([None], [Committed(5)], [at(3)], [at(3), at(3)], [at(3), None]):
+        check_committed(older, TASK, 3)
+    for newer in ([at(4)], [at(3), at(4)], [at(4), at(3)], [None, at(4)]):
+        with pytest.raises(Fenced, match="claimed at epoch 4"):
+            check_committed(newer, TASK, 3)
+    for mixed in ([at(2), at(3)], [at(3), Committed(5)]):
+        with pytest.raises(BadConfiguration, match="different epochs"):
+            check_committed(mixed, TASK, 3)
 
 
-@pytest.mark.parametrize("metadata", ["x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"])
-def test_foreign_offset_metadata_is_loud(metadata: str) -> None:
-    with pytest.raises(BadConfiguration, match="not ours"):
-        epoch_in(metadata)
-
-
-def test_the_claim_carries_epoch_and_run() -> None:
+def test_the_claim_carries_epoch_and_run_and_foreign_offset_metadata_is_loud() -> None:
     assert json.loads(claim_text(9, "r-1")) == {"epoch": 9, "run": "r-1"}
     assert json.loads(claim_text(9, "r-1", 12)) == {"epoch": 9, "run": "r-1", "batch": 12}
     assert epoch_in(claim_text(9, "r-1", 12)) == 9
-
-
-def test_a_commit_record_comes_back_as_it_was_written() -> None:
-    said = CommitRecord(12, 9, "r-1", Offsets.of(7, 3), changes=4, outputs=2)
-    assert decode_commit(said.encode()) == said
-    assert said.end == 18, "itself at 12, four changes, a marker"
-    assert batch_of([Committed(7, said.metadata), Committed(3, said.metadata)]) == 12
-
-
-@pytest.mark.parametrize("value", [b"", b"x", b"{}", b"[]", b'{"batch":1}', b'{"offsets":3}'])
-def test_a_broken_commit_record_is_corrupt_state(value: bytes) -> None:
-    with pytest.raises(CorruptState, match="no commit record"):
-        decode_commit(value)
+    for metadata in ("x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"):
+        with pytest.raises(BadConfiguration, match="not ours"):
+            epoch_in(metadata)
 
 
 LAST = CommitRecord(12, 3, "run", Offsets.of(50))
@@ -177,9 +153,20 @@ def batch(number: int) -> CommitRecord:
     return CommitRecord(number, 3, "run", Offsets.of(50), outputs=1)
 
 
-@pytest.mark.parametrize(
-    ("committed", "last", "expected"),
-    [
+def test_a_commit_record_is_read_back_as_it_was_written() -> None:
+    said = CommitRecord(12, 9, "r-1", Offsets.of(7, 3), changes=4, outputs=2)
+    full = replace(LAST, generation=2, unseen=(("out", 3, 17), ("second", 0, 4)))
+    for each in (said, LAST, full, batch(12)):
+        assert decode_commit(each.encode()) == each
+    assert said.end == 18, "itself at 12, four changes, a marker"
+    assert batch_of([Committed(7, said.metadata), Committed(3, said.metadata)]) == 12
+    for value in (b"", b"x", b"{}", b"[]", b'{"batch":1}', b'{"offsets":3}'):
+        with pytest.raises(CorruptState, match="no commit record"):
+            decode_commit(value)
+
+
+def test_state_and_offsets_belong_together() -> None:
+    for committed, last, expected in (
         (None, None, None),
         (Committed(50, claim_text(3, "run")), None, Offsets.of(50)),
         (Committed(50, LAST.metadata), LAST, Offsets.of(50)),
@@ -189,28 +176,16 @@ def batch(number: int) -> CommitRecord:
         # Brought back by hand, and by a release that writes no commit records.
         (Committed(50), LAST, Offsets.of(50)),
         (Committed(70, claim_text(3, "run")), LAST, Offsets.of(70)),
-    ],
-)
-def test_state_and_offsets_belong_together(
-    committed: Committed | None, last: CommitRecord | None, expected: Offsets | None
-) -> None:
-    assert settled_offsets([committed], last, TASK) == expected
-
-
-@pytest.mark.parametrize(
-    ("committed", "last", "reason"),
-    [
+    ):
+        assert settled_offsets([committed], last, TASK) == expected, (committed, last)
+    for told, known, reason in (
         (Committed(50, LAST.metadata), None, "its changelog has no commit at all"),
         (Committed(60, claim_text(3, "run", 13)), LAST, "its changelog has commits up to number 12 only"),
         (Committed(49, LAST.metadata), LAST, "commit 50 there, without metadata"),
         (Committed(51), LAST, "commit 50 there, without metadata"),
-    ],
-)
-def test_state_and_offsets_that_do_not_belong_together_are_loud(
-    committed: Committed, last: CommitRecord | None, reason: str
-) -> None:
-    with pytest.raises(StateMismatch, match=reason):
-        settled_offsets([committed], last, TASK)
+    ):
+        with pytest.raises(StateMismatch, match=reason):
+            settled_offsets([told], known, TASK)
 
 
 def test_what_is_open_in_the_changelog_ended_as_the_offsets_say() -> None:
@@ -238,31 +213,20 @@ def test_what_has_nothing_but_offsets_ends_as_what_is_open_beside_it() -> None:
     assert not is_committed(bare[2:], told, claimed)
 
 
-@pytest.mark.parametrize(
-    ("later", "expected"),
-    [
-        ([], None),
-        ([(60, 1)], True),
-        ([(50, 0)], True),
-        ([(40, 0)], False),
-        ([(40, 0), (40, 0)], False),
-        ([(40, 0), (60, 1)], False),
-    ],
-    ids=["nothing", "a batch", "the same offsets", "others", "others twice", "others, and a batch"],
-)
-def test_what_became_of_a_batch_is_known_by_what_was_begun_after_it(
-    later: list[tuple[int, int]], expected: bool | None
-) -> None:
-    records = [
-        CommitRecord(13 + at, 3, "run", Offsets.of(to), outputs=count) for at, (to, count) in enumerate(later)
-    ]
-    assert fate([batch(12), *records], 0) is expected
-
-
-def test_a_commit_record_is_read_back_as_it_was_written() -> None:
-    full = replace(LAST, generation=2, unseen=(("out", 3, 17), ("second", 0, 4)))
-    for each in (LAST, full, batch(12)):
-        assert decode_commit(each.encode()) == each
+def test_what_became_of_a_batch_is_known_by_what_was_begun_after_it() -> None:
+    for case, later, expected in (
+        ("nothing", [], None),
+        ("a batch", [(60, 1)], True),
+        ("the same offsets", [(50, 0)], True),
+        ("others", [(40, 0)], False),
+        ("others twice", [(40, 0), (40, 0)], False),
+        ("others, and a batch", [(40, 0), (60, 1)], False),
+    ):
+        records = [
+            CommitRecord(13 + at, 3, "run", Offsets.of(to), outputs=count)
+            for at, (to, count) in enumerate(later)
+        ]
+        assert fate([batch(12), *records], 0) is expected, case
 
 
 def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:
@@ -272,45 +236,19 @@ def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:
         check_last(LAST, TASK, 2)
 
 
-def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None:
-    fresh = TaskRecord(TASK, 0, 1)
-    claimed = TaskRecord(TASK, 0, 1, claimed=True)
-
-    def bounds() -> list[tuple[int, int]]:
-        return [(10, 90)]
-
-    assert first_offsets([Committed(42)], claimed, "latest", bounds) == Offsets.of(42)
-    assert first_offsets([None], fresh, "earliest", bounds) == Offsets.of(10)
-    assert first_offsets([None], fresh, "latest", bounds) == Offsets.of(90)
-    with pytest.raises(BadConfiguration, match="is gone"):
-        first_offsets([None], claimed, "earliest", bounds)
-
-
-def test_each_of_several_inputs_begins_where_it_was_committed_or_as_the_run_says() -> None:
+def test_each_input_begins_where_it_was_committed_or_as_the_run_says() -> None:
     fresh = TaskRecord(TASK, 0, 1)
     claimed = TaskRecord(TASK, 0, 1, claimed=True)
 
     def bounds() -> list[tuple[int, int]]:
         return [(10, 90), (3, 5)]
 
+    assert first_offsets([Committed(42)], claimed, "latest", bounds) == Offsets.of(42)
+    assert first_offsets([None], fresh, "latest", lambda: [(10, 90)]) == Offsets.of(90)
     assert first_offsets([Committed(42), Committed(4)], claimed, "latest", bounds) == Offsets.of(42, 4)
     assert first_offsets([None, None], fresh, "earliest", bounds) == Offsets.of(10, 3)
     # Partitions that came later were committed at their first record, perhaps one topic's alone.
     assert first_offsets([Committed(0), None], fresh, "latest", bounds) == Offsets.of(0, 5)
-    for gone in ([Committed(42), None], [None, Committed(4)], [None, None]):
+    for gone in ([None], [Committed(42), None], [None, Committed(4)], [None, None]):
         with pytest.raises(BadConfiguration, match="is gone"):
             first_offsets(gone, claimed, "earliest", bounds)
-
-
-def test_the_newest_claim_of_all_inputs_stops_a_stalled_promotee_and_they_must_agree() -> None:
-    def at(epoch: int) -> Committed:
-        return Committed(5, claim_text(epoch, "run"))
-
-    check_committed([at(3), at(3)], TASK, 3)
-    check_committed([at(3), None], TASK, 3)
-    for newer in ([at(3), at(4)], [at(4), at(3)], [None, at(4)]):
-        with pytest.raises(Fenced, match="claimed at epoch 4"):
-            check_committed(newer, TASK, 3)
-    for mixed in ([at(2), at(3)], [at(3), Committed(5)]):
-        with pytest.raises(BadConfiguration, match="different epochs"):
-            check_committed(mixed, TASK, 3)

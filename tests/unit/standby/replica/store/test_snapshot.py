@@ -25,9 +25,8 @@ def test_a_manifest_arrives_as_it_was_sent() -> None:
     assert MANIFEST.total_bytes == 6
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_what_is_no_manifest_or_was_cut_short_is_refused() -> None:
+    for path, value in (
         (("format",), 2),
         (("lease",), "../other"),
         (("epoch",), "4"),
@@ -42,22 +41,17 @@ def test_a_manifest_arrives_as_it_was_sent() -> None:
         (("files", 0, "size"), 1.0),
         (("files", 0, "sha256"), "1" * 63),
         (("files",), 5),
-    ],
-)
-def test_what_is_no_manifest_is_refused(path: tuple[Any, ...], value: object) -> None:
-    content = json.loads(MANIFEST.encode())
-    inner = content
-    for each in path[:-1]:
-        inner = inner[each]
-    inner[path[-1]] = value
-    with pytest.raises(CorruptState):
-        decode_manifest(json.dumps(content).encode())
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"null", MANIFEST.encode()[:-9]])
-def test_a_manifest_that_was_cut_short_is_none(data: bytes) -> None:
-    with pytest.raises(CorruptState):
-        decode_manifest(data)
+    ):
+        content: Any = json.loads(MANIFEST.encode())
+        inner = content
+        for each in path[:-1]:
+            inner = inner[each]
+        inner[path[-1]] = value
+        with pytest.raises(CorruptState):
+            decode_manifest(json.dumps(content).encode())
+    for data in (b"", b"[]", b"{}", b"null", MANIFEST.encode()[:-9]):
+        with pytest.raises(CorruptState):
+            decode_manifest(data)
 
 
 def test_only_files_of_the_same_digest_are_gone_on_with() -> None:
@@ -83,12 +77,9 @@ def test_standbys_are_asked_before_the_active_and_those_in_sync_first() -> None:
     )
 
 
-def test_a_copy_that_moves_is_fetched_from_where_it_was() -> None:
+def test_a_copy_that_moves_is_fetched_from_where_it_was_and_nobody_is_asked_when_nobody_is_placed() -> None:
     moving = record(placed={1: "c1", 2: "old"}, in_sync=(1, 2), moving={2: "new"})
     assert [each.container for each in peers_of(moving, "new")] == ["old", "c1"]
-
-
-def test_nobody_is_asked_when_nobody_is_placed() -> None:
     assert peers_of(None, "c0") == ()
     assert peers_of(record(placed={0: "c0"}), "c0") == ()
 
@@ -100,13 +91,7 @@ def test_the_throttle_lets_the_rate_through_and_no_more() -> None:
         now += throttle.take(1_000, 50_000, now)
         taken += 1_000
     assert 490_000 <= taken <= 510_000
-
-
-def test_a_rest_does_not_save_up_more_than_a_moment() -> None:
-    throttle = Throttle()
-    assert throttle.take(1_000, 1_000, 100.0) == pytest.approx(0.9)
-    assert throttle.take(1_000, 1_000, 500.0) == pytest.approx(0.9)
-
-
-def test_without_a_bound_nothing_waits() -> None:
-    assert Throttle().take(1 << 40, 0, 0.0) == 0
+    rested = Throttle()
+    for now in (100.0, 500.0):
+        assert rested.take(1_000, 1_000, now) == pytest.approx(0.9), "a rest saves up no more than a moment"
+    assert Throttle().take(1 << 40, 0, 0.0) == 0, "without a bound nothing waits"
