@@ -36,6 +36,7 @@ from standby.replica.store.origin import (
     decode_position,
     is_too_old,
 )
+from tests.cases import case
 
 TASK = TaskId("job", "main", 2)
 NOW = 1_700_000_000_000
@@ -60,7 +61,7 @@ def test_different_keys_of_different_stores_never_meet(
 
 def test_what_is_no_key_of_a_store_is_refused() -> None:
     for key in (b"", POSITION, b"\x05abc", b"\x41" + b"a" * 80, b"\x02\xff\xfe"):
-        with pytest.raises(CorruptState):
+        with case(key), pytest.raises(CorruptState):
             split(key)
 
 
@@ -88,7 +89,7 @@ def test_a_broken_position_or_side_file_is_corrupt() -> None:
         ORIGIN.encode().replace(b"86400000", b'"86400000"'),
         ORIGIN.encode().replace(b"86400000", b"true"),
     ):
-        with pytest.raises(CorruptState):
+        with case(data), pytest.raises(CorruptState):
             decode_origin(data)
 
 
@@ -104,7 +105,7 @@ def test_state_that_fits_may_be_used_and_other_is_refused_with_the_reason() -> N
         (ORIGIN, Position(101, NOW), 100, "past the changelog's end"),
         (ORIGIN, Position(100, NOW - 80_000_000), 100, "too long"),
     ):
-        with pytest.raises(CorruptState, match=reason):
+        with case(reason), pytest.raises(CorruptState, match=reason):
             check_state(found, ORIGIN, position, end, NOW)
 
 
@@ -129,10 +130,10 @@ def test_the_newest_claim_of_all_inputs_stops_a_stalled_promotee_and_they_must_a
     for older in ([None], [Committed(5)], [at(3)], [at(3), at(3)], [at(3), None]):
         check_committed(older, TASK, 3)
     for newer in ([at(4)], [at(3), at(4)], [at(4), at(3)], [None, at(4)]):
-        with pytest.raises(Fenced, match="claimed at epoch 4"):
+        with case(newer), pytest.raises(Fenced, match="claimed at epoch 4"):
             check_committed(newer, TASK, 3)
     for mixed in ([at(2), at(3)], [at(3), Committed(5)]):
-        with pytest.raises(BadConfiguration, match="different epochs"):
+        with case(mixed), pytest.raises(BadConfiguration, match="different epochs"):
             check_committed(mixed, TASK, 3)
 
 
@@ -141,7 +142,7 @@ def test_the_claim_carries_epoch_and_run_and_foreign_offset_metadata_is_loud() -
     assert json.loads(claim_text(9, "r-1", 12)) == {"epoch": 9, "run": "r-1", "batch": 12}
     assert epoch_in(claim_text(9, "r-1", 12)) == 9
     for metadata in ("x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"):
-        with pytest.raises(BadConfiguration, match="not ours"):
+        with case(metadata), pytest.raises(BadConfiguration, match="not ours"):
             epoch_in(metadata)
 
 
@@ -161,7 +162,7 @@ def test_a_commit_record_is_read_back_as_it_was_written() -> None:
     assert said.end == 18, "itself at 12, four changes, a marker"
     assert batch_of([Committed(7, said.metadata), Committed(3, said.metadata)]) == 12
     for value in (b"", b"x", b"{}", b"[]", b'{"batch":1}', b'{"offsets":3}'):
-        with pytest.raises(CorruptState, match="no commit record"):
+        with case(value), pytest.raises(CorruptState, match="no commit record"):
             decode_commit(value)
 
 
@@ -184,7 +185,7 @@ def test_state_and_offsets_belong_together() -> None:
         (Committed(49, LAST.metadata), LAST, "commit 50 there, without metadata"),
         (Committed(51), LAST, "commit 50 there, without metadata"),
     ):
-        with pytest.raises(StateMismatch, match=reason):
+        with case(told, reason), pytest.raises(StateMismatch, match=reason):
             settled_offsets([told], known, TASK)
 
 
@@ -214,7 +215,7 @@ def test_what_has_nothing_but_offsets_ends_as_what_is_open_beside_it() -> None:
 
 
 def test_what_became_of_a_batch_is_known_by_what_was_begun_after_it() -> None:
-    for case, later, expected in (
+    for after, later, expected in (
         ("nothing", [], None),
         ("a batch", [(60, 1)], True),
         ("the same offsets", [(50, 0)], True),
@@ -226,7 +227,7 @@ def test_what_became_of_a_batch_is_known_by_what_was_begun_after_it() -> None:
             CommitRecord(13 + at, 3, "run", Offsets.of(to), outputs=count)
             for at, (to, count) in enumerate(later)
         ]
-        assert fate([batch(12), *records], 0) is expected, case
+        assert fate([batch(12), *records], 0) is expected, after
 
 
 def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:
@@ -250,5 +251,5 @@ def test_each_input_begins_where_it_was_committed_or_as_the_run_says() -> None:
     # Partitions that came later were committed at their first record, perhaps one topic's alone.
     assert first_offsets([Committed(0), None], fresh, "latest", bounds) == Offsets.of(0, 5)
     for gone in ([None], [Committed(42), None], [None, Committed(4)], [None, None]):
-        with pytest.raises(BadConfiguration, match="is gone"):
+        with case(gone), pytest.raises(BadConfiguration, match="is gone"):
             first_offsets(gone, claimed, "earliest", bounds)

@@ -14,6 +14,7 @@ from standby.replica.store.origin import Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
 from standby.replica.store.sources import Peer, Source, peers_of
 from standby.replica.throttle import Throttle
+from tests.cases import case
 
 ORIGIN = Origin("job", "main", 3, "run", "changelog", "id", 3_600_000, 17, 1_700_000_000_000)
 A, B, C = (SnapshotFile(f"00000{each}.sst", each, f"{each}" * 64) for each in (1, 2, 3))
@@ -47,10 +48,10 @@ def test_what_is_no_manifest_or_was_cut_short_is_refused() -> None:
         for each in path[:-1]:
             inner = inner[each]
         inner[path[-1]] = value
-        with pytest.raises(CorruptState):
+        with case(path, value), pytest.raises(CorruptState):
             decode_manifest(json.dumps(content).encode())
     for data in (b"", b"[]", b"{}", b"null", MANIFEST.encode()[:-9]):
-        with pytest.raises(CorruptState):
+        with case(data), pytest.raises(CorruptState):
             decode_manifest(data)
 
 
