@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -16,7 +17,6 @@ from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
 from standby.feed.reading import COMPUTE_SECONDS, Reading
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
 
 def task(partition: int) -> TaskId:
@@ -58,6 +58,54 @@ class Seen:
             self.offsets.setdefault(each.task.partition, []).extend(each.rows.column("_offset").to_pylist())
 
 
+class Gate:
+    """A condition at which the query waits on the test's own thread: a wait that is not over does the next step."""
+
+    def __init__(self) -> None:
+        self.steps: deque[Callable[[], object]] = deque()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def notify_all(self) -> None:
+        pass
+
+    def wait_for(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            assert self.steps, "it waits for ever"
+            self.steps.popleft()()
+
+
+class Query:
+    """A query in front of a gate: what it does takes exactly as many steps of the others as are named."""
+
+    def __init__(self, held: Reading) -> None:
+        self.held = held
+        self.gate = Gate()
+        cast("Any", held)._gate = self.gate
+
+    @contextmanager
+    def _waiting(self, steps: Sequence[Callable[[], object]]) -> Iterator[None]:
+        self.gate.steps.extend(steps)
+        yield
+        assert not self.gate.steps, "it has gone on before"
+
+    def receive(
+        self, rows: pa.Table, ends: Mapping[InputPartition, int], *steps: Callable[[], object]
+    ) -> None:
+        """Bring a batch, which waits at the gate until the last of ``steps`` is done."""
+        with self._waiting(steps):
+            self.held.receive(rows, ends)
+
+    def is_below(self, end: int, *steps: Callable[[], object]) -> bool:
+        """Ask about a batch of partition 0 that ends there, which waits until the last of ``steps`` is done."""
+        with self._waiting(steps):
+            return self.held.is_below(ends({0: end}))
+
+
 @given(
     began=st.lists(st.integers(0, 20), min_size=1, max_size=3),
     claimed=st.lists(st.integers(0, 30), min_size=3, max_size=3),
@@ -94,60 +142,31 @@ def test_each_task_gets_exactly_what_lies_from_its_claimed_offset_on(
 
 
 def test_nothing_passes_before_the_gate_is_open() -> None:
-    held, seen, passed = reading({0: 0}), Seen(), threading.Event()
+    held, seen = reading({0: 0}), Seen()
 
-    def query() -> None:
-        held.receive(rows((0, 0), (0, 1)), ends({0: 2}))
-        passed.set()
+    def open_it() -> None:
+        assert held.has_arrived
+        held.open(at({0: 1}), seen)
 
-    threading.Thread(target=query, daemon=True).start()
-    soon(lambda: held.has_arrived, "it is at the gate")
-    assert not passed.wait(A_MOMENT_SECONDS)
-    held.open(at({0: 1}), seen)
-    assert passed.wait(PATIENCE_SECONDS)
+    Query(held).receive(rows((0, 0), (0, 1)), ends({0: 2}), open_it)
     assert (seen.spans, seen.offsets) == ({0: [(1, 2)]}, {0: [1]})
 
 
-def test_what_another_has_committed_passes_uncounted_and_the_rest_waits() -> None:
+def test_what_another_has_committed_and_gone_on_from_passes_uncounted_and_the_rest_waits() -> None:
+    """A query without a batch would ask for input all the time: one stays while the input stands still."""
     held, seen = reading({0: 0, 1: 5}), Seen()
-    passed: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def query() -> None:
-        held.receive(rows((0, 0), (0, 1), (1, 5)), ends({0: 2, 1: 6}))
-        passed.put(1)
-        held.receive(rows((0, 2), (0, 3), (1, 6)), ends({0: 4, 1: 7}))
-        passed.put(2)
-
-    threading.Thread(target=query, daemon=True).start()
-    held.pass_below(at({0: 2, 1: 5}))
-    soon(lambda: held.has_arrived, "it is at the gate")
-    with pytest.raises(queue.Empty):
-        passed.get(timeout=A_MOMENT_SECONDS)
-    held.pass_below(at({0: 3, 1: 6}))
-    assert passed.get(timeout=PATIENCE_SECONDS) == 1
-    with pytest.raises(queue.Empty):
-        passed.get(timeout=A_MOMENT_SECONDS)
+    query = Query(held)
+    query.receive(
+        rows((0, 0), (0, 1), (1, 5)),
+        ends({0: 2, 1: 6}),
+        lambda: held.pass_below(at({0: 2, 1: 5})),
+        lambda: held.pass_below(at({0: 2, 1: 6})),
+        lambda: held.pass_below(at({0: 3, 1: 6})),
+    )
     assert held.records_below(at({0: 1, 1: 6})) is None, "that has gone"
     assert held.records_below(at({0: 3, 1: 6})) == 1
-    held.open(at({0: 3, 1: 6}), seen)
-    assert passed.get(timeout=PATIENCE_SECONDS) == 2
+    query.receive(rows((0, 2), (0, 3), (1, 6)), ends({0: 4, 1: 7}), lambda: held.open(at({0: 3, 1: 6}), seen))
     assert (seen.spans, seen.offsets) == ({0: [(3, 4)], 1: [(6, 7)]}, {0: [3], 1: [6]})
-
-
-def test_a_batch_stays_at_the_gate_until_the_input_has_gone_on() -> None:
-    """A query without a batch would ask for input all the time."""
-    held, passed = reading({0: 0, 1: 5}), threading.Event()
-
-    def query() -> None:
-        held.receive(rows((0, 0), (1, 5)), ends({0: 1, 1: 6}))
-        passed.set()
-
-    threading.Thread(target=query, daemon=True).start()
-    held.pass_below(at({0: 1, 1: 6}))
-    soon(lambda: held.has_arrived, "it is at the gate")
-    assert not passed.wait(A_MOMENT_SECONDS)
-    held.pass_below(at({0: 1, 1: 7}))
-    assert passed.wait(PATIENCE_SECONDS)
 
 
 def test_of_batches_that_are_committed_one_is_computed_and_the_others_need_no_rows() -> None:
@@ -168,39 +187,27 @@ def test_of_batches_that_are_committed_one_is_computed_and_the_others_need_no_ro
 def test_far_from_the_start_few_batches_are_computed_and_near_it_the_one_at_the_gate_is() -> None:
     now = [100.0]
     held = Reading(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
-    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    query, seen = Query(held), Seen()
 
-    def query() -> None:
-        for end in range(1, 7):
-            is_below = held.is_below(ends({0: end}))
-            asked.put(is_below)
-            if not is_below:
-                held.receive(rows((0, end - 1)), ends({0: end}))
+    def others_at(position: int, *, is_near: bool = False, after: float = 0.0) -> Callable[[], None]:
+        def step() -> None:
+            now[0] += after
+            held.pass_below(at({0: position}), is_near=is_near)
 
-    def answer() -> bool:
-        return asked.get(timeout=PATIENCE_SECONDS)
+        return step
 
-    held.pass_below(at({0: 2}), is_near=False)
-    threading.Thread(target=query, daemon=True).start()
-    assert answer() is False, "the first"
-    soon(lambda: held.has_arrived, "it is at the gate")
-    with pytest.raises(queue.Empty):
-        asked.get(timeout=A_MOMENT_SECONDS)
-    held.pass_below(at({0: 3}), is_near=False)
-    assert answer() is True, "it has waited for that without its rows"
-    now[0] += COMPUTE_SECONDS
-    held.pass_below(at({0: 3}), is_near=False)
-    assert answer() is False, "the third, which is still at the gate"
-    held.pass_below(at({0: 4}), is_near=False)
-    with pytest.raises(queue.Empty):
-        asked.get(timeout=A_MOMENT_SECONDS)
-    held.pass_below(at({0: 4}), is_near=True)
-    assert answer() is False, "the fourth"
-    seen = Seen()
-    held.open(at({0: 4}), seen)
-    assert (answer(), answer()) == (False, False)
+    others_at(2)()
+    assert not query.is_below(1), "the first is computed"
+    query.receive(rows((0, 0)), ends({0: 1}))
+    assert query.is_below(2, others_at(3)), "it has waited for that without its rows"
+    assert not query.is_below(3, others_at(3), others_at(3, after=COMPUTE_SECONDS)), "it is still at the gate"
+    query.receive(rows((0, 2)), ends({0: 3}), others_at(4))
+    assert not query.is_below(4, others_at(4), others_at(4, is_near=True))
+    query.receive(rows((0, 3)), ends({0: 4}), lambda: held.open(at({0: 4}), seen))
+    for end in (5, 6):
+        assert not query.is_below(end)
+        query.receive(rows((0, end - 1)), ends({0: end}))
     assert held.has_arrived
-    soon(lambda: (5, 6) in seen.spans.get(0, ()), "the last batch is delivered")
     assert not held.has_ended
     assert (seen.spans, seen.offsets) == ({0: [(4, 5), (5, 6)]}, {0: [4, 5]})
 
@@ -333,18 +340,12 @@ def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
 
 def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> None:
     held = Reading({task(0): Offsets.of(0, 0)}, ("a", "b"), "job:transform", lambda error, _: error)
-    passed = threading.Event()
-
-    def query() -> None:
-        held.receive(of_two(("a", 0), ("b", 0)), {("a", 0): 1, ("b", 0): 1})
-        passed.set()
-
-    threading.Thread(target=query, daemon=True).start()
-    held.pass_below({task(0): Offsets.of(5, 0)})
-    soon(lambda: held.has_arrived, "it is at the gate")
-    assert not passed.wait(A_MOMENT_SECONDS)
-    held.pass_below({task(0): Offsets.of(5, 1)})
-    assert passed.wait(PATIENCE_SECONDS)
+    Query(held).receive(
+        of_two(("a", 0), ("b", 0)),
+        {("a", 0): 1, ("b", 0): 1},
+        lambda: held.pass_below({task(0): Offsets.of(5, 0)}),
+        lambda: held.pass_below({task(0): Offsets.of(5, 1)}),
+    )
     assert held.positions == {task(0): Offsets.of(1, 1)}
 
 
