@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from standby.config import parse
 from standby.feeding import core
 from standby.feeding.actions import (
     Action,
@@ -47,23 +46,16 @@ from standby.feeding.events import (
 from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
 from standby.model import InputFailures, Offsets, TaskId
 from standby.replica.failing import ErrorPolicy, InputRecord, error_policy
+from tests.fakes.jobs import job_config
 
 A = TypeVar("A")
-
-JOB = {
-    "job.name": "job",
-    "task.inputs": "in",
-    "task.step": "m:f",
-    "kafka.bootstrap.servers": "b:1",
-    "zookeeper.connect": "z:1",
-}
 
 BY_ITSELF = FeedFailure(Cause.BY_ITSELF, "by itself")
 
 
 def policy_of(**keys: str) -> ErrorPolicy:
     """Return the policy of a job with these keys besides; a dot in a key is written as two underscores."""
-    return error_policy(parse({**JOB, **{key.replace("__", "."): value for key, value in keys.items()}}))
+    return error_policy(job_config(**keys))
 
 
 @dataclass

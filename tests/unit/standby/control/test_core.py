@@ -45,6 +45,7 @@ from standby.control.state import ControlState, Identity, Policy, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.wire import Assignment, Exit, JobDefinition
+from tests.fakes import jobs as job_keys
 
 IDENTITY = Identity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
 POLICY = Policy(orphan_timeout_ms=10_000)
@@ -53,19 +54,7 @@ ANOTHER = Leader("b", "127.0.0.13", 5001, 4)
 TASK = TaskId("flights", "main", 0)
 REPLICA = ReplicaId(TASK, 0)
 JOB = JobDefinition(
-    "flights",
-    "r1",
-    {
-        "job.name": "flights",
-        "task.inputs": "in",
-        "task.step": "flights:totals",
-        "kafka.bootstrap.servers": "k:1",
-        "zookeeper.connect": "z:1",
-        "job.hotstandby.lag.time.ms": "2000",
-    },
-    "changelog",
-    "group",
-    1,
+    "flights", "r1", {**job_keys.JOB, "job.hotstandby.lag.time.ms": "2000"}, "changelog", "group", 1
 )
 
 

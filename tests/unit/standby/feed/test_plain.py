@@ -8,25 +8,17 @@ from typing import Any, cast
 import pytest
 
 from standby.adapters.kafka.input import InputBounds, InputReader
-from standby.config import JobConfig, parse
+from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.make import check_transform
 from standby.feed.plain import PlainFeed
 from standby.model import Offsets, TaskId
 from standby.ports import UnreadableRecord
 from standby.wire import JobDefinition
+from tests.fakes.jobs import job_config
 from tests.patience import PATIENCE_SECONDS
 
-CONFIG = parse(
-    {
-        "job.name": "plain",
-        "task.inputs": "in",
-        "task.step": "job:step",
-        "task.feed": "plain",
-        "kafka.bootstrap.servers": "nowhere:1",
-        "zookeeper.connect": "nowhere:2",
-    }
-)
+CONFIG = job_config(task__feed="plain")
 
 
 def keep(rows: Any) -> Any:

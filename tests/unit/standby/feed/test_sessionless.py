@@ -9,20 +9,13 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from standby.config import JobConfig, parse
+from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.sessionless import type_of
+from tests.fakes.jobs import job_config
 
-CONFIG = parse(
-    {
-        "job.name": "j",
-        "task.inputs": "in",
-        "task.step": "top_job:step",
-        "kafka.bootstrap.servers": "unused:1",
-        "zookeeper.connect": "unused:1",
-    }
-)
+CONFIG = job_config(task__step="top_job:step")
 
 #: Line 3 of a module, and what is said of it.
 REFUSED = {

@@ -16,13 +16,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from standby.config import parse
 from standby.feed.batches import ROWS
 from standby.feed.sizing import FIRST_RECORDS, LEAST_RECORDS
 from standby.feed.spark import SparkFeed
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
 from standby.wire import JobDefinition
+from tests.fakes.jobs import job_config
 from tests.patience import soon
 
 TASK = TaskId("j", "main", 0)
@@ -175,16 +175,7 @@ class Held:
     """A feed over a log, begun ahead by `prepare`."""
 
     def __init__(self, *sizes: int) -> None:
-        config = parse(
-            {
-                "job.name": "j",
-                "task.inputs": "in",
-                "task.step": "job:step",
-                "task.batch.max.bytes": str(AT_MOST),
-                "kafka.bootstrap.servers": "unused:1",
-                "zookeeper.connect": "unused:1",
-            }
-        )
+        config = job_config(task__batch__max__bytes=str(AT_MOST))
         definition = JobDefinition(name="j", run="r", config={}, changelog="c", group="g", tasks=1)
         self.log = Log(*sizes)
         self.spark = Spark(self.log)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standby.config import parse
 from standby.model import InputFailures, TaskId
 from standby.replica.failing import (
     Clear,
@@ -31,7 +30,7 @@ from standby.replica.failing import (
     suspect_after,
     suspect_at_start,
 )
-from tests.fakes.feeding import JOB
+from tests.fakes.jobs import job_config
 
 SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topics=("in",))
 FAIL = replace(SKIP, on_error="fail")
@@ -323,16 +322,15 @@ def test_an_error_is_its_type_and_first_line() -> None:
 
 def test_the_policy_comes_from_the_keys() -> None:
     flat = {
-        **JOB,
         "task.on.error.attempts": "5",
         "task.on.error.limit": "-1",
         "task.batch.max.records": "9",
         "task.dead.letter": "dead",
     }
-    assert error_policy(parse(flat)) == ErrorPolicy("fail", 5, -1, 9, ("in",))
+    assert error_policy(job_config(flat)) == ErrorPolicy("fail", 5, -1, 9, ("in",))
     # A topic that is named, but not asked for, gets nothing.
-    assert error_policy(parse({**flat, "task.on.error": "skip"})).dead_letter == ""
-    assert error_policy(parse({**flat, "task.on.error": "dead-letter"})).dead_letter == "dead"
+    assert error_policy(job_config({**flat, "task.on.error": "skip"})).dead_letter == ""
+    assert error_policy(job_config({**flat, "task.on.error": "dead-letter"})).dead_letter == "dead"
 
 
 def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,21 +14,15 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.codes import DAMAGED, MISSING, OUT_OF_RANGE, REFUSED, TOO_LARGE, translate
 from standby.adapters.kafka.input import InputReader
-from standby.config import parse
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import Chunk
 from standby.ports import UnreadableRecord
 from standby.wire import JobDefinition
+from tests.cases import case
+from tests.fakes.jobs import job_config
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
-FLAT = {
-    "job.name": "j",
-    "task.inputs": "in",
-    "task.step": "m:f",
-    "kafka.bootstrap.servers": "unused:1",
-    "zookeeper.connect": "unused:1",
-}
-DEFINITION = JobDefinition("j", "run", FLAT, "changelog", "group", 2)
+DEFINITION = JobDefinition("j", "run", {}, "changelog", "group", 2)
 BAD_BATCH = KafkaError(KafkaError._BAD_MSG, "MessageSet at offset 202 failed CRC32C check")
 PASSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "not known at the moment")
 
@@ -109,15 +103,21 @@ class Scripted:
         ]
 
 
-def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
-    """Return a reader of partitions 0 and 1 from offset 200 on, and its consumer."""
+def library() -> tuple[Callable[..., Consumer], list[Scripted]]:
+    """Return what makes scripted consumers, and those that it has made."""
     made: list[Scripted] = []
 
     def make(settings: dict[str, Any], **_: Any) -> Consumer:
         made.append(Scripted(settings))
         return cast("Consumer", made[-1])
 
-    reader = KafkaChangelog(parse(FLAT), DEFINITION, replace(clients.CHANGELOG, library=make))
+    return make, made
+
+
+def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
+    """Return a reader of partitions 0 and 1 from offset 200 on, and its consumer."""
+    make, made = library()
+    reader = KafkaChangelog(job_config(), DEFINITION, replace(clients.CHANGELOG, library=make))
     for partition in (0, 1):
         reader.add(partition, 200)
     made[0].script = list(script)
@@ -128,18 +128,18 @@ def told(partition: int, at: int, failure: KafkaError | None = None) -> Told:
     return Told(("changelog", partition), at, failure)
 
 
-@pytest.mark.parametrize("code", sorted(DAMAGED))
-def test_a_damaged_batch_of_the_changelog_is_named_and_nothing_of_its_partition_passed(code: int) -> None:
-    failure = KafkaError(code, "why")
-    reader, consumer = changelog(
-        told(0, 200), told(1, 200), told(0, 202, failure), told(0, 206), told(1, 201)
-    )
-    found = reader.read(100, 0)
-    assert found[1] == Chunk([(b"200", b"v"), (b"201", b"v")], 202)
-    assert (found[0].changes, found[0].position, found[0].is_out_of_range) == ((), 200, False)
-    assert found[0].damage == f"at offset 202: {failure.name()}: why"
-    assert consumer.assigned[2:] == [(0, 200)], "it is read from there again"
-    assert consumer.settings["check.crcs"] is True
+def test_a_damaged_batch_of_the_changelog_is_named_and_nothing_of_its_partition_passed() -> None:
+    for code in sorted(DAMAGED):
+        failure = KafkaError(code, "why")
+        reader, consumer = changelog(
+            told(0, 200), told(1, 200), told(0, 202, failure), told(0, 206), told(1, 201)
+        )
+        found = reader.read(100, 0)
+        assert found[1] == Chunk([(b"200", b"v"), (b"201", b"v")], 202)
+        assert (found[0].changes, found[0].position, found[0].is_out_of_range) == ((), 200, False)
+        assert found[0].damage == f"at offset 202: {failure.name()}: why"
+        assert consumer.assigned[2:] == [(0, 200)], "it is read from there again"
+        assert consumer.settings["check.crcs"] is True
 
 
 def test_a_passing_fault_of_a_partition_leaves_no_gap_and_is_no_damage() -> None:
@@ -172,12 +172,7 @@ def test_a_changelog_that_may_not_be_read_is_no_passing_fault() -> None:
 
 def input_reader(*script: Told, until: int | None = None) -> tuple[InputReader, Scripted]:
     """Return a reader of partition 0 from offset 200 on, and its consumer."""
-    made: list[Scripted] = []
-
-    def make(settings: dict[str, Any], **_: Any) -> Consumer:
-        made.append(Scripted(settings))
-        return cast("Consumer", made[-1])
-
+    make, made = library()
     reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
     assert made[0].settings["check.crcs"] is True
     reader.assign({("in", 0): 200}, None if until is None else {("in", 0): until})
@@ -185,31 +180,22 @@ def input_reader(*script: Told, until: int | None = None) -> tuple[InputReader, 
     return reader, made[0]
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind", "says"),
-    [
+def test_an_input_is_never_read_behind_a_fault() -> None:
+    forbidden = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not you")
+    for failure, kind, says in (
         (BAD_BATCH, UnreadableRecord, r"input in\[0\], offset 202: .*at offset 202 failed CRC32C check"),
-        (
-            KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not you"),
-            Unavailable,
-            r"input in\[0\].*not you",
-        ),
+        (forbidden, Unavailable, r"input in\[0\].*not you"),
         (PASSING, Transient, r"input in\[0\].*not known at the moment"),
         (KafkaError(KafkaError._LOG_TRUNCATION, "cut"), CorruptState, r"input in\[0\]: cut"),
-    ],
-    ids=["damage", "no right", "passing", "outside"],
-)
-@pytest.mark.parametrize("before", [0, 2])
-def test_an_input_is_never_read_behind_a_fault(
-    failure: KafkaError, kind: type[Exception], says: str, before: int
-) -> None:
-    script = [Told(("in", 0), 200 + each) for each in range(before)]
-    reader, _ = input_reader(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
-    with pytest.raises(kind, match=says) as raised:
-        reader.read(100, 0)
-    assert isinstance(raised.value, Transient) is (kind is Transient)
-    if isinstance(raised.value, UnreadableRecord):
-        assert raised.value.batch == 202
+    ):
+        for before in (0, 2):
+            script = [Told(("in", 0), 200 + each) for each in range(before)]
+            reader, _ = input_reader(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
+            with case(kind, before), pytest.raises(kind, match=says) as raised:
+                reader.read(100, 0)
+            assert isinstance(raised.value, Transient) is (kind is Transient)
+            if isinstance(raised.value, UnreadableRecord):
+                assert raised.value.batch == 202
 
 
 def test_what_lies_behind_a_damaged_batch_that_nobody_asked_for_is_no_fault() -> None:
@@ -249,13 +235,10 @@ def test_no_code_means_two_things_but_for_a_size_which_may_be_of_what_is_written
     assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
 
 
-@pytest.mark.parametrize("code", sorted(REFUSED))
-def test_what_no_repetition_mends_is_not_repeated(code: int) -> None:
-    error = translate(KafkaError(code, "why"), "asking")
-    assert str(error).startswith("asking: ")
-    assert not isinstance(error, Transient)
-
-
-@pytest.mark.parametrize("reason", [PASSING, "text alone"])
-def test_everything_else_may_be_different_in_a_moment(reason: object) -> None:
-    assert isinstance(translate(reason, "asking"), Transient)
+def test_what_no_repetition_mends_is_not_repeated_and_everything_else_may_be_different_in_a_moment() -> None:
+    for code in sorted(REFUSED):
+        error = translate(KafkaError(code, "why"), "asking")
+        assert str(error).startswith("asking: ")
+        assert not isinstance(error, Transient), code
+    for reason in (PASSING, "text alone"):
+        assert isinstance(translate(reason, "asking"), Transient), reason

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from standby.adapters.spark.jvm import SparkProcess
-from standby.config import JobConfig, parse
+from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.spark import check_spark_transform
+from tests.fakes.jobs import job_config
 
 NOISE = "WARN NativeCodeLoader: Unable to load native-hadoop library"
 
@@ -30,16 +31,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobConfig:
     (tmp_path / "quiet_job.py").write_text("def clean(df): return df\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return parse(
-        {
-            "job.name": "j",
-            "task.inputs": "in",
-            "task.step": "m:f",
-            "task.transform": "quiet_job:clean",
-            "kafka.bootstrap.servers": "k:1",
-            "zookeeper.connect": "z:1",
-        }
-    )
+    return job_config(task__transform="quiet_job:clean")
 
 
 def test_jvm_prints_to_its_log(java: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from standby.adapters.spark.query import Sink, begin
 from standby.adapters.spark.session import Spark
-from standby.config import parse
 from standby.feed.settings import session_settings
+from tests.fakes.jobs import job_config
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
@@ -22,20 +22,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 DEFAULT_SECONDS = 4 * A_MOMENT_SECONDS
 MILLIS = int(2 * DEFAULT_SECONDS * 1_000)
 
-CONFIG = parse(
-    {
-        "job.name": "j",
-        "task.inputs": "in",
-        "task.step": "job:step",
-        "kafka.bootstrap.servers": "unused:1",
-        "zookeeper.connect": "unused:1",
-    }
-)
-
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[Spark]:
-    made = Spark(session_settings(CONFIG, scratch=str(tmp_path)), (), log=tmp_path / "log")
+    made = Spark(session_settings(job_config(), scratch=str(tmp_path)), (), log=tmp_path / "log")
     socket.setdefaulttimeout(DEFAULT_SECONDS)
     try:
         yield made

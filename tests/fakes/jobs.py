@@ -1,0 +1,23 @@
+"""A job as small as one can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from standby.config import JobConfig, parse
+
+#: The keys that every job has to have; nothing listens at its addresses.
+JOB: Final = {
+    "job.name": "job",
+    "task.inputs": "in",
+    "task.step": "m:f",
+    "kafka.bootstrap.servers": "unused:1",
+    "zookeeper.connect": "unused:1",
+}
+
+
+def job_config(keys: Mapping[str, str] | None = None, /, **more: str) -> JobConfig:
+    """Return the job with these keys besides; a dot in the name of one of ``more`` is two underscores."""
+    named = {key.replace("__", "."): value for key, value in more.items()}
+    return parse({**JOB, **(keys or {}), **named})
