@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,12 @@ from appmaster.changes.operations import settled
 from appmaster.cli.jobfile import load
 from appmaster.records import ChangeRecord
 from standby.cluster import ClusterConfig
-from standby.config import JobConfig, flatten, kafka_settings, keys, parse, shown
+from standby.config import JobConfig, flatten, kafka_settings, keys, shown
 from standby.errors import BadConfiguration
 from standby.feed.settings import session_settings, source_options
 from standby.security.disclosure import is_path_of_secret, is_secret
-
-FLAT = {
-    "job.name": "flights",
-    "task.inputs": "in",
-    "task.step": "flights:totals",
-    "kafka.bootstrap.servers": "127.0.0.1:1",
-    "zookeeper.connect": "z:1",
-}
+from tests.cases import case
+from tests.fakes.jobs import JOB, job_config
 
 SECRETS = [
     "kafka.sasl.password",
@@ -49,37 +43,31 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_value_that_is_not_known_to_be_harmless_is_not_shown(name: str) -> None:
-    assert shown(name, "s3cret") == "***"
-    assert shown(name, "12345") == "***"
-    assert shown(name, "") == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kafka.security.protocol", "SASL_SSL"),
-        ("kafka.sasl.username", "alice"),
-        ("kafka.sasl.mechanism", "PLAIN"),
-        ("kafka.sasl.password.file", "/etc/kafka/password"),
-        ("kafka.ssl.ca.location", "/etc/ca.pem"),
-        ("kafka.ssl.key.location", "/etc/key.pem"),
-        ("kafka.linger.ms", "5"),
-        ("kafka.socket.keepalive.enable", "true"),
-        ("spark.driver.memory", "1g"),
-        ("spark.sql.shuffle.partitions", "4"),
-        ("spark.ui.enabled", "false"),
-        ("task.inputs", "in"),
-    ],
-)
-def test_what_is_known_to_be_harmless_is_shown(name: str, value: str) -> None:
-    assert shown(name, value) == value
-
-
-def test_figure_is_shown_where_its_form_is_one() -> None:
+def test_value_that_is_not_known_to_be_harmless_is_not_shown() -> None:
+    for name in SECRETS:
+        found = [shown(name, value) for value in ("s3cret", "12345", "")]
+        assert found == ["***", "***", ""], name
+    # A figure is shown where its form is one.
     assert shown("kafka.linger.ms", "a password, pasted here") == "***"
     assert shown("spark.ui.enabled", "s3cret") == "***"
+
+
+def test_what_is_known_to_be_harmless_is_shown() -> None:
+    for name, value in {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.password.file": "/etc/kafka/password",
+        "kafka.ssl.ca.location": "/etc/ca.pem",
+        "kafka.ssl.key.location": "/etc/key.pem",
+        "kafka.linger.ms": "5",
+        "kafka.socket.keepalive.enable": "true",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+        "task.inputs": "in",
+    }.items():
+        assert shown(name, value) == value, name
 
 
 def test_every_key_of_our_own_is_shown() -> None:
@@ -87,13 +75,10 @@ def test_every_key_of_our_own_is_shown() -> None:
         assert shown(key.name, "value") == "value"
 
 
-def test_value_of_a_wrong_kind_is_no_reason_to_show_it() -> None:
+def test_no_error_and_no_representation_shows_a_secret() -> None:
     with pytest.raises(BadConfiguration) as refused:
         flatten({"kafka.sasl.password": b"s3cret"})
     assert "s3cret" not in str(refused.value)
-
-
-def test_representation_of_the_cluster_s_settings_keeps_its_secrets() -> None:
     assert "s3cret" not in repr(ClusterConfig("c", "z:1", kafka={"sasl.password": "s3cret"}))
 
 
@@ -108,9 +93,7 @@ def test_settled_change_keeps_no_configuration() -> None:
 
 
 def with_file(path: Path, key: str = "kafka.sasl.password.file", **more: str) -> JobConfig:
-    return parse(
-        {**FLAT, "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "a", key: str(path), **more}
-    )
+    return job_config({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "a", key: str(path), **more})
 
 
 @pytest.fixture
@@ -152,13 +135,18 @@ def test_file_that_everybody_can_read_is_refused_with_what_to_do(secret: Path) -
     assert "s3cret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, os.mkfifo, lambda path: path.touch(0o600)])
-def test_file_without_a_value_is_named(tmp_path: Path, make: object) -> None:
-    path = tmp_path / "password"
-    assert callable(make)
-    make(path)
-    with pytest.raises(BadConfiguration, match=rf"kafka\.sasl\.password\.file: {path}"):
-        kafka_settings(with_file(path))
+def test_file_without_a_value_is_named(tmp_path: Path) -> None:
+    makers: dict[str, Callable[[Path], object]] = {
+        "absent": lambda path: None,
+        "directory": Path.mkdir,
+        "pipe": os.mkfifo,
+        "empty": lambda path: path.touch(0o600),
+    }
+    for kind, make in makers.items():
+        path = tmp_path / kind
+        make(path)
+        with case(kind), pytest.raises(BadConfiguration, match=rf"kafka\.sasl\.password\.file: {path}"):
+            kafka_settings(with_file(path))
 
 
 def test_secret_twice_or_at_a_relative_path_is_refused() -> None:
@@ -168,17 +156,14 @@ def test_secret_twice_or_at_a_relative_path_is_refused() -> None:
         with_file(Path("password"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_setting_whose_own_name_ends_so_is_left_alone() -> None:
+    for name in (
         "kafka.sasl.oauthbearer.assertion.private.key.file",
         "spark.authenticate.secret.file",
         "spark.hadoop.hadoop.security.group.mapping.ldap.bind.password.file",
         "spark.files",
-    ],
-)
-def test_setting_whose_own_name_ends_so_is_left_alone(name: str) -> None:
-    assert not is_path_of_secret(name)
+    ):
+        assert not is_path_of_secret(name), name
 
 
 # ---- on a command line ----
@@ -200,41 +185,30 @@ BY_FILE = [
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
-    path.write_text("".join(f"{key}: {value}\n" for key, value in FLAT.items()), encoding="utf-8")
+    path.write_text("".join(f"{key}: {value}\n" for key, value in JOB.items()), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("name", BY_FILE)
-def test_secret_is_not_taken_from_a_command_line(file: Path, name: str) -> None:
-    with pytest.raises(
-        BadConfiguration, match=rf"--set .*everybody on this machine.*{name}\.file"
-    ) as refused:
-        load(file, [f"{name}=s3cret"])
-    assert "s3cret" not in str(refused.value)
-    assert is_path_of_secret(f"{name}.file")
-    assert not is_secret(f"{name}.file")
-    load(file, [f"{name}.file=/etc/password"])
-
-
-@pytest.mark.parametrize("name", [each for each in SECRETS if each.startswith(("kafka.", "spark."))])
-def test_what_is_not_known_to_be_harmless_is_not_taken_from_a_command_line(file: Path, name: str) -> None:
-    for each in (name, f" {name} "):
-        with pytest.raises(
-            BadConfiguration, match=rf"--set {name}: everybody on this machine.*job file"
-        ) as refused:
-            load(file, [f"{each}=s3cret"])
+def test_secret_is_not_taken_from_a_command_line(file: Path) -> None:
+    """What is not known to be harmless counts as one; where a file may hold it, that is said."""
+    everybody = "everybody on this machine"
+    said = dict.fromkeys(("kafka.linger.ms", "spark.ui.enabled"), everybody)
+    for name in {*SECRETS, *BY_FILE}:
+        if name.startswith(("kafka.", "spark.")):
+            by_file = rf".*{name}\.file" if name in BY_FILE else ""
+            said[name] = said[f" {name} "] = f"{name}: {everybody}.*job file{by_file}"
+    for name, text in said.items():
+        with case(name), pytest.raises(BadConfiguration, match=f"--set .*{text}") as refused:
+            load(file, [f"{name}=s3cret"])
         assert "s3cret" not in str(refused.value)
+    for name in BY_FILE:
+        assert is_path_of_secret(f"{name}.file"), name
+        assert not is_secret(f"{name}.file"), name
+        load(file, [f"{name}.file=/etc/password"])
 
 
-@pytest.mark.parametrize("setting", ["kafka.linger.ms=s3cret", "spark.ui.enabled=s3cret"])
-def test_figure_is_taken_from_a_command_line_where_it_is_one(file: Path, setting: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"--set .*everybody on this machine"):
-        load(file, [setting])
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
+def test_what_is_known_to_be_harmless_is_taken_from_a_command_line(file: Path) -> None:
+    for setting in (
         "kafka.bootstrap.servers=k:2",
         "kafka.client.id=0123",
         "kafka.debug=broker,topic",
@@ -247,11 +221,9 @@ def test_figure_is_taken_from_a_command_line_where_it_is_one(file: Path, setting
         "spark.sql.session.timeZone=+10:30",
         "spark.sql.shuffle.partitions=4",
         "spark.anything.at.all=",
-    ],
-)
-def test_what_is_known_to_be_harmless_is_taken_from_a_command_line(file: Path, setting: str) -> None:
-    name, _, value = setting.partition("=")
-    assert load(file, [setting]).flat[name] == value
+    ):
+        name, _, value = setting.partition("=")
+        assert load(file, [setting]).flat[name] == value
 
 
 def test_setting_that_no_job_may_have_is_refused_with_that_as_the_reason(file: Path) -> None:
