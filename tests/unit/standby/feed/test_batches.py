@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from standby.errors import BadConfiguration
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, from_offsets, rows_of, split
 from standby.model import Offsets, TaskId
+from tests.cases import case
 
 ONE = ("in",)
 
@@ -73,36 +74,18 @@ def test_a_task_whose_rows_were_all_filtered_has_an_empty_batch() -> None:
     assert batch.rows.schema == ROWS
 
 
-@pytest.mark.parametrize(
-    ("places", "said"),
-    [
+def test_rows_that_belong_to_no_task_of_the_batch_are_refused() -> None:
+    below = r"changed '_offset': job/main.0 has rows with offsets from 2 to 2 in the batch \[3, 9\)"
+    for places, said in (
         ([(0, 3), (7, 4)], "changed '_task': 1 of 2"),
         ([(0, 3), (None, 4)], "changed '_task': 1 of 2"),
-        ([(0, 2)], r"changed '_offset': job/main.0 has rows with offsets from 2 to 2 in the batch \[3, 9\)"),
+        ([(0, 2)], below),
         ([(0, 9)], "changed '_offset'"),
         ([(0, 3), (0, None)], "changed '_offset'"),
         ([(1, 5)], "changed '_task'"),
-    ],
-)
-def test_rows_that_belong_to_no_task_of_the_batch_are_refused(
-    places: list[tuple[int | None, int | None]], said: str
-) -> None:
-    with pytest.raises(BadConfiguration, match=said):
-        split(rows(*places), {task(0): span(3, 9), task(1): span(5, 5)}, ONE, "job:clean")
-
-
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
-        (ROWS.remove(3), "returns no column '_task'"),
-        (pa.schema([]), "the result has no columns"),
-        (ROWS.append(pa.field("_task", pa.int32())), "returns 2 columns called '_task'"),
-        (ROWS.set(4, pa.field("_offset", pa.int32())), "'_offset' as int32; it must stay int64"),
-    ],
-)
-def test_a_result_without_the_reserved_columns_is_refused(schema: pa.Schema, said: str) -> None:
-    with pytest.raises(BadConfiguration, match=said):
-        check_schema(schema, ONE, "job:clean")
+    ):
+        with case(places), pytest.raises(BadConfiguration, match=said):
+            split(rows(*places), {task(0): span(3, 9), task(1): span(5, 5)}, ONE, "job:clean")
 
 
 TWO = ("b", "a")
@@ -194,35 +177,31 @@ def test_a_task_that_advances_in_one_input_has_a_batch() -> None:
     assert split(of_two(), {task(0): (Offsets.of(5, 3), Offsets.of(5, 3))}, TWO) == ()
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        (("c", 0, 0), r"changed '_topic': 1 of 2 rows of job/main.0 belong to none of its inputs \(b, a\)"),
-        ((None, 0, 0), "changed '_topic'"),
-        (
-            ("a", 7, 0),
-            r"changed '_offset': job/main.0 has rows of a with offsets from 7 to 7 in the batch \[0, 2\)",
-        ),
-    ],
-)
-def test_rows_of_another_input_or_outside_of_their_own_are_refused(place: Row, said: str) -> None:
-    with pytest.raises(BadConfiguration, match=said):
-        split(of_two(("b", 7, 0), place), spans(9, 2), TWO, "job:clean")
+def test_rows_of_another_input_or_outside_of_their_own_are_refused() -> None:
+    outside = r"changed '_offset': job/main.0 has rows of a with offsets from 7 to 7 in the batch \[0, 2\)"
+    none = r"changed '_topic': 1 of 2 rows of job/main.0 belong to none of its inputs \(b, a\)"
+    places: dict[Row, str] = {("c", 0, 0): none, (None, 0, 0): "changed '_topic'", ("a", 7, 0): outside}
+    for place, said in places.items():
+        with case(place), pytest.raises(BadConfiguration, match=said):
+            split(of_two(("b", 7, 0), place), spans(9, 2), TWO, "job:clean")
 
 
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
-        (ROWS, "returns no column '_topic'"),
-        (ROWS_OF_SEVERAL.set(5, pa.field("_topic", pa.binary())), "'_topic' as binary; it must stay string"),
-        (ROWS_OF_SEVERAL.remove(2), "no column 'timestamp'; rows of several inputs are merged by it"),
-        (ROWS_OF_SEVERAL.set(2, pa.field("timestamp", pa.int64())), "'timestamp' as int64"),
-    ],
-)
-def test_with_several_inputs_topic_and_time_must_be_kept_too(schema: pa.Schema, said: str) -> None:
-    with pytest.raises(BadConfiguration, match=said):
-        check_schema(schema, TWO, "job:clean")
-    check_schema(ROWS_OF_SEVERAL.set(2, pa.field("timestamp", pa.timestamp("ms"))), TWO, "job:clean")
+def test_a_result_keeps_the_reserved_columns_and_with_several_inputs_topic_and_time_too() -> None:
+    of_ms = pa.field("timestamp", pa.timestamp("ms"))
+    check_schema(ROWS_OF_SEVERAL.set(2, of_ms), TWO, "job:clean")
+    binary_topic = ROWS_OF_SEVERAL.set(5, pa.field("_topic", pa.binary()))
+    for schema, inputs, said in (
+        (ROWS.remove(3), ONE, "returns no column '_task'"),
+        (pa.schema([]), ONE, "the result has no columns"),
+        (ROWS.append(pa.field("_task", pa.int32())), ONE, "returns 2 columns called '_task'"),
+        (ROWS.set(4, pa.field("_offset", pa.int32())), ONE, "'_offset' as int32; it must stay int64"),
+        (ROWS, TWO, "returns no column '_topic'"),
+        (binary_topic, TWO, "'_topic' as binary; it must stay string"),
+        (ROWS_OF_SEVERAL.remove(2), TWO, "no column 'timestamp'; rows of several inputs are merged by it"),
+        (ROWS_OF_SEVERAL.set(2, pa.field("timestamp", pa.int64())), TWO, "'timestamp' as int64"),
+    ):
+        with case(said), pytest.raises(BadConfiguration, match=said):
+            check_schema(schema, inputs, "job:clean")
 
 
 def test_what_lies_below_is_judged_topic_by_topic() -> None:

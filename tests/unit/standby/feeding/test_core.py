@@ -118,7 +118,7 @@ def test_whoever_leaves_while_it_is_not_fed_disturbs_nobody() -> None:
     assert world.fed.keys() == {ONE}
 
 
-def test_a_failure_that_comes_to_light_while_the_query_is_stopped_counts() -> None:
+def test_a_failure_that_comes_to_light_while_the_query_is_stopped_counts_unless_the_task_has_left() -> None:
     world = feeding(ONE, TWO)
     world.join(THREE)
     world.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
@@ -126,13 +126,10 @@ def test_a_failure_that_comes_to_light_while_the_query_is_stopped_counts() -> No
     (ended,) = [each for each in world.done if isinstance(each, EndTask)]
     assert ended == EndTask(ONE, Signal.WRITER_LOST, "fenced")
     assert world.fed.keys() == {TWO, THREE}
-
-
-def test_a_failure_of_one_that_has_left_meanwhile_is_nobodys() -> None:
-    world = feeding(ONE)
-    world.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
-    world.fold(Left(ONE))
-    assert [type(each) for each in world.done] == [StopFeed]
+    left = feeding(ONE)
+    left.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
+    left.fold(Left(ONE))
+    assert [type(each) for each in left.done] == [StopFeed]
 
 
 def test_the_end_of_a_task_leaves_the_others_to_be_fed_at_once() -> None:
@@ -188,15 +185,12 @@ def test_whoever_has_no_broker_is_left_out_until_one_answers() -> None:
     world.turn(_HELD_UP_SECONDS)
     assert world.fed.keys() == {ONE, TWO}
     assert world.state.held_up == {}
-
-
-def test_when_nobody_answers_for_any_it_is_a_failure_of_the_feed() -> None:
-    world = FeedingWorld()
-    world.join(TWO)
-    world.answers[StartFeed] = deque([StartFailed(AWAY)])
-    world.turn()
-    assert world.state.held_up == {}
-    assert world.state.failures == 1
+    # When nobody answers for any, it is a failure of the feed.
+    alone = FeedingWorld()
+    alone.join(TWO)
+    alone.answers[StartFeed] = deque([StartFailed(AWAY)])
+    alone.turn()
+    assert (alone.state.held_up, alone.state.failures) == ({}, 1)
 
 
 def test_a_query_that_brings_nothing_is_begun_anew_later_and_later() -> None:
@@ -222,50 +216,40 @@ def test_a_query_that_brings_nothing_is_begun_anew_later_and_later() -> None:
     assert world.took(StopFeed) == [], "it got on, is at work, has no input"
 
 
-@pytest.mark.parametrize(
-    ("first", "end", "may_skip", "told"),
-    [
-        (30, 40, False, ": input was deleted before it was processed (task.input.lost)"),
-        (0, 4, False, ""),
-        (0, 4, True, ""),
-    ],
-    ids=["deleted", "beyond", "beyond, and skip"],
-)
-def test_an_offset_outside_of_the_input_ends_its_task(
-    first: int, end: int, told: str, *, may_skip: bool
-) -> None:
+def outside(first: int = 0, end: int = 1_000, *, may_skip: bool = False, also: bool = False) -> FeedingWorld:
+    """Return a world with a task at 10, perhaps one at 50, and a feed that finds one of them outside of its input."""
     world = FeedingWorld(may_skip_lost=may_skip, first=first, end=end)
     world.join(ONE, at=10)
+    if also:
+        world.join(TWO, at=50)
     world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
-    world.turn()
-    (ended,) = [each for each in world.done if isinstance(each, EndTask)]
-    assert ended.detail == f"the committed input offset 10 is outside of the partition [{first}, {end}]{told}"
-    assert world.took(CommitPast) == []
+    return world
+
+
+def test_an_offset_outside_of_the_input_ends_its_task() -> None:
+    deleted = ": input was deleted before it was processed (task.input.lost)"
+    for first, end, may_skip, told in ((30, 40, False, deleted), (0, 4, False, ""), (0, 4, True, "")):
+        world = outside(first, end, may_skip=may_skip)
+        world.turn()
+        (ended,) = [each for each in world.done if isinstance(each, EndTask)]
+        bounds = f"[{first}, {end}]"
+        assert ended.detail == f"the committed input offset 10 is outside of the partition {bounds}{told}"
+        assert world.took(CommitPast) == []
 
 
 def test_input_that_was_deleted_is_left_out_aloud_where_that_is_allowed() -> None:
-    world = FeedingWorld(may_skip_lost=True, first=30)
-    world.join(ONE, at=10)
-    world.join(TWO, at=50)
-    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world = outside(30, may_skip=True, also=True)
     world.turn()
-    done = world.done
-    assert [type(each) for each in done] == [StartFeed, AskInput, CommitPast, TellGivenUp, AskInput]
-    assert done[2] == CommitPast(ONE, Offsets.of(10), Offsets.of(30))
-    given_up = done[3]
-    assert isinstance(given_up, TellGivenUp)
-    assert (given_up.given_up.how, given_up.given_up.offset, given_up.given_up.offsets) == (
-        LeftOut.LOST,
-        10,
-        20,
-    )
+    start, ask, past, told, ask_again = world.done
+    assert [type(each) for each in (start, ask, ask_again)] == [StartFeed, AskInput, AskInput]
+    assert past == CommitPast(ONE, Offsets.of(10), Offsets.of(30))
+    assert isinstance(told, TellGivenUp)
+    lost_input = told.given_up
+    assert (lost_input.how, lost_input.offset, lost_input.offsets) == (LeftOut.LOST, 10, 20)
 
 
 def test_a_commit_past_lost_input_that_fails_ends_that_task_alone() -> None:
-    world = FeedingWorld(may_skip_lost=True, first=30)
-    world.join(ONE, at=10)
-    world.join(TWO, at=50)
-    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world = outside(30, may_skip=True, also=True)
     world.answers[CommitPast] = deque([PastFailed(lost(ONE))])
     world.turn()
     assert [type(each) for each in world.done] == [StartFeed, AskInput, CommitPast, EndTask, AskInput]
@@ -274,14 +258,11 @@ def test_a_commit_past_lost_input_that_fails_ends_that_task_alone() -> None:
 
 
 def test_a_topic_that_is_another_one_ends_its_task_with_that_fault() -> None:
-    world = FeedingWorld()
-    world.join(ONE)
-    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world = outside()
     world.answers[AskInput] = deque([InputChanged("in is another topic")])
     world.turn()
-    assert world.took(EndTask) == [
-        EndTask(ONE, Signal.FAILED, "in is another topic", fault=Fault.CHANGED_TOPIC)
-    ]
+    fault = Fault.CHANGED_TOPIC
+    assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "in is another topic", fault=fault)]
 
 
 def test_while_nobody_tells_the_bounds_of_the_input_nobody_ends_for_them_alone() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import pytest
-
 from standby.feeding.actions import (
     AskInput,
     CommitPast,
@@ -228,16 +226,16 @@ def test_nobody_who_asks_for_the_status_holds_it_up_for_a_while_only() -> None:
     assert world.state.is_apart
 
 
-@pytest.mark.parametrize("question", [AskInput, ReadRecord, CommitPast])
-def test_a_question_without_an_answer_is_asked_again_a_little_later(question: type) -> None:
-    world = given_up_next(task__on__error="skip")
-    world.answers[question] = deque([Unanswered("no broker")])
-    world.turn()
-    assert world.committed[ONE] == Offsets.of(7)
-    world.turn(_RETRY_SECONDS - 0.01)
-    assert world.committed[ONE] == Offsets.of(7)
-    world.turn(0.02)
-    assert world.committed[ONE] == Offsets.of(8)
+def test_a_question_without_an_answer_is_asked_again_a_little_later() -> None:
+    for question in (AskInput, ReadRecord, CommitPast):
+        world = given_up_next(task__on__error="skip")
+        world.answers[question] = deque([Unanswered("no broker")])
+        world.turn()
+        assert world.committed[ONE] == Offsets.of(7), question
+        world.turn(_RETRY_SECONDS - 0.01)
+        assert world.committed[ONE] == Offsets.of(7), question
+        world.turn(0.02)
+        assert world.committed[ONE] == Offsets.of(8), question
 
 
 def test_what_the_transform_of_all_failed_on_is_found_by_running_each_alone() -> None:
