@@ -9,6 +9,7 @@ import pytest
 
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code, resolve
+from tests.cases import case
 
 MODULES = {
     "good_job.py": "def step(rows, state, out): return 'called'\nvalue = 3\nasync def later(rows, state, out): ...\n"
@@ -51,9 +52,8 @@ def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_dir
         assert resolve("task.step", "deep_job:step", ("rows", "state", "out"))(1, 2, 3) == "called"
 
 
-@pytest.mark.parametrize(
-    ("listed", "name", "said"),
-    [
+def test_what_cannot_be_used_is_named(job_directory: Path) -> None:
+    for listed, name, said in (
         ((), "good_job:step", "no module 'good_job'; list its file in job.modules"),
         (("needs_job.py",), "needs_job:step", "needs_job imports 'good_job', which is not there"),
         (("lost_job.py",), "lost_job:step", "imports 'not_installed_anywhere'"),
@@ -72,14 +72,13 @@ def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_dir
         (("good_job.py",), "good_job:named", r"named\(rows, state, \*, out\) cannot be called with 3"),
         (("good_job.py",), "good_job.step", "not of the form module:function"),
         (("good_job.py",), "good_job.sub:step", "no module 'good_job.sub'|imports 'good_job.sub'"),
-    ],
-)
-def test_what_cannot_be_used_is_named(
-    job_directory: Path, listed: tuple[str, ...], name: str, said: str
-) -> None:
-    with job_code(job_directory, listed), pytest.raises(BadConfiguration, match=said) as error:
-        resolve("task.step", name, ("rows", "state", "out"))
-    assert str(error.value).startswith("task.step: ")
+    ):
+        with (
+            case(name),
+            job_code(job_directory, listed),
+            pytest.raises(BadConfiguration, match=f"^task.step: .*({said})"),
+        ):
+            resolve("task.step", name, ("rows", "state", "out"))
 
 
 def test_a_class_that_takes_the_arguments_is_callable_too(job_directory: Path) -> None:

@@ -13,6 +13,7 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.sessionless import type_of
+from tests.cases import case
 from tests.fakes.jobs import job_config
 
 CONFIG = job_config(task__step="top_job:step")
@@ -55,25 +56,22 @@ def find_step(directory: Path, line: str, config: JobConfig = CONFIG) -> None:
         check_starts_no_spark(config)
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_needs_a_session_is_refused_with_what_to_write(tmp_path: Path, kind: str) -> None:
-    line, said = REFUSED[kind]
-    with pytest.raises(BadConfiguration, match=said) as refused:
-        find_step(tmp_path, line)
-    assert "no Spark session while a module is imported" in str(refused.value)
-    assert "(top_job.py, line 3)" in str(refused.value)
+def test_what_needs_a_session_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    for kind, (line, said) in REFUSED.items():
+        with case(kind), pytest.raises(BadConfiguration, match=said) as refused:
+            find_step(tmp_path, line)
+        assert "no Spark session while a module is imported" in str(refused.value), kind
+        assert "(top_job.py, line 3)" in str(refused.value), kind
 
 
-@pytest.mark.parametrize("line", GOES)
-def test_what_needs_no_session_goes(tmp_path: Path, line: str) -> None:
-    find_step(tmp_path, line)
-
-
-@pytest.mark.parametrize("line", ["None._jvm", "raise AssertionError('mine')", "F.udf(1)"])
-def test_other_errors_are_told_as_they_are(tmp_path: Path, line: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"raised \w+") as refused:
-        find_step(tmp_path, line)
-    assert "session" not in str(refused.value)
+def test_what_needs_no_session_goes_and_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
+    for line in GOES:
+        with case(line):
+            find_step(tmp_path, line)
+    for line in ("None._jvm", "raise AssertionError('mine')", "F.udf(1)"):
+        with case(line), pytest.raises(BadConfiguration, match=r"raised \w+") as refused:
+            find_step(tmp_path, line)
+        assert "session" not in str(refused.value), line
 
 
 def test_spark_that_was_started_by_the_import_is_refused_before_the_feed_finds_it(
@@ -89,17 +87,14 @@ def test_spark_that_was_started_by_the_import_is_refused_before_the_feed_finds_i
     find_step(tmp_path, "", dataclasses.replace(CONFIG, feed="plain"))
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        (" String ", "StringType()"),
-        ("bigint", "LongType()"),
-        ("decimal(10, 2)", "DecimalType(10, 2)"),
-        ("decimal(10)", "DecimalType(10, 0)"),
-        ("array<array<int>>", "ArrayType(ArrayType(IntegerType()))"),
-        ("map<string, array<double>>", "MapType(StringType(), ArrayType(DoubleType()))"),
-        ("a: int", "StructType([StructField(name, type), ...])"),
-    ],
-)
-def test_a_type_is_written_as_an_object(text: str, written: str) -> None:
-    assert type_of(text) == written
+def test_a_type_is_written_as_an_object() -> None:
+    for text, written in {
+        " String ": "StringType()",
+        "bigint": "LongType()",
+        "decimal(10, 2)": "DecimalType(10, 2)",
+        "decimal(10)": "DecimalType(10, 0)",
+        "array<array<int>>": "ArrayType(ArrayType(IntegerType()))",
+        "map<string, array<double>>": "MapType(StringType(), ArrayType(DoubleType()))",
+        "a: int": "StructType([StructField(name, type), ...])",
+    }.items():
+        assert type_of(text) == written

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -204,27 +204,27 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[type[Held]]:
-    made: list[Held] = []
+def held() -> Iterator[Callable[..., Held]]:
+    with contextlib.ExitStack() as ends:
 
-    class Made(Held):
-        def __init__(self, *sizes: int) -> None:
-            super().__init__(*sizes)
-            made.append(self)
+        def make(*sizes: int) -> Held:
+            made = Held(*sizes)
+            ends.callback(made.feed.close)
+            return made
 
-    yield Made
-    for each in made:
-        each.feed.close()
+        yield make
 
 
-def test_first_batch_at_the_gate_has_as_few_records_as_any_first_batch(held: type[Held]) -> None:
+def test_first_batch_at_the_gate_has_as_few_records_as_any_first_batch(held: Callable[..., Held]) -> None:
     query = held(*[20_000] * 1_000)
     query.prepare(0)
     query.await_batch(1)
     assert query.spark.computed[0] <= FIRST_RECORDS * (20_000 + ROW_BYTES)
 
 
-def test_query_begun_ahead_again_has_no_more_bytes_at_its_gate_than_a_batch(held: type[Held]) -> None:
+def test_query_begun_ahead_again_has_no_more_bytes_at_its_gate_than_a_batch(
+    held: Callable[..., Held],
+) -> None:
     query = held(*[20_000] * 4_000)
     query.prepare(500)
     query.await_batch(1)
@@ -234,7 +234,9 @@ def test_query_begun_ahead_again_has_no_more_bytes_at_its_gate_than_a_batch(held
     assert query.spark.computed[-1] <= AT_MOST + 20_000
 
 
-def test_records_that_become_larger_while_a_batch_is_held_are_few_in_the_next(held: type[Held]) -> None:
+def test_records_that_become_larger_while_a_batch_is_held_are_few_in_the_next(
+    held: Callable[..., Held],
+) -> None:
     small, large = [50] * 10_000, [20_000] * 2_000
     query = held(*small)
     query.prepare(len(small), is_near=False)
@@ -247,7 +249,7 @@ def test_records_that_become_larger_while_a_batch_is_held_are_few_in_the_next(he
     assert max(query.spark.computed) <= 1.2 * AT_MOST
 
 
-def test_query_that_is_begun_anew_looks_at_what_it_begins_with(held: type[Held]) -> None:
+def test_query_that_is_begun_anew_looks_at_what_it_begins_with(held: Callable[..., Held]) -> None:
     small, large = [50] * 10_000, [20_000] * 2_000
     query = held(*small, *large)
     query.prepare(500, is_near=False)
@@ -258,7 +260,9 @@ def test_query_that_is_begun_anew_looks_at_what_it_begins_with(held: type[Held])
     assert query.spark.computed[-1] <= 1.2 * AT_MOST
 
 
-def test_query_at_its_gate_follows_in_larger_batches_than_it_begins_to_count_with(held: type[Held]) -> None:
+def test_query_at_its_gate_follows_in_larger_batches_than_it_begins_to_count_with(
+    held: Callable[..., Held],
+) -> None:
     query = held(*[10] * (20 * LEAST_RECORDS))
     query.prepare(500)
     query.await_batch(1)

@@ -80,11 +80,11 @@ def test_a_peer_is_answered_by_its_route_over_one_connection(server: PeerServer)
     connection.close()
 
 
-@pytest.mark.parametrize("header", ["bytes=1-2", "bytes=-3", "bytes=0-,5-", "lines=1-"])
-def test_other_ranges_are_refused(server: PeerServer, header: str) -> None:
-    connection = connect(server)
-    assert ask(connection, "/test/echo/a", Range=header)[0] == 400
-    connection.close()
+def test_other_ranges_are_refused(server: PeerServer) -> None:
+    for header in ("bytes=1-2", "bytes=-3", "bytes=0-,5-", "lines=1-"):
+        connection = connect(server)
+        assert ask(connection, "/test/echo/a", Range=header)[0] == 400, header
+        connection.close()
 
 
 def test_without_the_clusters_credentials_nobody_is_answered(server: PeerServer) -> None:
