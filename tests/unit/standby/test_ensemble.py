@@ -7,11 +7,11 @@ import pytest
 from standby.adapters.zookeeper.access import make_client
 from standby.ensemble import wrong_servers
 from standby.errors import BadConfiguration
+from tests.cases import case
 
 
-@pytest.mark.parametrize(
-    "connect",
-    [
+def test_servers_may_have_ports_and_a_path() -> None:
+    for connect in (
         "zk1",
         "zk1:2181",
         "zk1:2181,zk2:2182",
@@ -20,30 +20,26 @@ from standby.errors import BadConfiguration
         "10.0.0.1",
         "zk1:2181/",
         "zk1/apps/sf",
-    ],
-)
-def test_servers_may_have_ports_and_a_path(connect: str) -> None:
-    assert list(wrong_servers(connect)) == []
-    make_client(connect, 6_000)
+    ):
+        assert list(wrong_servers(connect)) == [], connect
+        with case(connect):
+            make_client(connect, 6_000)
 
 
-@pytest.mark.parametrize(
-    ("connect", "said"),
-    [
-        ("", "'' is no server"),
-        ("zk1:port", "'zk1:port' is no server: it has to be like zk1:2181"),
-        ("zk1:0", "'zk1:0' is no server"),
-        ("zk1:70000", "'zk1:70000' is no server"),
-        ("zk1:2181,", "'' is no server"),
-        ("zk1 zk2", "'zk1 zk2' is no server"),
-        ("http://zk1:2181", "'http:' is no server"),
-        ("zk1:2181/a,zk2:2181/a", "/a,zk2:2181/a: a path goes once, behind the last server"),
-        ("zk1:2181/a//b", "/a//b is no path in ZooKeeper"),
-        ("zk1:2181/a/", "/a/ is no path in ZooKeeper"),
-        ("zk1:2181/../a", "/../a is no path in ZooKeeper"),
-    ],
-)
-def test_what_names_no_servers_is_told_with_what_would(connect: str, said: str) -> None:
-    assert said in "; ".join(wrong_servers(connect))
-    with pytest.raises(BadConfiguration, match="STANDFAST_ZOOKEEPER"):
-        make_client(connect, 6_000)
+def test_what_names_no_servers_is_told_with_what_would() -> None:
+    for connect, said in {
+        "": "'' is no server",
+        "zk1:port": "'zk1:port' is no server: it has to be like zk1:2181",
+        "zk1:0": "'zk1:0' is no server",
+        "zk1:70000": "'zk1:70000' is no server",
+        "zk1:2181,": "'' is no server",
+        "zk1 zk2": "'zk1 zk2' is no server",
+        "http://zk1:2181": "'http:' is no server",
+        "zk1:2181/a,zk2:2181/a": "/a,zk2:2181/a: a path goes once, behind the last server",
+        "zk1:2181/a//b": "/a//b is no path in ZooKeeper",
+        "zk1:2181/a/": "/a/ is no path in ZooKeeper",
+        "zk1:2181/../a": "/../a is no path in ZooKeeper",
+    }.items():
+        assert said in "; ".join(wrong_servers(connect)), connect
+        with case(connect), pytest.raises(BadConfiguration, match="STANDFAST_ZOOKEEPER"):
+            make_client(connect, 6_000)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from standby import wire
 from standby.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 
@@ -22,23 +20,17 @@ def of_earlier_release(status: ReplicaStatus) -> ReplicaStatus:
     return heard.replicas[0]
 
 
-@pytest.mark.parametrize(
-    ("detail", "fault"),
-    [
-        ("poison: input in[0], offsets [10, 11): ValueError", Fault.POISON),
-        ("poison-limit: 2 records were given up within an hour", Fault.POISON_LIMIT),
-        ("topic made again: input in was deleted and created again", Fault.CHANGED_TOPIC),
-        ("poisonous: it only sounds like that", Fault.OTHER),
-        ("step raised ValueError", Fault.OTHER),
-    ],
-)
-def test_fault_of_a_replica_is_in_the_detail_of_an_earlier_release(detail: str, fault: Fault) -> None:
-    assert of_earlier_release(replace(FAILED, detail=detail)).fault is fault
-
-
-def test_detail_of_a_replica_that_has_not_failed_says_nothing_of_a_fault() -> None:
-    told = replace(FAILED, phase=Phase.RESTORING, detail="poison: as it was")
-    assert of_earlier_release(told).fault is Fault.OTHER
+def test_fault_of_a_replica_is_in_the_detail_of_an_earlier_release() -> None:
+    for detail, fault in {
+        "poison: input in[0], offsets [10, 11): ValueError": Fault.POISON,
+        "poison-limit: 2 records were given up within an hour": Fault.POISON_LIMIT,
+        "topic made again: input in was deleted and created again": Fault.CHANGED_TOPIC,
+        "poisonous: it only sounds like that": Fault.OTHER,
+        "step raised ValueError": Fault.OTHER,
+    }.items():
+        assert of_earlier_release(replace(FAILED, detail=detail)).fault is fault, detail
+    running = replace(FAILED, phase=Phase.RESTORING, detail="poison: as it was")
+    assert of_earlier_release(running).fault is Fault.OTHER, "it has not failed"
 
 
 def test_fault_that_is_told_counts() -> None:

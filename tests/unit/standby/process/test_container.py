@@ -10,28 +10,24 @@ import pytest
 from standby.adapters.liveness import LivenessPort
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.container import read_place
+from tests.cases import case
 from tests.patience import PATIENCE_SECONDS
 
 
-def test_the_place_is_what_yarn_and_skein_say() -> None:
+def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> None:
     place = read_place(
         {"CONTAINER_ID": "c1", "NM_HOST": "h1", "SKEIN_CONTAINER_ID": "anywhere_3", "LOG_DIRS": "/a,/b"}
     )
     assert (place.container, place.host, place.skein_id) == ("c1", "h1", "anywhere_3")
     assert place.log_dirs == ("/a", "/b")
-
-
-def test_without_skein_there_is_no_skein_id() -> None:
     assert read_place({"CONTAINER_ID": "c1", "NM_HOST": "h1"}).skein_id == ""
-
-
-@pytest.mark.parametrize(
-    ("environment", "named"),
-    [({}, "CONTAINER_ID and NM_HOST: "), ({"CONTAINER_ID": "c1"}, "NM_HOST: "), ({"NM_HOST": "h"}, "CONT")],
-)
-def test_what_is_missing_is_named(environment: dict[str, str], named: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"^{named}"):
-        read_place(environment)
+    for named, environment in {
+        "CONTAINER_ID and NM_HOST: ": {},
+        "NM_HOST: ": {"CONTAINER_ID": "c1"},
+        "CONT": {"NM_HOST": "h"},
+    }.items():
+        with case(named), pytest.raises(BadConfiguration, match=f"^{named}"):
+            read_place(environment)
 
 
 def test_the_port_accepts_until_it_is_closed() -> None:

@@ -160,9 +160,8 @@ def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
     assert note.read() == b""
 
 
-@pytest.mark.parametrize(
-    ("end", "cause"),
-    [
+def test_verdict_is_made_from_numbers() -> None:
+    for end, cause in (
         (ProcessEnd(-signal.SIGSEGV), Cause.ITSELF),
         (ProcessEnd(-signal.SIGABRT, oom_kills=1), Cause.ITSELF),
         (ProcessEnd(7), Cause.ITSELF),
@@ -175,20 +174,12 @@ def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
         (ProcessEnd(exits.BROKEN, child=-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
         (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), Cause.UNCERTAIN),
         (ProcessEnd(exits.BROKEN, child=3), Cause.UNCERTAIN),
-    ],
-)
-def test_verdict_is_made_from_numbers(end: ProcessEnd, cause: Cause) -> None:
-    assert end.cause is cause
-    assert end.is_from_outside is (cause is Cause.OUTSIDE)
+    ):
+        assert end.cause is cause, end
+        assert end.is_from_outside is (cause is Cause.OUTSIDE), end
 
 
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        (ProcessEnd(-11), "it was ended by SIGSEGV"),
-        (ProcessEnd(-99), "it was ended by signal 99"),
-        (ProcessEnd(exits.BROKEN, child=3), "its JVM ended with exit code 3"),
-    ],
-)
-def test_end_in_words(end: ProcessEnd, said: str) -> None:
-    assert str(end) == said
+def test_end_in_words() -> None:
+    assert str(ProcessEnd(-11)) == "it was ended by SIGSEGV"
+    assert str(ProcessEnd(-99)) == "it was ended by signal 99"
+    assert str(ProcessEnd(exits.BROKEN, child=3)) == "its JVM ended with exit code 3"

@@ -30,6 +30,7 @@ from standby.state import (
     tuple_of,
     typed,
 )
+from tests.cases import case
 from tests.fakes.task_state import TaskState
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
@@ -74,22 +75,13 @@ def test_a_shorter_tuple_is_the_prefix_of_those_that_begin_with_it(
     assert stop is None or found == [each for each in values if stem <= key.dump(each) < stop]
 
 
-@pytest.mark.parametrize(
-    ("key", "data"),
-    [
-        (INT, b""),
-        (INT, b"1234567"),
-        (TEXT, b"\xff"),
-        (tuple_of(TEXT), b"abc"),
-        (tuple_of(TEXT), b"abc\x00"),
-        (tuple_of(TEXT), b"abc\x00\xff"),
-        (tuple_of(TEXT), b"abc\x00\x01more"),
-        (tuple_of(INT, INT), b"12345678"),
-    ],
-)
-def test_bytes_that_are_no_key_are_refused(key: Key[Any], data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        key.load(data)
+def test_bytes_that_are_no_key_are_refused() -> None:
+    no_texts = (b"abc", b"abc\x00", b"abc\x00\xff", b"abc\x00\x01more")
+    of_texts: list[tuple[Key[Any], bytes]] = [(tuple_of(TEXT), each) for each in no_texts]
+    others: list[tuple[Key[Any], bytes]] = [(INT, b""), (INT, b"1234567"), (TEXT, b"\xff")]
+    for key, data in (*of_texts, *others, (tuple_of(INT, INT), b"12345678")):
+        with case(data), pytest.raises(ValueError, match=r"."):
+            key.load(data)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -151,27 +143,20 @@ class Mean:
     mean: float = 0.0
 
 
-@pytest.mark.parametrize(
-    ("serde", "value", "told"),
-    [
+def test_what_would_not_be_read_back_is_refused_with_the_reason() -> None:
+    no_mean: Any = replace(Mean(), n="x")  # type: ignore[arg-type]
+    not_as_it_is = "would not give it back as it is: "
+    refusals: list[tuple[Any, Any, str]] = [
         (json_of(Mean), Mean(1, float("nan")), "JSON has no number for nan at .mean; msgpack has"),
         (JSON, {"a": [1.0, float("-inf")]}, "JSON has no number for -inf at .a[1]; msgpack has"),
         (JSON, float("inf"), "JSON has no number for inf; msgpack has"),
         (
             JSON,
             {"a": (1, 2)},
-            "JSON would not give it back as it is: at ['a'], (1, 2) (tuple) would come back as [1, 2] (list)",
+            f"JSON {not_as_it_is}at ['a'], (1, 2) (tuple) would come back as [1, 2] (list)",
         ),
-        (
-            MSGPACK,
-            Mean(1, 2.0),
-            "msgpack would not give it back as it is: Mean(n=1, mean=2.0) (Mean) would come back as",
-        ),
-        (
-            msgpack_of(Mean),
-            replace(Mean(), n="x"),  # type: ignore[arg-type]
-            "msgpack could not read it back: Expected `int`, got `str` - at `$.n`",
-        ),
+        (MSGPACK, Mean(1, 2.0), f"msgpack {not_as_it_is}Mean(n=1, mean=2.0) (Mean) would come back as"),
+        (msgpack_of(Mean), no_mean, "msgpack could not read it back: Expected `int`, got `str` - at `$.n`"),
         (
             json_of(float),
             (1 << 53) + 1,
@@ -185,14 +170,11 @@ class Mean:
         (BYTES, "a", "'a' is no bytes, but of type str"),
         (INT, 1.5, "1.5 is no whole number, but of type float"),
         (tuple_of(TEXT, TEXT), "ab", "'ab' is no tuple, but of type str"),
-    ],
-)
-def test_what_would_not_be_read_back_is_refused_with_the_reason(
-    serde: Serde[Any], value: Any, told: str
-) -> None:
-    with pytest.raises(ValueRefused) as refused:
-        serde.dump(value)
-    assert told in str(refused.value)
+    ]
+    for serde, value, told in refusals:
+        with case(value), pytest.raises(ValueRefused) as refused:
+            serde.dump(value)
+        assert told in str(refused.value)
 
 
 def test_equal_values_of_a_kind_have_equal_bytes_and_what_equals_them_is_taken() -> None:

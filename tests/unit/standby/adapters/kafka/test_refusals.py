@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from standby.adapters.kafka.refusals import Refusals
@@ -45,21 +44,18 @@ def test_error_of_ours_is_explained_once_and_stays_what_it_is() -> None:
     assert error.fenced
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_what_has_a_reason_of_its_own_is_left_alone() -> None:
+    for error in (
         KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not you")),
         KafkaException("text alone"),
         Unavailable("the disk is full"),
         BadConfiguration("a key is wrong"),
         ValueError("a bug"),
-    ],
-)
-def test_what_has_a_reason_of_its_own_is_left_alone(error: Exception) -> None:
-    before, refusals = str(error), Refusals()
-    refusals.note(LOGIN)
-    refusals.explain(error)
-    assert str(error) == before
+    ):
+        before, refusals = str(error), Refusals()
+        refusals.note(LOGIN)
+        refusals.explain(error)
+        assert str(error) == before
 
 
 def test_a_broker_that_is_away_and_a_login_of_long_ago_explain_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.errors import PySparkException
 
 from standby.adapters.spark.session import is_users, unreadable
@@ -72,22 +71,16 @@ ABOUT_NONE = [
 ]
 
 
-@pytest.mark.parametrize("cause", ABOUT_A_RECORD)
-def test_record_that_the_source_cannot_decode_is_told_in_one_line(cause: Java) -> None:
-    told = unreadable(raised(cause))
-    assert told is not None
-    assert "offset 7" in told
-    assert "\n" not in told
-
-
-@pytest.mark.parametrize("cause", ABOUT_NONE)
-def test_other_failures_of_the_source_are_about_no_record(cause: Java) -> None:
-    assert unreadable(raised(cause)) is None
-
-
-@pytest.mark.parametrize("cause", [*ABOUT_A_RECORD, *ABOUT_NONE])
-def test_failures_of_the_source_are_none_of_the_jobs_expressions(cause: Java) -> None:
-    assert not is_users(raised(cause))
+def test_record_that_the_source_cannot_decode_is_told_in_one_line() -> None:
+    for cause in ABOUT_A_RECORD:
+        told = unreadable(raised(cause))
+        assert told is not None, cause.getMessage()
+        assert "offset 7" in told
+        assert "\n" not in told
+    for cause in ABOUT_NONE:
+        assert unreadable(raised(cause)) is None, cause.getMessage()
+    for cause in (*ABOUT_A_RECORD, *ABOUT_NONE):
+        assert not is_users(raised(cause)), "it is none of the job's expressions"
 
 
 def test_expression_that_refuses_a_value_is_the_jobs() -> None:
