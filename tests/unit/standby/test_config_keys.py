@@ -22,14 +22,10 @@ from standby.config.keys import Key, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
 from standby.wire import JobDefinition
+from tests.cases import case
+from tests.fakes.jobs import JOB
 
-MINIMAL = {
-    "job.name": "a",
-    "task.inputs": "in",
-    "task.step": "m:f",
-    "kafka.bootstrap.servers": "k:1",
-    "zookeeper.connect": "z:1",
-}
+MINIMAL = {**JOB, "job.name": "a"}
 FORMER = {**MINIMAL, **dict.fromkeys(REMOVED, "77")}
 
 #: What a number's name ends with where it has a unit.
@@ -82,8 +78,8 @@ def test_processes_have_the_cluster_s_keys_as_the_job_gives_them(tmp_path: Path)
     path = tmp_path / "cluster.json"
     path.write_bytes(dump(cluster(config, 2, {"h1": "/r1"}, 3)))
     found = load(path)
-    assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "z:1", 2, 3)
-    assert (found.kafka_bootstrap, found.racks) == ("k:1", {"h1": "/r1"})
+    assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "unused:1", 2, 3)
+    assert (found.kafka_bootstrap, found.racks) == ("unused:1", {"h1": "/r1"})
     for each in dataclasses.fields(ClusterKeys):
         assert getattr(found, each.name) == getattr(config, each.name), each.name
 
@@ -110,16 +106,15 @@ def test_only_keys_of_the_job_change_while_it_runs() -> None:
         key("a.key", "", scope="run", applies="live")
 
 
-@pytest.mark.parametrize(("declared", "field"), keys(), ids=[key.name for key, _ in keys()])
-def test_number_tells_its_unit_and_its_least_value(declared: Key, field: dataclasses.Field[object]) -> None:
-    expected = next((unit for end, unit in UNITS.items() if declared.name.endswith(end)), "")
-    assert declared.unit == expected
-    assert (declared.minimum is not None) == (str(field.type) == "int")
+def test_number_tells_its_unit_and_its_least_value() -> None:
+    for declared, field in keys():
+        expected = next((unit for end, unit in UNITS.items() if declared.name.endswith(end)), "")
+        assert declared.unit == expected, declared.name
+        assert (declared.minimum is not None) == (str(field.type) == "int"), declared.name
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
+def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
+    for name, value, said in (
         ("job.hotstandby.lag.time.ms", "5s", r"'5s' is not a whole number \(ms\)"),
         ("job.container.count", "0", "0 is below the least allowed, 1"),
         ("yarn.am.http.port", "70000", "70000 is above the most allowed, 65535"),
@@ -127,11 +122,9 @@ def test_number_tells_its_unit_and_its_least_value(declared: Key, field: datacla
         ("yarn.host.attributes", "=a:b", "'=a:b' is not allowed; it can be host=value"),
         ("job.state.dir", "/a,b", "'b' is not allowed; it can be an absolute path"),
         ("job.state.dir", "/a,/b,/a", "'/a' is given twice; keep one"),
-    ],
-)
-def test_value_that_its_declaration_does_not_allow_is_refused(name: str, value: str, said: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"{re.escape(name)}: {said}"):
-        parse({**MINIMAL, name: value})
+    ):
+        with case(name, value), pytest.raises(BadConfiguration, match=f"{re.escape(name)}: {said}"):
+            parse({**MINIMAL, name: value})
 
 
 # ---- keys of former versions ----

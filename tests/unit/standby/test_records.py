@@ -19,6 +19,7 @@ from standby.records import (
     encode,
     encode_task,
 )
+from tests.cases import case
 
 CONTROLLER = ControllerRecord("c-1", "127.0.0.11", 4711, 3)
 CONTAINER = ContainerRecord("container_1", "anywhere_0", 1, "h", 1, 2, 3, 1, "0.1.0", ("/logs",))
@@ -63,17 +64,14 @@ def test_many_threads_may_be_the_first_to_decode(expression: str) -> None:
         assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_every_body_has_a_version() -> None:
+def test_every_body_has_a_version_and_a_later_ones_fields_are_passed_over() -> None:
     for data in (encode(CONTROLLER), encode(CONTAINER), encode_task(TASK)):
         assert json.loads(data)["version"] == 1
-
-
-def test_a_later_versions_fields_are_passed_over() -> None:
     body = json.loads(encode(CONTROLLER)) | {"version": 2, "mood": "good"}
     assert decode_controller(json.dumps(body).encode(), "p").epoch == 3
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"candidate": 1}', b"\xff"])
-def test_what_is_no_record_is_named_with_its_path(data: bytes) -> None:
-    with pytest.raises(BadConfiguration, match=r"^/standfast/x/controller: "):
-        decode_controller(data, "/standfast/x/controller")
+def test_what_is_no_record_is_named_with_its_path() -> None:
+    for data in (b"", b"{}", b"[]", b'{"candidate": 1}', b"\xff"):
+        with case(data), pytest.raises(BadConfiguration, match=r"^/standfast/x/controller: "):
+            decode_controller(data, "/standfast/x/controller")

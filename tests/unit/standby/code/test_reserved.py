@@ -13,31 +13,30 @@ from appmaster.cli.main import main
 from standby.code import reserved
 from standby.code.reserved import check_names
 from standby.errors import BadConfiguration
+from tests.cases import case
 
 ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.parametrize(
-    ("name", "whose"),
-    [
-        ("locality.py", "standfast's own package locality"),
-        ("standby.py", "standfast's own package standby"),
-        ("appmaster.py", "standfast's own package appmaster"),
-        ("lib/embedded.py", "standfast's own package embedded"),
-        ("kazoo.py", "the package kazoo, which standfast needs"),
-        ("yaml.py", "the package yaml, which standfast needs"),
-        ("numpy.cpython-311-x86_64-linux-gnu.so", "the package numpy, which standfast needs"),
-        ("json.py", "Python's own module json"),
-        ("time.py", "Python's own module time"),
-        ("../queue.pyc", "Python's own module queue"),
-    ],
-)
-def test_name_of_what_a_container_needs_is_refused_with_the_reason(
-    tmp_path: Path, name: str, whose: str
-) -> None:
-    said = rf"job\.modules: {re.escape(name)} is called like {re.escape(whose)}.*rename it"
-    with pytest.raises(BadConfiguration, match=said):
-        check_names(tmp_path, ["flights.py", name])
+def test_name_of_what_a_container_needs_is_refused_with_the_reason(tmp_path: Path) -> None:
+    for name, whose in {
+        "locality.py": "standfast's own package locality",
+        "standby.py": "standfast's own package standby",
+        "appmaster.py": "standfast's own package appmaster",
+        "lib/embedded.py": "standfast's own package embedded",
+        "kazoo.py": "the package kazoo, which standfast needs",
+        "yaml.py": "the package yaml, which standfast needs",
+        "numpy.cpython-311-x86_64-linux-gnu.so": "the package numpy, which standfast needs",
+        "json.py": "Python's own module json",
+        "time.py": "Python's own module time",
+        "../queue.pyc": "Python's own module queue",
+    }.items():
+        said = rf"job\.modules: {re.escape(name)} is called like {re.escape(whose)}.*rename it"
+        with case(name), pytest.raises(BadConfiguration, match=said):
+            check_names(tmp_path, ["flights.py", name])
+    with pytest.raises(BadConfiguration) as refused:
+        check_names(tmp_path, ["standby.py", "json.py"])
+    assert str(refused.value).count("rename it") == 2, "every wrong name is told at once"
 
 
 def test_folder_is_a_package_when_it_says_so(tmp_path: Path) -> None:
@@ -53,12 +52,6 @@ def test_other_names_and_other_files_are_taken(tmp_path: Path) -> None:
     check_names(
         tmp_path, ["flights.py", "locality_job.py", "locality.csv", "json.txt", "my_kazoo", "Kazoo.py"]
     )
-
-
-def test_every_wrong_name_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration) as refused:
-        check_names(tmp_path, ["standby.py", "json.py"])
-    assert str(refused.value).count("rename it") == 2
 
 
 def test_every_package_that_is_locked_is_known() -> None:
@@ -81,12 +74,8 @@ def test_every_package_of_our_own_is_known() -> None:
     assert not reserved.NEEDED & sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("command", [("submit", "--check"), ("submit",), ("update",), ("update", "--check")])
 def test_commands_refuse_such_a_module_before_they_ask_a_server(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: tuple[str, ...],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
@@ -97,5 +86,11 @@ def test_commands_refuse_such_a_module_before_they_ask_a_server(
         "kafka.bootstrap.servers: 127.0.0.1:1\nzookeeper.connect: 127.0.0.1:1\n",
         encoding="utf-8",
     )
-    assert main([command[0], str(file), *command[1:]]) == 2
-    assert "locality.py is called like standfast's own package locality" in capsys.readouterr().err
+    for command, options in (
+        ("submit", ["--check"]),
+        ("submit", []),
+        ("update", []),
+        ("update", ["--check"]),
+    ):
+        assert main([command, str(file), *options]) == 2, (command, options)
+        assert "locality.py is called like standfast's own package locality" in capsys.readouterr().err

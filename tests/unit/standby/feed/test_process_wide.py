@@ -20,6 +20,7 @@ import pytest
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code, resolve
 from standby.feed.process_wide import SETTINGS
+from tests.cases import case
 
 
 def _umask() -> int:
@@ -103,18 +104,18 @@ def imported(directory: Path, line: str) -> None:
         resolve("task.step", "wide_job:step", ("rows", "state", "out"))
 
 
-@pytest.mark.parametrize("kind", UNDONE)
 def test_what_reaches_other_threads_is_taken_back_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    line, read, said = UNDONE[kind]
-    before = read()
-    imported(tmp_path, line)
-    assert read() == before
-    (told,) = [each.getMessage() for each in caplog.records]
-    assert told.startswith("task.step: importing wide_job changes ")
-    assert "is taken back" in told
-    assert re.search(said, told), told
+    for kind, (line, read, said) in UNDONE.items():
+        before = read()
+        imported(tmp_path, line)
+        assert read() == before, kind
+        (told,) = [each.getMessage() for each in caplog.records]
+        assert told.startswith("task.step: importing wide_job changes "), kind
+        assert "is taken back" in told, kind
+        assert re.search(said, told), told
+        caplog.clear()
 
 
 @pytest.mark.parametrize("line", LEFT)
@@ -131,18 +132,14 @@ def test_what_a_module_changed_that_then_raised_is_taken_back_too(tmp_path: Path
     assert socket.getdefaulttimeout() is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_what_goes_on_the_main_thread_only_is_refused_as_in_a_container(tmp_path: Path) -> None:
+    said = r"wide_job\.py, line 1.*: a container imports modules on a thread"
+    for line in (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "import asyncio; asyncio.get_event_loop()",
-    ],
-)
-def test_what_goes_on_the_main_thread_only_is_refused_as_in_a_container(tmp_path: Path, line: str) -> None:
-    with pytest.raises(
-        BadConfiguration, match=r"wide_job\.py, line 1.*: a container imports modules on a thread"
     ):
-        imported(tmp_path, line)
+        with case(line), pytest.raises(BadConfiguration, match=said):
+            imported(tmp_path, line)
     # Many libraries look where they are first.
     is_main = "threading.current_thread() is threading.main_thread()"
     imported(

@@ -102,19 +102,19 @@ def test_a_hiccup_costs_a_few_batches_and_no_more() -> None:
     assert size.records == MOST
 
 
-@pytest.mark.parametrize("seconds", [0.001, 30.0])
-def test_batches_that_are_not_full_say_nothing_of_other_sizes(seconds: float) -> None:
-    size = BatchSize(MOST)
-    assert not size.note(2_000, seconds)
-    assert size.records == LEAST_RECORDS
+def test_batches_that_are_not_full_say_nothing_of_other_sizes() -> None:
+    for seconds in (0.001, 30.0):
+        size = BatchSize(MOST)
+        assert not size.note(2_000, seconds), seconds
+        assert size.records == LEAST_RECORDS, seconds
 
 
-@pytest.mark.parametrize("most", [1, 10, LEAST_RECORDS])
-def test_a_small_bound_of_the_job_holds_as_it_is(most: int) -> None:
-    size = BatchSize(most)
-    for seconds in [30.0] * 40 + [0.001] * 5:
-        assert not size.note(most, seconds)
-    assert size.records == most
+def test_a_small_bound_of_the_job_holds_as_it_is() -> None:
+    for most in (1, 10, LEAST_RECORDS):
+        size = BatchSize(most)
+        for seconds in [30.0] * 40 + [0.001] * 5:
+            assert not size.note(most, seconds), most
+        assert size.records == most
 
 
 def test_what_is_far_too_large_is_made_much_smaller_down_to_one_record_and_grows_again() -> None:
@@ -136,13 +136,11 @@ def test_of_records_of_unknown_size_the_first_are_few() -> None:
     assert size.records == LEAST_RECORDS
 
 
-@pytest.mark.parametrize(
-    ("record_bytes", "expected"), [(100, 2_500), (15_000, 2_236), (10**6, 33), (10**9, 1)]
-)
-def test_a_batch_has_as_many_records_as_there_is_room_for(record_bytes: int, expected: int) -> None:
-    size = BatchSize(MOST, 32 << 20)
-    size.note_bytes(100, 100 * record_bytes)
-    assert size.records == expected
+def test_a_batch_has_as_many_records_as_there_is_room_for() -> None:
+    for record_bytes, expected in {100: 2_500, 15_000: 2_236, 10**6: 33, 10**9: 1}.items():
+        size = BatchSize(MOST, 32 << 20)
+        size.note_bytes(100, 100 * record_bytes)
+        assert size.records == expected, record_bytes
 
 
 def test_larger_records_count_at_once_and_smaller_ones_by_and_by() -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
 from standby.adapters.kafka.transaction_log import _state_in, partition_of
 
 
-@pytest.mark.parametrize(
-    ("name", "hashed"),
+def test_partition_is_that_of_javas_hash() -> None:
     # By Java's String.hashCode; the last but one is the least number of all.
-    [("", 0), ("a", 97), ("standfast", 2_036_908_338), ("polygenelubricants", 0), ("𝄞", 1_772_394)],
-)
-def test_partition_is_that_of_javas_hash(name: str, hashed: int) -> None:
-    assert partition_of(name, 50) == hashed % 50
+    hashes = {"": 0, "a": 97, "standfast": 2_036_908_338, "polygenelubricants": 0, "𝄞": 1_772_394}
+    for name, hashed in hashes.items():
+        assert partition_of(name, 50) == hashed % 50, name
 
 
 def test_a_value_of_the_first_version() -> None:
@@ -39,6 +35,6 @@ def test_a_value_of_the_flexible_version() -> None:
     assert (found.status, found.places) == (2, frozenset({("out", 0), ("out", 2), ("changelog", 1)}))
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\0\7" + bytes(30), struct.pack(">hqhibi", 0, 7, 1, 5, 2, 9)])
-def test_what_is_not_known_is_passed_over(value: bytes | None) -> None:
-    assert _state_in(value) is None
+def test_what_is_not_known_is_passed_over() -> None:
+    for value in (None, b"", b"\0\7" + bytes(30), struct.pack(">hqhibi", 0, 7, 1, 5, 2, 9)):
+        assert _state_in(value) is None, value
