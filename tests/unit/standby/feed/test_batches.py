@@ -9,33 +9,13 @@ from standby.errors import BadConfiguration
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, from_offsets, rows_of, split
 from standby.model import Offsets, TaskId
 from tests.cases import case
+from tests.fakes.feed_rows import Place, of_two, rows, task
 
 ONE = ("in",)
 
 
 def span(start: int, end: int) -> tuple[Offsets, Offsets]:
     return Offsets.of(start), Offsets.of(end)
-
-
-def task(partition: int) -> TaskId:
-    return TaskId("job", "main", partition)
-
-
-def rows(*places: tuple[int | None, int | None]) -> pa.Table:
-    """Rows at (task, offset); the value is the row's place in the list."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "key": b"",
-                "value": str(number).encode(),
-                "timestamp": None,
-                "_task": partition,
-                "_offset": offset,
-            }
-            for number, (partition, offset) in enumerate(places)
-        ],
-        schema=ROWS,
-    )
 
 
 @settings(deadline=None)  # the first call imports compute kernels
@@ -90,28 +70,12 @@ def test_rows_that_belong_to_no_task_of_the_batch_are_refused() -> None:
 
 TWO = ("b", "a")
 
-#: Topic, offset, and the timestamp in microseconds.
-Row = tuple[str | None, int, int | None]
-
-
-def of_two(*places: Row, partition: int = 0) -> pa.Table:
-    """Rows of one task of two inputs; the value is the row's place in the list."""
-    columns = {
-        "key": [b""] * len(places),
-        "value": [str(number).encode() for number in range(len(places))],
-        "timestamp": [each[2] for each in places],
-        "_task": [partition] * len(places),
-        "_offset": [each[1] for each in places],
-        "_topic": [each[0] for each in places],
-    }
-    return pa.table(columns, schema=ROWS_OF_SEVERAL)
-
 
 def spans(first: int, second: int) -> dict[TaskId, tuple[Offsets, Offsets]]:
     return {task(0): (Offsets.of(0, 0), Offsets.of(first, second))}
 
 
-def merged(*places: Row) -> list[tuple[str, int]]:
+def merged(*places: Place) -> list[tuple[str, int]]:
     (batch,) = split(of_two(*places), spans(100, 100), TWO)
     return list(
         zip(batch.rows.column("_topic").to_pylist(), batch.rows.column("_offset").to_pylist(), strict=True)
@@ -146,7 +110,7 @@ def test_a_topic_without_timestamps_goes_first_and_a_missing_one_is_as_late_as_t
 @given(
     st.lists(st.tuples(st.sampled_from(TWO), st.integers(0, 9), st.none() | st.integers(0, 50)), max_size=40)
 )
-def test_the_merged_order_is_that_of_the_rule_whatever_order_rows_come_in(places: list[Row]) -> None:
+def test_the_merged_order_is_that_of_the_rule_whatever_order_rows_come_in(places: list[Place]) -> None:
     """The rule, row by row: of both topics' next rows the one whose topic has risen less far."""
     rows = of_two(*places)
     queues: dict[str, list[tuple[float, int, int]]] = {topic: [] for topic in TWO}
@@ -180,7 +144,7 @@ def test_a_task_that_advances_in_one_input_has_a_batch() -> None:
 def test_rows_of_another_input_or_outside_of_their_own_are_refused() -> None:
     outside = r"changed '_offset': job/main.0 has rows of a with offsets from 7 to 7 in the batch \[0, 2\)"
     none = r"changed '_topic': 1 of 2 rows of job/main.0 belong to none of its inputs \(b, a\)"
-    places: dict[Row, str] = {("c", 0, 0): none, (None, 0, 0): "changed '_topic'", ("a", 7, 0): outside}
+    places: dict[Place, str] = {("c", 0, 0): none, (None, 0, 0): "changed '_topic'", ("a", 7, 0): outside}
     for place, said in places.items():
         with case(place), pytest.raises(BadConfiguration, match=said):
             split(of_two(("b", 7, 0), place), spans(9, 2), TWO, "job:clean")

@@ -13,25 +13,11 @@ import pytest
 from hypothesis import given, settings
 
 from standby.errors import BadConfiguration, Transient
-from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, from_offsets
+from standby.feed.batches import from_offsets
 from standby.feed.reading import COMPUTE_SECONDS, Reading
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
-
-
-def task(partition: int) -> TaskId:
-    return TaskId("job", "main", partition)
-
-
-def rows(*places: tuple[int | None, int | None]) -> pa.Table:
-    columns = {
-        "key": [None] * len(places),
-        "value": [None] * len(places),
-        "timestamp": [0] * len(places),
-        "_task": [each[0] for each in places],
-        "_offset": [each[1] for each in places],
-    }
-    return pa.table(columns, schema=ROWS)
+from tests.fakes.feed_rows import of_two, rows, task
 
 
 def at(positions: Mapping[int, int]) -> dict[TaskId, Offsets]:
@@ -331,9 +317,9 @@ def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
     assert held.records_below(claimed) == 3
     assert held.records_below({task(0): Offsets.of(9, -1)}) is None, "behind where it began in one of them"
     held.open(claimed, seen)
-    held.receive(of_two(("a", 0), ("b", 0), ("b", 1)), {("a", 0): 1, ("b", 0): 2})
-    held.receive(of_two(("a", 1), ("a", 2)), {("a", 0): 3, ("b", 0): 2})
-    held.receive(of_two(("b", 2)), {("a", 0): 3, ("b", 0): 3})
+    held.receive(of_two(("a", 0, 0), ("b", 0, 1), ("b", 1, 2)), {("a", 0): 1, ("b", 0): 2})
+    held.receive(of_two(("a", 1, 0), ("a", 2, 1)), {("a", 0): 3, ("b", 0): 2})
+    held.receive(of_two(("b", 2, 0)), {("a", 0): 3, ("b", 0): 3})
     assert seen.spans == {0: [(3, 4), (4, 5), (5, 6)]}
     assert seen.offsets == {0: [1, 2, 2]}
 
@@ -341,22 +327,9 @@ def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
 def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> None:
     held = Reading({task(0): Offsets.of(0, 0)}, ("a", "b"), "job:transform", lambda error, _: error)
     Query(held).receive(
-        of_two(("a", 0), ("b", 0)),
+        of_two(("a", 0, 0), ("b", 0, 1)),
         {("a", 0): 1, ("b", 0): 1},
         lambda: held.pass_below({task(0): Offsets.of(5, 0)}),
         lambda: held.pass_below({task(0): Offsets.of(5, 1)}),
     )
     assert held.positions == {task(0): Offsets.of(1, 1)}
-
-
-def of_two(*places: tuple[str, int]) -> pa.Table:
-    """Rows of partition 0 of two inputs, a second apart."""
-    columns = {
-        "key": [None] * len(places),
-        "value": [None] * len(places),
-        "timestamp": [number * 1_000_000 for number in range(len(places))],
-        "_task": [0] * len(places),
-        "_offset": [offset for _, offset in places],
-        "_topic": [topic for topic, _ in places],
-    }
-    return pa.table(columns, schema=ROWS_OF_SEVERAL)

@@ -39,11 +39,12 @@ ERROR = CodeError("ValueError", "no")
 
 
 def test_each_crash_more_halves_what_is_run_at_once_down_to_nothing() -> None:
-    for batch_max, limits in {
+    by_size: dict[int, dict[int, int | None]] = {
         20_000: {0: None, 1: None, 2: None, 3: 10_000, 4: 5_000, 5: 2_500, 15: 2, 16: 1, 17: 0, 18: 0, 99: 0},
         2: {3: 1, 4: 0},
         1: {3: 1, 4: 0},
-    }.items():
+    }
+    for batch_max, limits in by_size.items():
         policy = replace(SKIP, batch_max=batch_max)
         for count, expected in limits.items():
             failures = InputFailures(7, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,43 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.api import Store
-from standby.replica.store.keys import prefix
-from standby.replica.store.overlay import BatchState
-from standby.replica.store.scan import Page
 from standby.state import INT, JSON, TEXT, Counters, Expiring, tuple_of, typed
-
-
-@dataclass
-class Database:
-    """The committed state of one store, `s`, and its batches."""
-
-    content: dict[bytes, bytes] = field(default_factory=dict)
-
-    def get_many(self, keys: Any) -> list[bytes | None]:
-        return [self.content.get(each) for each in keys]
-
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
-        found = sorted((each for each in self.content.items() if start <= each[0] < stop), reverse=reverse)
-        return Page(found[:limit], len(found) <= limit)
-
-    def begin(self) -> BatchState:
-        return BatchState(["s"], self)
-
-    def commit(self, batch: BatchState) -> None:
-        for key, value in batch.changes.items():
-            if value is None:
-                self.content.pop(key, None)
-            else:
-                self.content[key] = value
-
-    @property
-    def keys(self) -> list[bytes]:
-        return [key.removeprefix(prefix("s")) for key in sorted(self.content)]
+from tests.fakes.task_state import TaskState
 
 
 @pytest.fixture
-def store() -> Store:
-    return Database().begin()["s"]
+def store() -> Iterator[Store]:
+    with TaskState("s").batch() as stores:
+        yield stores["s"]
 
 
 def test_a_typed_store_speaks_its_types(store: Store) -> None:
@@ -80,26 +52,25 @@ def test_keys_without_an_order_are_not_scanned(store: Store) -> None:
 @settings(derandomize=True)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9)), max_size=20), st.integers(0, 20))
 def test_counters_add_one_by_one_and_many_at_once_alike(additions: list[tuple[str, int]], cut: int) -> None:
-    database = Database()
+    state = TaskState("s")
     model: dict[str, int] = {}
     expected = []
     for key, amount in additions:
         model[key] = model.get(key, 0) + amount
         expected.append(model[key])
-    batch = database.begin()
-    counters = Counters(batch["s"], key=TEXT)
-    found = [counters.add(key, amount) for key, amount in additions[:cut]]
-    database.commit(batch)
-    batch = database.begin()
-    counters = Counters(batch["s"], key=TEXT)
-    rest = additions[cut:]
-    found += counters.add_many([key for key, _ in rest], [amount for _, amount in rest])
-    assert found == expected
-    assert counters.get_many("abcd") == {each: model.get(each, 0) for each in "abcd"}
-    assert counters.get("d") == 0
-    counters.delete("a")
-    assert counters.get("a") == 0
-    assert counters.add_many(["a", "b", "a"]) == [1, model.get("b", 0) + 1, 2]
+    with state.batch() as stores:
+        counters = Counters(stores["s"], key=TEXT)
+        found = [counters.add(key, amount) for key, amount in additions[:cut]]
+    with state.batch() as stores:
+        counters = Counters(stores["s"], key=TEXT)
+        rest = additions[cut:]
+        found += counters.add_many([key for key, _ in rest], [amount for _, amount in rest])
+        assert found == expected
+        assert counters.get_many("abcd") == {each: model.get(each, 0) for each in "abcd"}
+        assert counters.get("d") == 0
+        counters.delete("a")
+        assert counters.get("a") == 0
+        assert counters.add_many(["a", "b", "a"]) == [1, model.get("b", 0) + 1, 2]
 
 
 def test_a_counter_does_not_pass_its_64_bits(store: Store) -> None:
@@ -134,43 +105,40 @@ moves = st.one_of(
 @settings(derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 8), st.lists(moves, max_size=6)), max_size=8))
 def test_what_has_expired_is_not_there_and_what_has_not_is(batches: list[tuple[int, list[Any]]]) -> None:
-    database, model, now_ms = Database(), ExpiringModel(), 0
+    state, model, now_ms = TaskState("s"), ExpiringModel(), 0
     for number, (passed, batch_moves) in enumerate(batches):
         now_ms += passed
-        batch = database.begin()
-        view = Expiring(batch["s"], now_ms=now_ms, ttl_ms=TTL, key=TEXT, value=INT)
-        for what, key, amount in batch_moves:
-            if what == "put":
-                view.put(key, number, now_ms + amount)
-                model.entries[key] = (number, now_ms + amount + TTL)
-            elif what == "many":
-                view.put_many([(each, number) for each in key])
-                model.entries.update(dict.fromkeys(key, (number, now_ms + TTL)))
-            elif what == "delete":
-                view.delete(key)
-                model.entries.pop(key, None)
-            else:
-                assert view.sweep(amount) <= amount
-            alive = model.alive(now_ms)
-            assert dict(view.range()) == alive
-            assert view.get_many(["a", "b", "c", "aa", ""]) == alive
-            assert {each for each in ("a", "b", "c", "aa", "") if each in view} == set(alive)
-            assert dict(view.prefix("a")) == {each: alive[each] for each in alive if each.startswith("a")}
-            assert view.expires_ms("a") == (model.entries["a"][1] if "a" in alive else None)
-        database.commit(batch)
-        assert_consistent(database)
-    batch = database.begin()
-    view = Expiring(batch["s"], now_ms=now_ms + 100, ttl_ms=TTL, key=TEXT, value=INT)
-    view.sweep(1_000)
-    database.commit(batch)
-    assert [each for each in database.keys if not each.startswith(b"f")] == [], (
-        "nothing expired stays for ever"
-    )
+        with state.batch() as stores:
+            view = Expiring(stores["s"], now_ms=now_ms, ttl_ms=TTL, key=TEXT, value=INT)
+            for what, key, amount in batch_moves:
+                if what == "put":
+                    view.put(key, number, now_ms + amount)
+                    model.entries[key] = (number, now_ms + amount + TTL)
+                elif what == "many":
+                    view.put_many([(each, number) for each in key])
+                    model.entries.update(dict.fromkeys(key, (number, now_ms + TTL)))
+                elif what == "delete":
+                    view.delete(key)
+                    model.entries.pop(key, None)
+                else:
+                    assert view.sweep(amount) <= amount
+                alive = model.alive(now_ms)
+                assert dict(view.range()) == alive
+                assert view.get_many(["a", "b", "c", "aa", ""]) == alive
+                assert {each for each in ("a", "b", "c", "aa", "") if each in view} == set(alive)
+                begin_so = {each: alive[each] for each in alive if each.startswith("a")}
+                assert dict(view.prefix("a")) == begin_so
+                assert view.expires_ms("a") == (model.entries["a"][1] if "a" in alive else None)
+        assert_consistent(state)
+    with state.batch() as stores:
+        Expiring(stores["s"], now_ms=now_ms + 100, ttl_ms=TTL, key=TEXT, value=INT).sweep(1_000)
+    left = [each for each in state.of("s") if not each.startswith(b"f")]
+    assert left == [], "nothing expired stays for ever"
 
 
-def assert_consistent(database: Database) -> None:
+def assert_consistent(state: TaskState) -> None:
     """Fail unless every value has exactly its one place in the order of expiry, at or above the floor."""
-    stored = {key: database.content[prefix("s") + key] for key in database.keys}
+    stored = state.of("s")
     data = {key[1:]: value[:8] for key, value in stored.items() if key.startswith(b"d")}
     order = {key[9:]: key[1:9] for key in stored if key.startswith(b"x")}
     assert data == order
@@ -178,41 +146,39 @@ def assert_consistent(database: Database) -> None:
     assert all(expiry >= stored.get(b"f", b"") for expiry in order.values())
 
 
+def values_in(state: TaskState) -> int:
+    return sum(each.startswith(b"d") for each in state.of("s"))
+
+
 def test_removal_keeps_up_with_writing() -> None:
-    database = Database()
+    state = TaskState("s")
     for number in range(200):
-        batch = database.begin()
-        view = Expiring(batch["s"], now_ms=number, ttl_ms=20, key=INT, value=INT)
-        for each in range(10):
-            view.put(number * 10 + each, each)
-        database.commit(batch)
+        with state.batch() as stores:
+            view = Expiring(stores["s"], now_ms=number, ttl_ms=20, key=INT, value=INT)
+            for each in range(10):
+                view.put(number * 10 + each, each)
     # 20 times 10 are alive; besides those, some that the next write removes.
-    assert sum(each.startswith(b"d") for each in database.keys) <= 20 * 10 + 2 * 64
-
-
-def test_many_at_once_make_room_for_as_many() -> None:
-    database = Database()
+    assert values_in(state) <= 20 * 10 + 2 * 64
+    many = TaskState("s")
     for number in range(20):
-        batch = database.begin()
-        view = Expiring(batch["s"], now_ms=number * 100, ttl_ms=10, key=INT, value=INT)
-        view.put_many((number * 1_000 + each, each) for each in range(500))
-        database.commit(batch)
-    assert sum(each.startswith(b"d") for each in database.keys) == 500
+        with many.batch() as stores:
+            view = Expiring(stores["s"], now_ms=number * 100, ttl_ms=10, key=INT, value=INT)
+            view.put_many((number * 1_000 + each, each) for each in range(500))
+    assert values_in(many) == 500, "many at once make room for as many"
 
 
 def test_time_that_falls_loses_nothing() -> None:
-    database = Database()
+    state = TaskState("s")
     for now_ms, key in ((1_000, "late"), (2_000, "later"), (500, "early")):
-        batch = database.begin()
-        Expiring(batch["s"], now_ms=now_ms, ttl_ms=100, key=TEXT, value=INT).put(key, now_ms)
-        database.commit(batch)
-        assert_consistent(database)
-    batch = database.begin()
-    view = Expiring(batch["s"], now_ms=550, ttl_ms=100, key=TEXT, value=INT)
-    assert view.get("early") == 500
-    later = Expiring(batch["s"], now_ms=5_000, ttl_ms=100, key=TEXT, value=INT)
-    assert later.sweep(10) == 2
-    assert dict(later.range()) == {}
+        with state.batch() as stores:
+            Expiring(stores["s"], now_ms=now_ms, ttl_ms=100, key=TEXT, value=INT).put(key, now_ms)
+        assert_consistent(state)
+    with state.batch() as stores:
+        view = Expiring(stores["s"], now_ms=550, ttl_ms=100, key=TEXT, value=INT)
+        assert view.get("early") == 500
+        later = Expiring(stores["s"], now_ms=5_000, ttl_ms=100, key=TEXT, value=INT)
+        assert later.sweep(10) == 2
+        assert dict(later.range()) == {}
 
 
 def test_a_time_to_live_is_some_time(store: Store) -> None:

@@ -230,6 +230,16 @@ def test_a_consumer_that_never_ends_holds_nobody_up(monkeypatch: pytest.MonkeyPa
     assert consumer.is_closed.wait(PATIENCE_SECONDS)
 
 
+def test_within_a_range_damage_counts_and_a_fault_of_the_whole_counts_everywhere() -> None:
+    for fault, kind in (
+        (Told(("in", 0), 201, BAD_BATCH), UnreadableRecord),
+        (Told(("in", 0), -1001, KafkaError(KafkaError._TRANSPORT, "away")), Transient),
+    ):
+        reader, _ = input_reader(Told(("in", 0), 200), fault, until=202)
+        with case(kind), pytest.raises(kind):
+            reader.read(100, 0)
+
+
 def test_no_code_means_two_things_but_for_a_size_which_may_be_of_what_is_written() -> None:
     kinds = [REFUSED, MISSING, OUT_OF_RANGE, DAMAGED, TOO_LARGE - DAMAGED]
     assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
