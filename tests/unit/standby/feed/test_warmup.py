@@ -79,25 +79,16 @@ def warm_up(stage: ScriptedStage, clock: Clock | None = None) -> WarmUp:
     return WarmUp(stage, [("in", each) for each in stage.known], clock or Clock())
 
 
-def test_the_first_run_rehearses_several_starts_and_later_ones_one() -> None:
+def test_the_first_run_rehearses_several_starts_and_later_ones_one_where_it_is_of_use() -> None:
     stage, clock = ScriptedStage({0: (0, 10_000)}), Clock()
     warm = warm_up(stage, clock)
     warm.run()
     assert warm.is_done
-    assert len(stage.queries) == len(FIRST)
-    clock.now += KEEP_SECONDS
-    warm.run()
-    assert len(stage.queries) == len(FIRST) + 1
+    for passed, later in ((KEEP_SECONDS - 1, 0), (1, 1)):
+        clock.now += passed
+        warm.run()
+        assert len(stage.queries) == len(FIRST) + later
     assert all(query.is_stopped for query in stage.running)
-
-
-def test_it_does_not_rehearse_more_often_than_is_of_use() -> None:
-    stage, clock = ScriptedStage({0: (0, 10_000)}), Clock()
-    warm = warm_up(stage, clock)
-    warm.run()
-    clock.now += KEEP_SECONDS - 1
-    warm.run()
-    assert len(stage.queries) == len(FIRST)
 
 
 def test_the_last_records_of_few_partitions_are_read() -> None:
@@ -114,14 +105,19 @@ def test_an_empty_input_is_replaced_by_synthetic_rows_until_it_has_records() -> 
     warm = warm_up(stage, clock)
     warm.run()
     assert warm.is_done
-    assert [positions for positions, _ in stage.queries] == [{}] * len(FIRST)
+    assert warm.start_seconds is None, "what a start takes is not known before real rows were read"
     clock.now += KEEP_SECONDS
     warm.run()
-    assert len(stage.queries) == len(FIRST) + 1
+    clock.now += 2
+    warm.run()
+    assert [positions for positions, _ in stage.queries] == [{}] * (len(FIRST) + 1), (
+        "nothing new without rows"
+    )
     stage.known[1] = (0, 50)
-    clock.now += KEEP_SECONDS
     warm.run()
-    assert [positions for positions, _ in stage.queries[len(FIRST) + 1 :]] == [{1: 0}] * len(FIRST)
+    assert warm.start_seconds is not None
+    first_rows = [positions for positions, _ in stage.queries[len(FIRST) + 1 :]]
+    assert first_rows == [{1: 0}] * len(FIRST), "the first ones do not wait for the next turn"
 
 
 def test_a_cancel_ends_the_running_rehearsal_and_leaves_out_the_others() -> None:
@@ -176,18 +172,6 @@ def test_an_input_that_cannot_be_asked_is_told() -> None:
         warm_up(stage).run()
 
 
-def test_the_first_real_rows_are_rehearsed_without_waiting_for_the_next_turn() -> None:
-    stage, clock = ScriptedStage({0: (0, 0)}), Clock()
-    warm = warm_up(stage, clock)
-    warm.run()
-    clock.now += 2
-    warm.run()
-    assert len(stage.queries) == len(FIRST), "nothing new while there are no rows"
-    stage.known[0] = (0, 50)
-    warm.run()
-    assert [positions for positions, _ in stage.queries[len(FIRST) :]] == [{0: 0}] * len(FIRST)
-
-
 def test_starts_are_rehearsed_until_they_are_no_quicker_any_more() -> None:
     for times, expected in (
         ([4, 2, 1, 0.5, 0.4, 0.4], 5),
@@ -205,14 +189,3 @@ def test_starts_are_rehearsed_until_they_are_no_quicker_any_more() -> None:
         warm.run()
         assert len(stage.queries) == expected
         assert warm.start_seconds == pytest.approx(times[expected - 1])
-
-
-def test_what_a_start_takes_is_not_known_before_real_rows_were_read() -> None:
-    stage, clock = ScriptedStage({0: (7, 7)}), Clock()
-    warm = warm_up(stage, clock)
-    warm.run()
-    assert warm.is_done
-    assert warm.start_seconds is None
-    stage.known[0] = (0, 50)
-    warm.run()
-    assert warm.start_seconds is not None
