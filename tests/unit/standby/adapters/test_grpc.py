@@ -78,20 +78,17 @@ def connect(
     return streams.open(OpenStream(3, Leader("a", "127.0.0.1", port, 1), HELLO), news.post)
 
 
-def test_missing_credentials_are_named(tmp_path: Path) -> None:
+def test_missing_credentials_are_named_and_none_shows_its_key(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=rf"{FILE}: No such file.*standfast submit"):
         load(tmp_path)
     write_credentials(tmp_path)
-    assert load(tmp_path) == shared_keyring().bootstrap(PeerRole.CONTAINER)
+    bootstrap = shared_keyring().bootstrap(PeerRole.CONTAINER)
+    assert load(tmp_path) == bootstrap
+    assert "KEY" not in repr(bootstrap)
+    assert bootstrap.secret not in repr(bootstrap)
     (tmp_path / FILE).write_bytes(b'{"credentials": 1}')
     with pytest.raises(BadConfiguration, match=rf"{FILE}: no credentials"):
         load(tmp_path)
-
-
-def test_credentials_show_nothing_of_the_key() -> None:
-    bootstrap = shared_keyring().bootstrap(PeerRole.CONTAINER)
-    assert "KEY" not in repr(bootstrap)
-    assert bootstrap.secret not in repr(bootstrap)
 
 
 def test_the_introduction_comes_first_then_everything_in_order(leader: ScriptedLeader, news: News) -> None:

@@ -42,6 +42,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return bundles.pack(directory)
 
 
+@pytest.fixture
+def code(place: Path, bundle: Bundle) -> JobCode:
+    return JobCode(place, {bundle.digest: bundle.data}.__getitem__)
+
+
 def definition(code: str, name: str = "job") -> JobDefinition:
     return JobDefinition(name, "run", {}, "changelog", "group", 1, 2, code)
 
@@ -51,9 +56,7 @@ def found_by_children(module: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def test_without_a_bundle_the_localised_modules_are_found(place: Path) -> None:
-    bundles_there: dict[str, bytes] = {}
-    code = JobCode(place, bundles_there.__getitem__)
+def test_without_a_bundle_the_localised_modules_are_found(place: Path, code: JobCode) -> None:
     assert sys.path[0] == str(place / "code")
     code.load(definition(""))
     assert sys.path.count(str(place / "code")) == 1
@@ -61,8 +64,9 @@ def test_without_a_bundle_the_localised_modules_are_found(place: Path) -> None:
     assert code.directory_of(definition("")) == place / "code"
 
 
-def test_a_bundle_takes_the_place_of_the_localised_modules(place: Path, bundle: Bundle) -> None:
-    code = JobCode(place, {bundle.digest: bundle.data}.__getitem__)
+def test_a_bundle_takes_the_place_of_the_localised_modules(
+    place: Path, bundle: Bundle, code: JobCode
+) -> None:
     code.load(definition(bundle.digest))
     directory = code.directory_of(definition(bundle.digest))
     assert directory.parent == place
@@ -78,8 +82,7 @@ def test_a_bundle_takes_the_place_of_the_localised_modules(place: Path, bundle: 
     assert not found_by_children("standfast_old")
 
 
-def test_what_another_job_of_the_container_uses_stays(place: Path, bundle: Bundle) -> None:
-    code = JobCode(place, {bundle.digest: bundle.data}.__getitem__)
+def test_what_another_job_of_the_container_uses_stays(place: Path, bundle: Bundle, code: JobCode) -> None:
     code.load(definition("", "other"))
     code.load(definition(bundle.digest))
     directory = code.directory_of(definition(bundle.digest))
@@ -87,8 +90,7 @@ def test_what_another_job_of_the_container_uses_stays(place: Path, bundle: Bundl
     assert os.environ["PYTHONPATH"] == f"{directory}:{place / 'code'}:/inherited"
 
 
-def test_a_bundle_that_is_half_unpacked_is_unpacked_again(place: Path, bundle: Bundle) -> None:
-    code = JobCode(place, {bundle.digest: bundle.data}.__getitem__)
+def test_a_bundle_that_is_half_unpacked_is_unpacked_again(place: Path, bundle: Bundle, code: JobCode) -> None:
     directory = code.directory_of(definition(bundle.digest))
     directory.mkdir()
     (directory / "left.py").touch()
@@ -97,10 +99,10 @@ def test_a_bundle_that_is_half_unpacked_is_unpacked_again(place: Path, bundle: B
 
 
 def test_a_bundle_that_is_none_changes_nothing(place: Path, bundle: Bundle) -> None:
-    code = JobCode(place, {bundle.digest: b"?"}.__getitem__)
+    broken = JobCode(place, {bundle.digest: b"?"}.__getitem__)
     before = list(sys.path)
     with pytest.raises(CorruptState):
-        code.load(definition(bundle.digest))
+        broken.load(definition(bundle.digest))
     assert sys.path == before
     assert [each.name for each in place.iterdir()] == ["code"]
 

@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import pytest
-
 from standby.control import exits
 from standby.control.effects import OpenStream
 from standby.control.events import (
@@ -114,26 +112,15 @@ class Surrounded:
         self.loop.turn(LOOK_SECONDS)
 
 
-def test_it_introduces_the_container_with_what_the_disks_hold() -> None:
-    world = Surrounded()
-    stream = world.led()
-    assert stream.order.hello.leftovers == LEFT
-
-
-def test_an_order_is_obeyed_before_it_is_reported() -> None:
-    world = Surrounded()
-    stream = world.led()
-    world.order(0)
-    assert len(world.replicas.applied) == 1
-    report = stream.sent[-1]
-    assert (report.number, report.rss_bytes, report.warm) == (1, 123, True)
-    assert [each.phase for each in report.replicas] == [Phase.ACTIVE]
-
-
-def test_a_broken_stream_is_dropped_before_the_next_one() -> None:
+def test_an_order_is_obeyed_before_it_is_reported_and_a_broken_stream_dropped_before_the_next_one() -> None:
     world = Surrounded()
     first = world.led()
+    assert first.order.hello.leftovers == LEFT, "what the disks hold"
     world.order(0)
+    assert len(world.replicas.applied) == 1
+    report = first.sent[-1]
+    assert (report.number, report.rss_bytes, report.warm) == (1, 123, True)
+    assert [each.phase for each in report.replicas] == [Phase.ACTIVE]
     world.inbox.post(StreamBroken(1, "reset"))
     second = world.stream(2)
     assert first.is_dropped
@@ -171,15 +158,13 @@ def run_to_the_end(world: Surrounded) -> int:
     return world.loop._quit.code
 
 
-@pytest.mark.parametrize(
-    ("partition", "code"), [(0, exits.ORDERLY), (NEVER_CLOSES, exits.UNCLEAN), (BREAKS, exits.BROKEN)]
-)
-def test_the_exit_code_says_how_it_ended(partition: int, code: int) -> None:
-    world = Surrounded()
-    stream = world.led()
-    world.order(partition)
-    world.inbox.post(Terminated("SIGTERM"))
-    assert run_to_the_end(world) == code
-    world.loop.leave()
-    assert stream.is_finished
-    assert world.has_left
+def test_the_exit_code_says_how_it_ended() -> None:
+    for partition, code in ((0, exits.ORDERLY), (NEVER_CLOSES, exits.UNCLEAN), (BREAKS, exits.BROKEN)):
+        world = Surrounded()
+        stream = world.led()
+        world.order(partition)
+        world.inbox.post(Terminated("SIGTERM"))
+        assert run_to_the_end(world) == code
+        world.loop.leave()
+        assert stream.is_finished
+        assert world.has_left

@@ -18,7 +18,7 @@ def test_a_count_that_stands_still_is_told() -> None:
 def test_a_count_that_rises_is_left_alone() -> None:
     told = threading.Event()
     looked = threading.Event()
-    counts = itertools.chain(itertools.chain.from_iterable((each, each, each) for each in range(10)))
+    counts = itertools.chain.from_iterable((each, each, each) for each in range(10))
 
     def count() -> int:
         try:

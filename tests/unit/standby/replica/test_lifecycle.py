@@ -1,4 +1,4 @@
-"""The lifecycle table, row by row, and the page drawn from it."""
+"""The lifecycle table, row by row."""
 
 from __future__ import annotations
 

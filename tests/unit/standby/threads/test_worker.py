@@ -37,22 +37,17 @@ def test_commands_run_in_order_on_the_workers_thread(worker: Worker) -> None:
     assert ran == [(each, "tested") for each in range(100)]
 
 
-def test_a_future_has_what_its_work_returned_or_raised(worker: Worker) -> None:
-    worker.start()
-
+def test_a_future_has_what_its_work_returned_or_raised_and_one_given_up_hinders_nobody(
+    worker: Worker,
+) -> None:
     def break_off() -> None:
         raise Broken
 
+    assert worker.submit(lambda: 6).cancel()
+    worker.start()
     assert worker.submit(lambda: 7).result(PATIENCE_SECONDS) == 7
     with pytest.raises(Broken):
         worker.submit(break_off).result(PATIENCE_SECONDS)
-    assert worker.submit(lambda: 8).result(PATIENCE_SECONDS) == 8
-
-
-def test_a_future_that_was_given_up_hinders_nobody(worker: Worker) -> None:
-    future = worker.submit(lambda: 7)
-    assert future.cancel()
-    worker.start()
     assert worker.submit(lambda: 8).result(PATIENCE_SECONDS) == 8
 
 
