@@ -83,16 +83,12 @@ def test_pipe_terminal_and_closed_descriptor_are_left_alone(tmp_path: Path) -> N
         os.close(writing)
 
 
-def test_file_that_cannot_be_kept_is_cut_all_the_same(path: Path, printed: int) -> None:
+def test_file_that_cannot_be_kept_or_was_moved_is_cut_all_the_same(path: Path, printed: int) -> None:
     files = LogFiles(MOST_BYTES, (printed,))
     os.write(printed, lines(1_000))
     path.with_name(".container.log.1").mkdir()
     files.look()
     assert path.stat().st_size == 0
-
-
-def test_file_that_somebody_has_moved_is_still_bounded(path: Path, printed: int) -> None:
-    files = LogFiles(MOST_BYTES, (printed,))
     os.write(printed, lines(1_000))
     moved = path.rename(path.with_name("moved"))
     path.write_bytes(b"of somebody else")

@@ -85,7 +85,7 @@ def child() -> Iterator[Child]:
     child.popen.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_end_by_a_signal_is_told_with_what_ran(child: Child, number: signal.Signals) -> None:
     os.kill(child.pid, number)
     end = child.ask()
