@@ -449,9 +449,12 @@ def test_a_kernel_that_does_not_close_does_not_keep_the_process() -> None:
     owed = played.turns(POLICY.close_deadline_ms + POLICY.close_grace_ms + 200)
     assert kinds(owed)[-1] is Quit
     assert played.state.has_quit
-    late = led()
-    late.turn(Terminated("SIGTERM"))
-    assert late.turn(ReplicasClosed(in_time=False)) == [Quit(exits.UNCLEAN, "SIGTERM received")]
+
+
+def test_a_kernel_past_its_deadline_ends_the_process_uncleanly() -> None:
+    played = led()
+    played.turn(Terminated("SIGTERM"))
+    assert played.turn(ReplicasClosed(in_time=False)) == [Quit(exits.UNCLEAN, "SIGTERM received")]
 
 
 def test_a_broken_kernel_ends_the_process_at_once_and_nothing_comes_after_that() -> None:

@@ -93,7 +93,7 @@ def test_a_broken_position_or_side_file_is_corrupt() -> None:
             decode_origin(data)
 
 
-def test_state_that_fits_may_be_used_and_other_is_refused_with_the_reason() -> None:
+def test_state_that_does_not_fit_is_refused_with_the_reason() -> None:
     fits = Position(100, NOW)
     check_state(ORIGIN.at(Position(90, NOW)), ORIGIN, fits, 100, NOW)
     for found, position, end, reason in (
@@ -237,7 +237,7 @@ def test_a_changelog_of_a_newer_epoch_stops_a_stalled_promotee() -> None:
         check_last(LAST, TASK, 2)
 
 
-def test_each_input_begins_where_it_was_committed_or_as_the_run_says() -> None:
+def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None:
     fresh = TaskRecord(TASK, 0, 1)
     claimed = TaskRecord(TASK, 0, 1, claimed=True)
 
