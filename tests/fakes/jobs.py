@@ -7,13 +7,13 @@ from typing import Final
 
 from standby.config import JobConfig, parse
 
-#: The keys that every job has to have; nothing listens at its addresses.
+#: The keys that every job has to have. Nothing listens at its addresses, and no name has to be looked up for them.
 JOB: Final = {
     "job.name": "job",
     "task.inputs": "in",
     "task.step": "m:f",
-    "kafka.bootstrap.servers": "unused:1",
-    "zookeeper.connect": "unused:1",
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "zookeeper.connect": "127.0.0.1:1",
 }
 
 

@@ -78,8 +78,8 @@ def test_processes_have_the_cluster_s_keys_as_the_job_gives_them(tmp_path: Path)
     path = tmp_path / "cluster.json"
     path.write_bytes(dump(cluster(config, 2, {"h1": "/r1"}, 3)))
     found = load(path)
-    assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "unused:1", 2, 3)
-    assert (found.kafka_bootstrap, found.racks) == ("unused:1", {"h1": "/r1"})
+    assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "127.0.0.1:1", 2, 3)
+    assert (found.kafka_bootstrap, found.racks) == ("127.0.0.1:1", {"h1": "/r1"})
     for each in dataclasses.fields(ClusterKeys):
         assert getattr(found, each.name) == getattr(config, each.name), each.name
 

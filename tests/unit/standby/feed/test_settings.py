@@ -111,7 +111,7 @@ def test_the_source_reads_committed_records_and_stops_where_data_is_lost() -> No
     assert (
         options.items()
         >= {
-            "kafka.bootstrap.servers": "unused:1",
+            "kafka.bootstrap.servers": "127.0.0.1:1",
             "kafka.client.id": "me",
             "kafka.isolation.level": "read_committed",
             "failOnDataLoss": "true",
