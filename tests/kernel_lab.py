@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,9 @@ from tests.topics import make_topics
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
+
+#: Records of transactions, and whether each was committed; else it was aborted.
+Transactions = Iterable[tuple[Sequence[tuple[bytes, "bytes | None"]], bool]]
 
 #: Whether the cases run in their full length and number: ``STANDFAST_LONG=1``.
 IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
@@ -254,16 +257,19 @@ class Lab:
         consumer.close()
         return [max(0, each.offset) for each in found]
 
-    def raw_changelog(self, transactions: Iterable[tuple[list[tuple[bytes, bytes | None]], bool]]) -> None:
-        """Write transactions to partition 0 of the changelog; False aborts one."""
+    def raw_changelog(self, transactions: Transactions, partition: int) -> None:
+        """Write transactions to a partition of the changelog."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "transactional.id": f"raw-{self.definition.name}"}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": f"raw-{self.definition.name}-{partition}",
+            }
         )
         producer.init_transactions(PATIENCE_SECONDS)
         for records, is_committed in transactions:
             producer.begin_transaction()
             for key, value in records:
-                producer.produce(self.definition.changelog, value, key, 0)
+                producer.produce(self.definition.changelog, value, key, partition)
             producer.flush(PATIENCE_SECONDS)
             if is_committed:
                 producer.commit_transaction(PATIENCE_SECONDS)

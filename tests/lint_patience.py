@@ -96,9 +96,7 @@ TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
 
 #: Places where something real lasts so long because the test is about that; nobody waits for anything to come.
 LASTS: Final[Mapping[str, str]] = {
-    "tests/fakes/replicas.py::_spin": "how long user code keeps the interpreter busy",
     "tests/system/lone/test_container_process.py::test_a_short_stop_costs_no_stream": "a process stands still",
-    "tests/system/lone/test_kernel_broker.py::AWAY_SECONDS": "a broker is away",
     "tests/system/lone/test_kernel_broker.py::"
     "test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on": "a broker is away",
     "tests/system/yarn/counting_job.py::step": "is sent to a cluster, which has no tests/patience.py; looks at a file",
@@ -109,11 +107,6 @@ LASTS: Final[Mapping[str, str]] = {
 #: Speeds that are asserted on a real clock: a machine that is slow, or one that is quick, fails them. Virtual time had
 #: better tell them. To be dissolved, not to be added to.
 SPEED_ASSERTED: Final[Mapping[str, str]] = {
-    "tests/system/lone/test_container_process.py::test_without_a_leader_it_ends_as_an_orphan": "no sooner than 1.4 s",
-    "tests/system/lone/test_demo_watch.py::test_the_stream_keeps_its_rate_and_ends_whole": "no sooner than 1.5 s",
-    "tests/system/lone/test_kernel_starved.py::_LOOK_SECONDS": "a processor's time is measured out",
-    "tests/system/lone/test_kernel_starved.py::_RUN_SECONDS": "a processor's time is measured out",
-    "tests/system/lone/test_kernel_starved.py::_TURN_SECONDS": "a processor's time is measured out",
     "tests/unit/standby/adapters/spark/test_spark_start.py::test_whole_start_takes_no_longer_than_its_caller_has": (
         "a Python starts within 2 s, and is still asked then"
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import grpc
@@ -44,16 +44,20 @@ _OPTIONS: Final = (
 class ControlStreams:
     """Opens streams to leaders."""
 
-    def __init__(self, keys: Keys, heartbeat_interval_ms: int) -> None:
+    def __init__(
+        self, keys: Keys, heartbeat_interval_ms: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``clock`` returns seconds; heartbeats are due by it."""
         self._keys = keys
         self._interval_seconds = heartbeat_interval_ms / 1000
+        self._clock = clock
 
     def open(self, order: OpenStream, post: Post) -> ControlStream:
         """Return a stream that is connecting; see `standby.control.ports.Connect` for what it posts."""
         leader = order.leader
         address = f"{leader.host}:{leader.port}"
         channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
-        return ControlStream(channel, order, self._interval_seconds, post)
+        return ControlStream(channel, order, self._interval_seconds, post, self._clock)
 
 
 class ControlStream:
@@ -63,11 +67,19 @@ class ControlStream:
     itself can delay them, and none pile up behind a connection that does not take them.
     """
 
-    def __init__(self, channel: grpc.Channel, order: OpenStream, interval_seconds: float, post: Post) -> None:
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        order: OpenStream,
+        interval_seconds: float,
+        post: Post,
+        clock: Callable[[], float],
+    ) -> None:
         self._number = order.stream
         self._channel = channel
         self._interval_seconds = interval_seconds
         self._post = post
+        self._clock = clock
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._is_dropped = threading.Event()
         self._ended = threading.Event()
@@ -108,9 +120,9 @@ class ControlStream:
         """Yield the introduction, then every queued message, and a heartbeat each interval between them."""
         yield hello
         sequence = 0
-        due = time.monotonic()
+        due = self._clock()
         while not self._is_dropped.is_set():
-            now = time.monotonic()
+            now = self._clock()
             if now >= due:
                 sequence += 1
                 # A process that stood still does not make up for the heartbeats it missed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -61,19 +60,17 @@ def take_over_and_die(
     keeper: Container,
     epoch: int,
     before_death: Callable[[], None] = lambda: None,
-) -> float:
+) -> None:
     """Have another process take all tasks over from ``keeper`` at ``epoch`` and be killed; the keeper succeeds it.
 
-    ``before_death`` is called when the keeper follows it. Returns the milliseconds from the kill to the first commit.
+    ``before_death`` is called when the keeper follows it.
     """
     doomed = take_over(lab, start_child, keeper, epoch)
     doomed.await_all(lambda each: each.first_commit_ms is not None)
     keeper.await_phase(Phase.TAILING)
     before_death()
     doomed.send(signal.SIGKILL)
-    began = time.monotonic()
     succeed(lab, doomed, keeper, epoch + 1)
-    return (time.monotonic() - began) * 1000
 
 
 def take_over(lab: Lab, start_child: StartChild, keeper: Container, epoch: int, **death: object) -> Child:

@@ -1,4 +1,4 @@
-"""A second Kafka broker next to the embedded cluster's own: with one alone, no partition can lack its leader."""
+"""A second Kafka broker beside that of a test's own cluster: with one alone, no partition can lack its leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embedded.jars import classpath
 from embedded.java import LEAN, find_java
 from tests.patience import PATIENCE_SECONDS, soon
 
-#: The ids of the embedded cluster's own broker and of this one.
+#: The ids of the cluster's own broker and of this one.
 FIRST: Final = 1
 SECOND: Final = 2
 
@@ -56,24 +56,6 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
     finally:
         broker.kill()
         broker.wait()
-        _delete_what_was_on_it(client)
-
-
-def _delete_what_was_on_it(client: AdminClient) -> None:
-    """Delete the topics of a broker that is gone for good.
-
-    A marker that belongs there has the coordinator look for the leader without a pause, with a third of a core, for as
-    long as the topic exists.
-    """
-    topics = client.list_topics(timeout=PATIENCE_SECONDS).topics
-    on_it = [
-        name
-        for name, topic in topics.items()
-        if any(SECOND in each.replicas for each in topic.partitions.values())
-    ]
-    if on_it:
-        for each in client.delete_topics(on_it).values():
-            each.result(PATIENCE_SECONDS)
 
 
 def leader(client: AdminClient, topic: str, partition: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,13 +84,11 @@ def test_the_event_log_is_followed_from_its_beginning_even_when_its_topic_comes_
         log.stop()
 
 
-def test_the_stream_keeps_its_rate_and_ends_whole(cluster: LocalCluster) -> None:
+def test_the_stream_ends_whole(cluster: LocalCluster) -> None:
     bootstrap = cluster.kafka_bootstrap
     fresh_topics(bootstrap, partitions=2)
-    begin = time.monotonic()
     traffic = stream(bootstrap, rows=1_000, rate=500)
     assert traffic.join(PATIENCE_SECONDS)
-    assert time.monotonic() - begin > 1.5
     assert traffic.count == 1_000
     assert sum(end_offsets(bootstrap, INPUT_TOPIC).values()) == 1_000
     sent = list(flights(1_000))

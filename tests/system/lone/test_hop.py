@@ -16,12 +16,9 @@ from confluent_kafka import TopicPartition
 
 from standby.kernel import probes
 from standby.model import Phase, Role
-from tests.kernel_lab import IS_LONG, Lab
+from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS, STRIKE_SECONDS
 from tests.system.lone.deaths import StartChild, process_the_rest, succeed, take_over, take_over_and_die
-
-#: Deaths of an active of the first job in a transaction, of the second's, and of both at once: so many of each.
-ROUNDS = 17 if IS_LONG else 2
 
 #: Transactions after which an active of the first dies at the latest, each before its commit.
 MOST_TRANSACTIONS = 12
@@ -51,9 +48,11 @@ class After(Lab):
         consumer.close()
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(17, marks=pytest.mark.soak)])
 def test_two_chained_jobs_are_exact_whichever_dies(
-    kafka_bootstrap: str, tmp_path: Path, start_child: StartChild, capsys: pytest.CaptureFixture[str]
+    kafka_bootstrap: str, tmp_path: Path, start_child: StartChild, rounds: int
 ) -> None:
+    """Deaths of an active of the first job in a transaction, of the second's, and of both at once."""
     directories = tmp_path / "first", tmp_path / "second"
     for each in directories:
         each.mkdir()
@@ -73,7 +72,7 @@ def test_two_chained_jobs_are_exact_whichever_dies(
         for keeper in (writer, reader):
             keeper.want(1, Role.ACTIVE, 1)
             keeper.await_phase(Phase.ACTIVE)
-        for epoch in range(2, 2 + 4 * ROUNDS, 4):
+        for epoch in range(2, 2 + 4 * rounds, 4):
             # The first, with a transaction that stays open before the second until a successor ends it.
             dying = take_over(first, start_child, writer, epoch, **in_a_transaction())
             writer.await_phase(Phase.TAILING)
@@ -95,5 +94,3 @@ def test_two_chained_jobs_are_exact_whichever_dies(
     second.follow()
     process_the_rest(second, epoch + 4)
     assert sum(map(len, second.input)) == sum(map(len, first.input)) > 0
-    with capsys.disabled():
-        print(f"\n  {4 * ROUNDS} deaths in two chained jobs, {sum(map(len, first.input))} records, exact")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import statistics
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,33 +15,22 @@ from standby.model import Phase, Role
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import SIDE_FILE
 from tests.fakes.records import MemoryRecords
-from tests.kernel_lab import Lab
+from tests.kernel_lab import Lab, Transactions
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.deaths import Death, StartChild, named, succeed_one_that_dies_in_a_batch
 
 #: Points a batch passes, with the passing that is deadly: in the midst of the run, not at its first step.
 IN_A_BATCH = (
-    (probes.STEPPED, 2),
     (probes.BEFORE_COMMIT, 5),
     (probes.AFTER_COMMIT, 5),
-    (probes.STORE_BATCH, 4),
     # In the midst of the write, or of what comes after it.
     (probes.STORE_BATCH, 6, {"goes_on": True}),
-    (probes.STORE_BATCH, 8, {"goes_on": True, "delay_ms": 0.1}),
-    (probes.AFTER_STORE, 5),
-    (probes.TASK_COMMITTED, 3),
     # Exactly one of the tasks: two claims and one batch are committed, and nobody gets further than that.
     (probes.TASK_COMMITTED, 1, {"hold_at": probes.BEFORE_COMMIT, "hold_from": 4, "delay_ms": 50}),
 )
 
 #: Points on the way to active; two tasks pass them side by side.
-ON_THE_WAY = (
-    (probes.RECORD_READ, 1),
-    (probes.WRITER_INITIALISED, 2),
-    (probes.OFFSETS_READ, 1),
-    (probes.DRAINED, 2),
-    (probes.CLAIMED, 1),
-)
+ON_THE_WAY = ((probes.WRITER_INITIALISED, 2), (probes.CLAIMED, 1))
 
 
 @pytest.fixture
@@ -77,30 +64,6 @@ def test_exact_when_a_promotion_dies(lab: Lab, start_child: StartChild, point: s
         first.await_processed()
     lab.assert_exact()
     lab.assert_local_state("host-a")
-
-
-def test_exact_when_it_dies_while_it_replays_on_its_way(lab: Lab, start_child: StartChild) -> None:
-    """The fence stands, part of the changelog is in its store, and nothing is claimed."""
-    lab.name(0, 1)
-    with lab.local("host-a") as first:
-        first.want(0, Role.ACTIVE, 1)
-        lab.produce(300)
-        first.await_processed()
-        doomed = start_child(lab, "host-b", kill_at=probes.REPLAYED)
-        lab.name(1, 2, claimed=True)
-        doomed.want(1, Role.ACTIVE, 2)
-        assert doomed.await_death() == -signal.SIGKILL
-        lab.produce(100)
-        with lab.local("host-b") as second:
-            lab.name(1, 3, claimed=True)
-            second.want(1, Role.ACTIVE, 3)
-            second.await_processed()
-            # The first finds out by the next input, of which it commits nothing.
-            lab.produce(100)
-            first.await_phase(Phase.FENCED)
-            second.await_processed()
-    lab.assert_exact()
-    lab.assert_local_state("host-b")
 
 
 def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
@@ -137,27 +100,6 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
     lab.assert_local_state("host-b")
 
 
-def test_an_idle_active_that_was_succeeded_steps_down_by_itself(lab: Lab) -> None:
-    """No input has it commit anything, and nobody gives it an order."""
-    lab.name(0, 1)
-    with lab.local("host-a") as former, lab.local("host-b") as successor:
-        lab.settle(former, successor)
-        lab.name(1, 2, claimed=True)
-        successor.want(1, Role.ACTIVE, 2)
-        successor.await_phase(Phase.ACTIVE)
-        former.await_phase(Phase.FENCED)
-        assert all("claimed at epoch 2, newer than 1" in each.detail for each in former.statuses().values())
-        # The successor is idle as well, and was not disturbed.
-        assert {(each.phase, each.epoch) for each in successor.statuses().values()} == {(Phase.ACTIVE, 2)}
-        former.want(0, Role.STANDBY, 2)
-        former.await_phase(Phase.TAILING)
-        lab.produce(100)
-        successor.await_processed()
-    lab.assert_exact()
-    lab.assert_local_state("host-a")
-    lab.assert_local_state("host-b")
-
-
 def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: StartChild) -> None:
     lab.name(0, 1)
     zombie = start_child(lab, "host-a")
@@ -179,16 +121,7 @@ def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: StartChild) ->
     lab.assert_exact()
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        probes.RECORD_READ,
-        probes.WRITER_INITIALISED,
-        probes.OFFSETS_READ,
-        probes.DRAINED,
-        probes.CLAIMED,
-    ],
-)
+@pytest.mark.parametrize("step", [probes.RECORD_READ, probes.DRAINED])
 def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> None:
     """Its view of the records is stale for good: only the epoch in offsets and changelog can stop it."""
     stalled, go = threading.Semaphore(0), threading.Event()
@@ -221,40 +154,40 @@ def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> Non
 
 K = prefix("counts") + b"k"
 
-
-@pytest.mark.parametrize(
-    ("tail", "expected"),
-    [
-        ([([(K, b"1")], True)], b"1"),
-        ([([(K, b"1")], True), ([(K, b"2")], False)], b"1"),
-        ([([(K, b"1"), (K, None)], True), ([], False)], None),
-        ([([(K, b"2")], False)], None),
-        ([], None),
-    ],
-    ids=["commit marker", "aborted transaction", "empty abort", "only aborted", "nothing"],
+#: What the changelog ends with: transactions, with whether they were committed; and what the key is then.
+TAILS: tuple[tuple[Transactions, bytes | None], ...] = (
+    # A commit's marker.
+    ([([(K, b"1")], True)], b"1"),
+    ([([(K, b"1")], True), ([(K, b"2")], False)], b"1"),
+    # An abort of nothing.
+    ([([(K, b"1"), (K, None)], True), ([], False)], None),
+    ([([(K, b"2")], False)], None),
+    ([], None),
 )
-def test_any_changelog_tail_is_replayed_to_its_end(
-    kafka_bootstrap: str,
-    tmp_path: Path,
-    tail: list[tuple[list[tuple[bytes, bytes | None]], bool]],
-    expected: bytes | None,
-) -> None:
-    lab = Lab(kafka_bootstrap, tmp_path, tasks=1)
-    lab.raw_changelog(tail)
-    end = sum(len(records) + bool(records) for records, _ in tail)
+
+
+def test_any_changelog_tail_is_replayed_to_its_end(kafka_bootstrap: str, tmp_path: Path) -> None:
+    """And a standby can be promoted from there: the drain passes the same tail."""
+    lab = Lab(kafka_bootstrap, tmp_path, tasks=len(TAILS))
+    ends = {}
+    for partition, (tail, _) in enumerate(TAILS):
+        lab.raw_changelog(tail, partition)
+        ends[partition] = sum(len(records) + bool(records) for records, _ in tail)
     with lab.local("host-a") as container:
         container.want(0, Role.STANDBY, 1)
         container.await_phase(Phase.TAILING)
-        container.await_all(lambda each: each.end == each.applied == end and each.lag_ms == 0)
-        (status,) = container.statuses().values()
-        assert status.lag_records == 0
-        # And it can be promoted from there: the drain passes the same tail.
+        container.await_all(
+            lambda each: each.end == each.applied == ends[each.replica.task.partition] and each.lag_ms == 0
+        )
+        assert all(each.lag_records == 0 for each in container.statuses().values())
         lab.name(0, 2)
         container.want(0, Role.ACTIVE, 2)
         container.await_phase(Phase.ACTIVE)
-        held = container.replicas._held[status.replica]
-        assert held.active is not None
-        assert held.active.store.get_many([K]) == [expected]
+        found = {}
+        for held in container.replicas.held():
+            assert held.active is not None
+            found[held.replica.id.task.partition] = held.active.store.get_many([K])
+        assert found == {partition: [expected] for partition, (_, expected) in enumerate(TAILS)}
 
 
 def test_left_over_state_is_used_and_that_of_another_run_is_not(lab: Lab) -> None:
@@ -335,75 +268,3 @@ def test_a_changelog_cut_off_below_the_position_is_never_restored_from(
         return [each for each in records if each[0].startswith(b"0/")]
 
     assert of_first(lab.committed_records(f"{lab.definition.name}-out")) == of_first(outputs)
-
-
-def test_a_committed_offset_that_is_gone_is_loud(lab: Lab) -> None:
-    lab.name(0, 1, claimed=True)
-    lab.produce(10)
-    with lab.local("host-a") as container:
-        container.want(0, Role.ACTIVE, 1)
-        container.await_phase(Phase.FAILED)
-        assert all("committed input offset is gone" in each.detail for each in container.statuses().values())
-
-
-def test_a_step_that_raises_fails_its_task_and_no_other(lab: Lab) -> None:
-    lab.name(0, 1)
-    with lab.local("host-a") as container:
-        container.want(0, Role.ACTIVE, 1)
-        lab.produce(100)
-        container.await_processed()
-        lab.poison(b"raise")
-        container.await_all(
-            lambda each: each.phase is (Phase.FAILED if each.replica.task.partition == 0 else Phase.ACTIVE)
-        )
-        details = {each.replica.task.partition: each.detail for each in container.statuses().values()}
-        assert details[0].startswith(f"poison: input {lab.definition.config['task.inputs']}[0], offsets [")
-        assert details[0].endswith("): ValueError: a poisoned record")
-        before = len(lab.input[0])
-        lab.produce(100)
-        del lab.input[0][before:]
-        end = lab.input[1][-1][0] + 1
-        container.await_all(
-            lambda each: each.replica.task.partition == 0 or each.input_committed == end,
-        )
-    lab.assert_exact()
-
-
-@pytest.mark.soak
-def test_promotions_under_load_are_quick(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """Measured, not asserted: the machine may be busy."""
-    times: dict[str, list[float]] = {"fence": [], "drain": [], "claim": [], "first commit": []}
-    marks: dict[str, float] = {}
-
-    def mark(point: str) -> None:
-        marks.setdefault(point, time.monotonic())
-
-    lab.name(0, 1)
-    with lab.local("host-a", mark) as one, lab.local("host-b", mark) as two:
-        one.want(0, Role.ACTIVE, 1)
-        two.want(1, Role.STANDBY, 1)
-        one.await_phase(Phase.ACTIVE)
-        two.await_phase(Phase.TAILING)
-        new = one
-        with lab.load(50, per_second=50):
-            for epoch in range(2, 10):
-                old, new, copy = (one, two, 1) if epoch % 2 == 0 else (two, one, 0)
-                new.await_phase(Phase.TAILING)
-                lab.name(copy, epoch, claimed=True)
-                started = time.monotonic()
-                marks.clear()
-                # The old one is not told: it must be fenced, as when it cannot be reached.
-                new.want(copy, Role.ACTIVE, epoch)
-                new.await_all(lambda each: each.first_commit_ms is not None)
-                times["fence"].append((marks[probes.WRITER_INITIALISED] - started) * 1000)
-                times["drain"].append((marks[probes.DRAINED] - marks[probes.WRITER_INITIALISED]) * 1000)
-                times["claim"].append((marks[probes.CLAIMED] - marks[probes.DRAINED]) * 1000)
-                times["first commit"].append((time.monotonic() - started) * 1000)
-                old.want(1 - copy, Role.STANDBY, epoch)
-        new.await_processed()
-    lab.assert_exact()
-    with capsys.disabled():
-        figures = ", ".join(
-            f"{name} {statistics.median(each):.0f}/{max(each):.0f}" for name, each in times.items()
-        )
-        print(f"\n  promotion under load, ms, median/max of {len(times['fence'])}: {figures}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -18,19 +19,22 @@ import pytest
 from embedded.cluster import LocalCluster
 from standby.kernel import probes
 from standby.model import Phase, Role
-from tests.kernel_lab import IS_LONG, Lab
+from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.broker_kills import Course
-
-#: Two minutes with ``STANDFAST_LONG=1``; above the transaction's time-out in any case.
-AWAY_SECONDS = 120 if IS_LONG else 7
 
 #: How long all may take to be processed after a broker has come back.
 AGAIN_SECONDS = 2 * PATIENCE_SECONDS
 
 #: How often a broker is killed at any moment, and when: what a failure tells can be had again.
-KILLS = int(os.environ.get("STANDFAST_BROKER_KILLS", "50" if IS_LONG else "2"))
+KILLS = int(os.environ.get("STANDFAST_BROKER_KILLS", "50"))
 SEED = int(os.environ.get("STANDFAST_BROKER_SEED") or random.randrange(1 << 30))
+
+#: What a job may fail with when a broker has left a marker out, and with nothing else.
+OF_MARKERS = re.compile(
+    r"are open at the end of its changelog|what was committed to the changelog is lost|"
+    r"outputs that were committed are not to be seen|has left out the markers of commit"
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +45,11 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.mark.timeout(10 * PATIENCE_SECONDS)
-@pytest.mark.parametrize("away_seconds", [0, AWAY_SECONDS], ids=["restart", "away"])
+@pytest.mark.parametrize("away_seconds", [0, 7, pytest.param(120, marks=pytest.mark.soak)])
 def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
-    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], away_seconds: float
+    cluster: LocalCluster, tmp_path: Path, away_seconds: float
 ) -> None:
-    # A restart takes longer than the default of 5 s, but is to be over before the open transactions have timed out.
+    # Away for longer than a transaction may take. A restart takes longer than the default of 5 s, but is to be over before the open transactions have timed out.
     timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
     lab = Lab(cluster.kafka_bootstrap, tmp_path, 2, **timeout)
     restoring, may_restore = threading.Event(), threading.Event()
@@ -88,14 +92,12 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
                 time.sleep(away_seconds - 4)
             before = {each.replica: each.input_committed or 0 for each in active.statuses().values()}
             cluster.start_kafka()
-            began = time.monotonic()
             active.await_all(
                 lambda each: (
                     each.phase is Phase.ACTIVE and (each.input_committed or 0) > before.get(each.replica, 0)
                 ),
                 AGAIN_SECONDS,
             )
-            recovered = time.monotonic() - began
         # A broker that has just come back is busy with all that other tests have left on it.
         active.await_processed(AGAIN_SECONDS)
         for each in (standby, late):
@@ -109,10 +111,6 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
         late.await_all(lambda one: one.lag_records == 0)
     lab.assert_exact()
     lab.assert_local_state("host-b")
-    with capsys.disabled():
-        print(
-            f"\n  away for {away_seconds:g} s: commits again {recovered:.1f} s after the broker served again"
-        )
 
 
 @pytest.fixture
@@ -126,24 +124,17 @@ def three_brokers() -> Iterator[LocalCluster]:
 @pytest.mark.timeout((10 + KILLS) * PATIENCE_SECONDS)
 @pytest.mark.parametrize("which", ["cluster", "three_brokers"], ids=["one broker", "any of three"])
 def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
-    request: pytest.FixtureRequest, tmp_path: Path, which: str, capsys: pytest.CaptureFixture[str]
+    request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
     cluster: LocalCluster = request.getfixturevalue(which)
     # Three brokers start slowly on a small machine.
     kills = KILLS if which == "cluster" else (KILLS + 1) // 2
-    # What counts is when they die. With a full load, on a machine that other tests share, most of the time went by
-    # in which 16,000 records were caught up with.
-    less = {} if IS_LONG else {"tasks": 2, "rate": 100}
-    tally = Course(cluster, tmp_path, SEED, **less).run(kills)
+    tally = Course(cluster, tmp_path, SEED).run(kills)
     told = f"STANDFAST_BROKER_SEED={SEED} STANDFAST_BROKER_KILLS={KILLS}: {tally}"
     (verdict,) = tally.verdicts
     assert verdict.is_exact, told
     assert verdict.records > 0, told
     assert not tally.stuck, told
     # Of a release that writes every marker there is nothing that nobody could tell.
-    assert not tally.named_failures or tally.markers_left_out, told
-    with capsys.disabled():
-        print(
-            f"\n  seed {SEED}: {tally.kills} kills of brokers and {tally.container_kills} of containers, "
-            f"{verdict.records} records, exact; {tally.named_failures or 'nothing failed'}"
-        )
+    assert len(tally.named_failures) <= tally.markers_left_out, told
+    assert all(OF_MARKERS.search(each) for each in tally.named_failures), told

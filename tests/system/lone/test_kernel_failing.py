@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,10 @@ from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.model import InputFailures, Phase, Role
-from tests.kernel_lab import CLUSTER, Child, Lab
+from standby.replica.failing import Headers
+from tests.kernel_lab import CLUSTER, Lab
 from tests.patience import LOOK_SECONDS
+from tests.system.lone.deaths import StartChild
 from tests.topics import make_topics
 
 
@@ -34,18 +35,18 @@ def lab_with_dead_letters(
     return lab, dead
 
 
-@pytest.mark.parametrize("point", [probes.BEFORE_COMMIT, probes.AFTER_COMMIT, probes.AFTER_STORE])
-@pytest.mark.parametrize("hit", [2, 3, 4])
-def test_one_dead_letter_for_each_record_whichever_commit_is_deadly(
-    kafka_bootstrap: str, tmp_path: Path, start_child: Callable[..., Child], point: str, hit: int
+@pytest.mark.parametrize("point", [probes.BEFORE_COMMIT, probes.AFTER_COMMIT])
+def test_there_is_one_dead_letter_whichever_side_of_its_commit_is_deadly(
+    kafka_bootstrap: str, tmp_path: Path, start_child: StartChild, point: str
 ) -> None:
-    """The first is the claim; then come the good half before the record, its dead letter, the half behind it."""
+    """The first commit is the claim; then come the good half before the record, its dead letter, the half behind it."""
     lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=1)
+    headers: Headers = (("trace", b"1"), ("trace", b"2"), ("none", None))
     lab.produce(5)
-    lab.poison(b"raise", headers=(("trace", b"1"),))
+    lab.poison(b"raise", headers=headers)
     lab.produce(5)
     lab.name(0, 1)
-    doomed = start_child(lab, "host-a", kill_at=point, hit=hit)
+    doomed = start_child(lab, "host-a", kill_at=point, hit=3)
     doomed.want(0, Role.ACTIVE, 1)
     with lab.local("host-b") as successor:
         successor.want(1, Role.STANDBY, 1)
@@ -54,43 +55,19 @@ def test_one_dead_letter_for_each_record_whichever_commit_is_deadly(
         successor.want(1, Role.ACTIVE, 2)
         lab.produce(5)
         successor.await_processed()
-    assert lab.committed_records(dead) == [(b"0/poison", b"raise")]
+    (letter,) = lab.messages(dead)
+    assert (letter.key(), letter.value()) == (b"0/poison", b"raise")
+    found = letter.headers() or []
+    assert tuple(found[:3]) == headers
+    ours = dict(found[3:])
+    assert (ours["standfast-offset"], ours["standfast-error-type"]) == (b"5", b"ValueError")
+    assert ours["standfast-topic"] == lab.inputs[0].encode()
     lab.assert_exact()
     lab.assert_local_state("host-b")
 
 
-def test_the_dead_letter_has_the_headers_of_the_record_and_ours(kafka_bootstrap: str, tmp_path: Path) -> None:
-    lab, dead = lab_with_dead_letters(kafka_bootstrap, tmp_path, tasks=2)
-    lab.name(0, 1)
-    with lab.local("host-a") as container:
-        container.want(0, Role.ACTIVE, 1)
-        lab.produce(50)
-        container.await_processed()
-        lab.poison(b"raise", headers=(("trace", b"1"), ("trace", b"2"), ("none", None)))
-        lab.produce(50)
-        container.await_processed()
-        container.await_all(lambda each: each.skipped == (1 if each.replica.task.partition == 0 else 0))
-    lab.assert_exact()
-    reading = {"task.inputs": dead, "task.on.error": "fail", "task.dead.letter": ""}
-    config = parse({**lab.definition.config, **reading})
-    broker = connect(CLUSTER, config, lab.definition)
-    found = [record for each in (0, 1) if (record := broker.read_input(dead, each, 0)) is not None]
-    broker.close()
-    (letter,) = found
-    assert (letter.key, letter.value) == (b"0/poison", b"raise")
-    headers = list(letter.headers)
-    assert headers[:3] == [("trace", b"1"), ("trace", b"2"), ("none", None)]
-    ours = dict(headers[3:])
-    assert ours["standfast-offset"] == b"25"
-    assert ours["standfast-error-type"] == b"ValueError"
-    assert ours["standfast-topic"] == lab.definition.config["task.inputs"].encode()
-
-
 def test_a_record_that_ends_every_process_is_given_up_in_the_end(
-    kafka_bootstrap: str,
-    tmp_path: Path,
-    start_child: Callable[..., Child],
-    capsys: pytest.CaptureFixture[str],
+    kafka_bootstrap: str, tmp_path: Path, start_child: StartChild
 ) -> None:
     """The test plays the leader: it counts each end at the offset that was committed last."""
     lab, dead = lab_with_dead_letters(
@@ -102,7 +79,6 @@ def test_a_record_that_ends_every_process_is_given_up_in_the_end(
     broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
     failures: InputFailures | None = None
     end = lab.input[0][-1][0] + 1
-    began = time.monotonic()
     for epoch in range(1, 20):
         lab.name(0, epoch, claimed=epoch > 1, failures={0: failures} if failures is not None else None)
         child = start_child(lab, "host-a")
@@ -136,5 +112,3 @@ def test_a_record_that_ends_every_process_is_given_up_in_the_end(
     assert epoch - 1 <= 2 + 4
     assert lab.committed_records(dead) == [(b"0/poison", b"crash")]
     lab.assert_exact()
-    with capsys.disabled():
-        print(f"\n  a record that ends processes: {epoch - 1} ends, {time.monotonic() - began:.1f} s")

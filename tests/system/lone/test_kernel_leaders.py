@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,13 @@ class LabOnTwoBrokers(Lab):
     """What belongs to the second of its two tasks lies on the second broker."""
 
     BROKERS = (FIRST, SECOND)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """Servers of its own, for a broker that joins them is killed."""
+    with LocalCluster.start(f"leaderless-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
+        yield cluster
 
 
 def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(

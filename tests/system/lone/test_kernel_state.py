@@ -18,15 +18,8 @@ from standby.model import Phase, ReplicaStatus, Role
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
 from tests.fakes.copy_job import STORE, checksum
-from tests.kernel_lab import CLUSTER, IS_LONG, Lab
+from tests.kernel_lab import CLUSTER, Lab
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
-
-#: With ``STANDFAST_LONG=1``: 5 M keys, one of them rewritten 1 M times.
-KEYS = 5_000_000 if IS_LONG else 20_000
-REWRITES = 1_000_000 if IS_LONG else 20_000
-
-#: How long it may take to get them through.
-MOST_SECONDS = (5 if IS_LONG else 1) * PATIENCE_SECONDS
 
 Record = tuple["bytes | None", "bytes | None"]
 
@@ -51,17 +44,24 @@ def odd_ones() -> Iterator[Record]:
     yield "Schlüssel ☃".encode(), "Wert ☃".encode()
 
 
-def many() -> Iterator[Record]:
-    for number in range(KEYS):
+def many(keys: int, rewrites: int) -> Iterator[Record]:
+    for number in range(keys):
         yield b"%08d" % number, b"value %d" % number
-    for number in range(REWRITES):
+    for number in range(rewrites):
         yield b"rewritten", b"%d" % number
-    for number in range(0, KEYS, 10):
+    for number in range(0, keys, 10):
         yield b"%08d" % number, None
 
 
 @pytest.mark.timeout(15 * PATIENCE_SECONDS)
-def test_a_standby_equals_its_active_whatever_is_in_the_state(kafka_bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("keys", "rewrites"),
+    [(20_000, 20_000), pytest.param(5_000_000, 1_000_000, marks=pytest.mark.soak)],
+)
+def test_a_standby_equals_its_active_whatever_is_in_the_state(
+    kafka_bootstrap: str, tmp_path: Path, keys: int, rewrites: int
+) -> None:
+    most_seconds = 5 * PATIENCE_SECONDS
     lab = Lab(
         kafka_bootstrap,
         tmp_path,
@@ -88,14 +88,14 @@ def test_a_standby_equals_its_active_whatever_is_in_the_state(kafka_bootstrap: s
         standby.want(1, Role.STANDBY, 1)
         standby.await_phase(Phase.TAILING)
         lab.write(noted(odd_ones()))
-        lab.write(noted(many()))
+        lab.write(noted(many(keys, rewrites)))
         ((_, end),) = connect(CLUSTER, parse(lab.definition.config), lab.definition).input_bounds(0)
-        active.await_all(lambda each: each.input_committed == end, MOST_SECONDS)
+        active.await_all(lambda each: each.input_committed == end, most_seconds)
         # One that comes late reads all of it from the changelog.
         with lab.local("host-c") as late:
             late.want(2, Role.STANDBY, 1)
             for each in (standby, late):
-                each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0, MOST_SECONDS)
+                each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0, most_seconds)
     (task,) = lab.task_ids
     found = [checksum(lab.state_of(host, task) / DATABASE) for host in ("host-a", "host-b", "host-c")]
     assert found[0][0] == len(model)

@@ -13,19 +13,18 @@ import pytest
 
 from standby.kernel.ports import Profile
 from tests.fakes.store_child import KEYS, key, opened, value
-from tests.kernel_lab import IS_LONG, ROOT
+from tests.kernel_lab import ROOT
 from tests.patience import PATIENCE_SECONDS, STRIKE_SECONDS
 
-KILLS = 50 if IS_LONG else 4
 
-
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("profile", Profile)
 def test_the_position_is_that_of_the_rows_wherever_a_write_was_cut(
-    tmp_path: Path, profile: Profile, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, profile: Profile, kills: int
 ) -> None:
     """One store, killed again and again; what it had once on its disk it never loses."""
     moments, found, told = random.Random(3), [0], 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.store_child", str(tmp_path / "store"), profile.value],
             cwd=ROOT,
@@ -49,5 +48,3 @@ def test_the_position_is_that_of_the_rows_wherever_a_write_was_cut(
         store.close()
         found.append(position)
     assert found[-1] > 0, "nothing ever came to the disk"
-    with capsys.disabled():
-        print(f"\n  {KILLS} kills within writes and flushes ({profile.value}): positions {found[1:][:8]}")

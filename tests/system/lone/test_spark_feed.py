@@ -1,4 +1,4 @@
-"""What is particular to the Spark feed: its plans, Python workers, JVM, and how fast it is when warm."""
+"""What is particular to the Spark feed: its plans, Python workers and JVM."""
 
 from __future__ import annotations
 
@@ -469,38 +469,3 @@ os.kill(os.getpid(), signal.SIGKILL)
         )
     jvm = Path("/proc", told_path.read_text())
     soon(lambda: not jvm.exists(), "the JVM is gone")
-
-
-@pytest.mark.soak
-def test_how_fast_it_is(kafka_bootstrap: str) -> None:
-    """Prints what was measured; asserts only what holds on any machine."""
-    told = child(
-        kafka_bootstrap,
-        filled_topic(kafka_bootstrap, 3000),
-        """
-def cpu():
-    fields = Path("/proc", str(feed.child_pids[0]), "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-def start(name):
-    first = threading.Event()
-    rows = []
-    def deliver(batches):
-        rows.append(batches[0].rows.num_rows)
-        first.set()
-    before, began = cpu(), time.monotonic()
-    feed.start({task: Offsets.of(0)}, deliver)
-    assert first.wait(patience)
-    tell(**{name: {"ms": round((time.monotonic() - began) * 1000), "rows": rows[0]}})
-    feed.stop()
-    tell(**{name + "_cpu": round(cpu() - before, 2)})
-began = time.monotonic()
-feed.warm()
-tell(warm_seconds=round(time.monotonic() - began, 2), warm_cpu=cpu(), is_warm=feed.is_warm)
-for number in range(3):
-    start(f"start_{number}")
-""",
-    )
-    print(told)
-    assert told["is_warm"] is True
-    assert told["start_0"]["rows"] == 100, "nobody knows yet how large they are"
-    assert told["start_1"]["rows"] == 1000

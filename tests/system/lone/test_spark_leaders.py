@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,13 @@ class Deliveries:
     def wait(self, ends: dict[int, int]) -> None:
         with self._come:
             assert self._come.wait_for(lambda: self._ends == ends, PATIENCE_SECONDS), (self._ends, ends)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """Servers of its own, for a broker that joins them is killed."""
+    with LocalCluster.start(f"leaderless-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
+        yield cluster
 
 
 def test_a_query_ends_soon_and_names_whom_to_leave_out(cluster: LocalCluster, tmp_path: Path) -> None:

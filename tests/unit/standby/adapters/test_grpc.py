@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from standby.security.credentials import FILE, load
 from standby.security.roles import PeerRole
 from standby.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
-from tests.fakes.leader import ScriptedLeader
+from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS, soon
 
 HELLO = Hello(1, "container_1", "anywhere_0", 1, 7, "127.0.0.1", 4001, 4002, 77, 0)
@@ -71,10 +71,14 @@ def leader() -> Iterator[ScriptedLeader]:
 
 
 def connect(
-    leader: ScriptedLeader | int, news: News, keys: Keys | None = None, interval_ms: int = 50
+    leader: ScriptedLeader | int,
+    news: News,
+    keys: Keys | None = None,
+    interval_ms: int = 50,
+    clock: Callable[[], float] = time.monotonic,
 ) -> ControlStream:
     port = leader if isinstance(leader, int) else leader.record.port
-    streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms)
+    streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms, clock)
     return streams.open(OpenStream(3, Leader("a", "127.0.0.1", port, 1), HELLO), news.post)
 
 
@@ -103,22 +107,35 @@ def test_the_introduction_comes_first_then_everything_in_order(leader: ScriptedL
     stream.drop()
 
 
-def test_heartbeats_come_by_themselves_in_sequence_and_no_faster_than_told(
-    leader: ScriptedLeader, news: News
-) -> None:
-    begun = time.monotonic()
+def test_heartbeats_come_by_themselves_in_sequence(leader: ScriptedLeader, news: News) -> None:
     stream = connect(leader, news)
     session = leader.session()
-    session.wait_for(Heartbeat, lambda each: each.sequence == 6)
-    heard = [
-        (each.sequence, at)
-        for each, at in zip(session.received, session.at, strict=True)
-        if isinstance(each, Heartbeat)
-    ]
-    assert [sequence for sequence, _ in heard] == list(range(1, len(heard) + 1))
-    # From the beginning: the first may be late, and the one behind it on time. One beat may make up for a late one.
-    assert heard[5][1] - begun >= 5 * 0.05
+    session.wait_for(Heartbeat, lambda each: each.sequence == 5)
+    assert beats(session)[:5] == [1, 2, 3, 4, 5]
     stream.drop()
+
+
+def test_a_process_that_stood_still_does_not_make_up_for_the_heartbeats_it_missed(
+    leader: ScriptedLeader, news: News
+) -> None:
+    now = [1_000.0]
+    stream = connect(leader, news, clock=lambda: now[0])
+    session = leader.session()
+    session.wait_for(Heartbeat)
+    stream.send(Report(1, ()))
+    session.wait_for(Report, lambda each: each.number == 1)
+    assert beats(session) == [1], "no sooner than told"
+    now[0] += 600
+    # The one that is late, and the one behind it on time.
+    session.wait_for(Heartbeat, lambda each: each.sequence == 3)
+    stream.send(Report(2, ()))
+    session.wait_for(Report, lambda each: each.number == 2)
+    assert beats(session) == [1, 2, 3]
+    stream.drop()
+
+
+def beats(session: Session) -> list[int]:
+    return [each.sequence for each in session.received if isinstance(each, Heartbeat)]
 
 
 def test_reports_do_not_hold_heartbeats_up(leader: ScriptedLeader, news: News) -> None:
