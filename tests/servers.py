@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from embedded.cluster import LocalCluster, end_abandoned
 from embedded.terminal import Progress
+from tests.topics import outlives_tests
 
 
 @contextmanager
@@ -18,4 +19,5 @@ def shared_cluster(hosts: int) -> Iterator[LocalCluster]:
     cluster = LocalCluster.start(f"test-{os.getpid()}", nodes=hosts, is_temporary=True, show=progress.show)
     progress.close()
     with cluster:
+        outlives_tests(cluster.kafka_bootstrap)
         yield cluster

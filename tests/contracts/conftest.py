@@ -1,4 +1,4 @@
-"""What the contract suites of a module share besides the servers: one JVM."""
+"""What the contract suites share besides the servers: those of a module one JVM, and that no topic is left over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 from embedded.jars import classpath
+from tests.topics import delete_made_topics
+
+
+@pytest.fixture(autouse=True)
+def _deleted_topics() -> Iterator[None]:
+    """Deletes the topics of each test when all that it set up has ended."""
+    yield
+    delete_made_topics()
 
 
 @pytest.fixture(scope="module")

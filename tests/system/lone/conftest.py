@@ -7,6 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.kernel_lab import Child
+from tests.topics import delete_made_topics
+
+
+@pytest.fixture(autouse=True)
+def _deleted_topics() -> Iterator[None]:
+    """Deletes the topics of each test when all that it set up has ended."""
+    yield
+    delete_made_topics()
 
 
 @pytest.fixture

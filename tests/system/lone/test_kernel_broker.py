@@ -49,7 +49,7 @@ def cluster() -> Iterator[LocalCluster]:
 def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     cluster: LocalCluster, tmp_path: Path, away_seconds: float
 ) -> None:
-    # Away for longer than a transaction may take. A restart takes longer than the default of 5 s, but is to be over before the open transactions have timed out.
+    # Longer than a transaction may take by default, 5 s; a restart is to be over before the open ones time out.
     timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
     lab = Lab(cluster.kafka_bootstrap, tmp_path, 2, **timeout)
     restoring, may_restore = threading.Event(), threading.Event()

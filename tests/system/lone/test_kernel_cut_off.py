@@ -22,8 +22,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarBroker]:
 
 
 @pytest.fixture
-def lab(broker: FarBroker, tmp_path: Path) -> Lab:
-    return Lab(broker.plain, tmp_path, 2, **{"job.transaction.timeout.ms": "5000"})
+def lab(broker: FarBroker, tmp_path: Path) -> Iterator[Lab]:
+    yield Lab(broker.plain, tmp_path, 2, **{"job.transaction.timeout.ms": "5000"})
+    broker.wire.mend()
 
 
 def by_wire(lab: Lab, broker: FarBroker) -> dict[str, Any]:

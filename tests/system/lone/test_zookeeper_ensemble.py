@@ -172,10 +172,17 @@ class Play:
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    play = Play(tmp_path_factory.mktemp("ensemble"))
-    with play:
+def long_play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    with Play(tmp_path_factory.mktemp("ensemble")) as play:
         yield play
+
+
+@pytest.fixture
+def play(long_play: Play) -> Iterator[Play]:
+    """All servers serve when a test begins, however the one before has ended."""
+    yield long_play
+    long_play.ensemble.resume()
+    long_play.ensemble.start()
 
 
 def lose_follower(play: Play) -> None:
@@ -224,7 +231,6 @@ def test_trouble_that_changes_nothing(play: Play, trouble: Callable[[Play], None
     trouble(play)
     play.assert_leads()
     play.assert_container_works()
-    # With what was lost back, for whoever comes next.
     play.ensemble.start()
     assert play.standing() == before, "the same leader under the same epoch, and no candidate has begun anew"
     assert play.stage.czxid() == registered
