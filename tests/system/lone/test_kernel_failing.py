@@ -6,6 +6,7 @@ import signal
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import NewTopic
@@ -57,7 +58,7 @@ def test_there_is_one_dead_letter_whichever_side_of_its_commit_is_deadly(
         successor.await_processed()
     (letter,) = lab.messages(dead)
     assert (letter.key(), letter.value()) == (b"0/poison", b"raise")
-    found = letter.headers() or []
+    found: Any = letter.headers()
     assert tuple(found[:3]) == headers
     ours = dict(found[3:])
     assert (ours["standfast-offset"], ours["standfast-error-type"]) == (b"5", b"ValueError")
