@@ -72,14 +72,13 @@ def test_the_event_log_is_followed_from_its_beginning_even_when_its_topic_comes_
             topic
         ].result()
         producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap})
-        for number in range(3):
-            producer.produce(topic, json.dumps({"at_ms": number, "kind": "container_lost"}).encode())
-        producer.produce(topic, b"not an event")
+        told = [json.dumps({"at_ms": number, "kind": "container_lost"}).encode() for number in range(3)]
+        for each in (*told[:2], b"not an event", told[2]):
+            producer.produce(topic, each)
         producer.flush(PATIENCE_SECONDS)
-        events = log.wait_for(lambda events: len(events) == 3, PATIENCE_SECONDS)
+        events = log.wait_for(lambda events: len(events) >= 3, PATIENCE_SECONDS)
         assert events is not None
         assert [event.at_ms for event in events] == [0, 1, 2]
-        assert log.wait_for(lambda events: len(events) > 3, A_MOMENT_SECONDS) is None
     finally:
         log.stop()
 
