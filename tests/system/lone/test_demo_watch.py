@@ -86,7 +86,7 @@ def test_the_event_log_is_followed_from_its_beginning_even_when_its_topic_comes_
 def test_the_stream_ends_whole(cluster: LocalCluster) -> None:
     bootstrap = cluster.kafka_bootstrap
     fresh_topics(bootstrap, partitions=2)
-    traffic = stream(bootstrap, rows=1_000, rate=500)
+    traffic = stream(bootstrap, rows=1_000, rate=2_000)
     assert traffic.join(PATIENCE_SECONDS)
     assert traffic.count == 1_000
     assert sum(end_offsets(bootstrap, INPUT_TOPIC).values()) == 1_000
