@@ -21,9 +21,10 @@ def start() -> NoReturn:
     from standby.adapters.kafka.broker import connect
     from standby.adapters.peers.client import open_sources
     from standby.adapters.rocksdict import open_database
+    from standby.clock import REAL
     from standby.config import parse_recorded
     from standby.feed.functions import step_of
-    from standby.kernel.environment import Environment, now_ms
+    from standby.kernel.environment import Environment
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.restore.fetch import Peers
     from standby.kernel.restore.snapshots import ROUTE, Snapshots
@@ -47,13 +48,14 @@ def start() -> NoReturn:
             connect,
             open_database,
             step_of,
+            clock=REAL,
             load_code=around.load_code,
             peers=Peers(around.container, around.peers, open_sources(around.keys)),
             marks=around.marks,
         )
         replicas = LocalReplicas(environment, around.on_change)
         snapshots = Snapshots(replicas.offer, environment.restores)
-        lookups = Lookups(replicas.held, now_ms)
+        lookups = Lookups(replicas.held, REAL.now_ms)
         routes = {
             ROUTE: only((PeerRole.CONTAINER,), snapshots.answer),
             STATE_ROUTE: only((PeerRole.OPERATOR,), lookups.answer),
@@ -63,10 +65,10 @@ def start() -> NoReturn:
             tighten_below(each, cluster.name, host)
 
         roots = Roots(tuple(directories), cluster.name, host)
-        Strays(roots, replicas.known, environment.opening, now_ms, cluster.stray_delay_ms).start()
+        Strays(roots, replicas.known, environment.opening, REAL.now_ms, cluster.stray_delay_ms).start()
 
         def leftovers() -> tuple[Leftover, ...]:
-            return find_leftovers(directories, cluster.name, host, now_ms())
+            return find_leftovers(directories, cluster.name, host, REAL.now_ms())
 
         def purge(job: JobDefinition) -> None:
             every = {*directories, *map(Path, parse_recorded(job.config).state_dirs)}

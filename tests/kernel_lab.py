@@ -45,6 +45,7 @@ from standby.replica.failing import Headers
 from standby.replica.store.keys import is_own, prefix, split
 from standby.replica.store.origin import DATABASE
 from standby.wire import JobDefinition
+from tests.fakes.clock import WallClock
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords
 from tests.meanwhile import meanwhile
@@ -363,7 +364,7 @@ class Lab:
     ) -> Container:
         """Return a container in this process; ``step`` in place of the job's own."""
         restores = RestoreCounters()
-        more: dict[str, Any] = {} if clock is None else {"clock": clock}
+        more: dict[str, Any] = {} if clock is None else {"clock": WallClock(clock)}
         environment = Environment(
             CLUSTER,
             host,

@@ -23,6 +23,7 @@ from standby.replica.failing import Headers
 from standby.replica.store.keys import is_own, split
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
+from tests.fakes.clock import HandClock
 from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed, MemoryFeeds
 from tests.fakes.kafka import Entry, MemoryKafka, Partition
@@ -57,13 +58,17 @@ class MemoryLab:
         }
         self.config = parse(flat)
         self.definition = JobDefinition(JOB, "run", flat, "changelog", "group", tasks)
-        self.now_ms = 1_700_000_000_000
-        self._began = time.monotonic()
+        self.clock = HandClock()
         self._number = 0
 
-    def clock(self) -> int:
-        """Unix milliseconds; runs with the real one, and a test may let it jump by moving `now_ms`."""
-        return self.now_ms + int((time.monotonic() - self._began) * 1000)
+    @property
+    def now_ms(self) -> int:
+        """Where the wall clock began; to move it is to set that clock, and no other."""
+        return self.clock.began_ms
+
+    @now_ms.setter
+    def now_ms(self, began_ms: int) -> None:
+        self.clock.began_ms = began_ms
 
     def name(self, copy: int, epoch: int, *, claimed: bool = False) -> None:
         for task in self.tasks:

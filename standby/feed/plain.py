@@ -7,7 +7,6 @@ job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from standby.adapters.kafka.input import InputBounds, InputReader
+from standby.clock import REAL, Clock
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant
 from standby.errortext import first_line, kind_of
@@ -46,11 +46,16 @@ class PlainFeed:
     """A `standby.ports.Feed` over a consumer of its own."""
 
     def __init__(
-        self, config: JobConfig, job: JobDefinition, transforming: Transforming = told_to_nobody
+        self,
+        config: JobConfig,
+        job: JobDefinition,
+        transforming: Transforming = told_to_nobody,
+        clock: Clock = REAL,
     ) -> None:
         """``transforming`` is told what the job's transform runs on, as long as it runs."""
         self._config = config
         self._transforming = transforming
+        self._clock = clock
         self._inputs = config.inputs
         self._size = BatchSize(config.batch_max_records)
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
@@ -188,7 +193,7 @@ class PlainFeed:
         try:
             while not self._stopping.is_set() and not _is_past(starts, until):
                 messages = reader.read(self._size.records, _POLL_SECONDS, self._config.batch_max_bytes)
-                began = time.monotonic()
+                began = self._clock.monotonic()
                 with self._transforming(starts):
                     rows = self._table(messages)
                 ends = reader.positions()
@@ -199,7 +204,7 @@ class PlainFeed:
                 if batches and not self._stopping.is_set():
                     deliver(batches)
                     starts.update((batch.task, batch.end) for batch in batches)
-                self._size.note(len(messages), time.monotonic() - began)
+                self._size.note(len(messages), self._clock.monotonic() - began)
         except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
             self._failure = error
         finally:

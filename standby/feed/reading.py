@@ -12,10 +12,10 @@ times a second.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from standby.clock import REAL
 from standby.errors import StandfastError, Transient
 from standby.errortext import first_line
 from standby.feed.batches import from_offsets, split
@@ -42,7 +42,7 @@ class Reading:
         inputs: Sequence[str],
         transform: str,
         judge: Judge,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = REAL.monotonic,
     ) -> None:
         """``positions`` are where the query reads the ``inputs`` from; ``transform`` names the job's, for errors."""
         self._clock = clock

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +26,7 @@ from standby.adapters.spark.session import (
     types,
     unreadable,
 )
+from standby.clock import REAL
 from standby.config import JobConfig, kafka_settings
 from standby.errors import (
     BadConfiguration,
@@ -433,7 +433,7 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
     when it does not start. Raises `Transient` when the machine cannot run it now.
     """
     transform = transform_of(config)
-    end = time.monotonic() + within_seconds
+    end = REAL.monotonic() + within_seconds
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         log = Path(scratch) / "spark.log"
         try:
@@ -441,7 +441,7 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
         except (BadConfiguration, Unavailable) as error:
             raise type(error)(f"{error}{_printed(log)}") from error
         try:
-            seconds = min(_BEGIN_SECONDS, max(0.0, end - time.monotonic()))
+            seconds = min(_BEGIN_SECONDS, max(0.0, end - REAL.monotonic()))
             with spark.asking("task.transform was planned", "the query", seconds):
                 rows = spark.synthetic_rows(column_options(config), config.inputs, 1)
                 apply_transform(transform, rows, config, check=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
+
+from standby.clock import REAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,7 @@ class WarmUp:
         self,
         stage: Stage,
         partitions: Iterable[InputPartition],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = REAL.monotonic,
     ) -> None:
         self._stage = stage
         self._clock = clock

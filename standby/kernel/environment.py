@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from standby.clock import REAL, Clock
 from standby.config import JobConfig
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.marks import Marks
@@ -16,11 +16,6 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
 from standby.ports import MakeFeed, RecordReader
-
-
-def now_ms() -> int:
-    """Return Unix milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +30,7 @@ class Environment:
     open_database: OpenDatabase
     find_step: Callable[[JobConfig], Step]
     """`standby.feed.functions.step_of`, as a rule."""
-    clock: Callable[[], int] = now_ms
-    """Unix milliseconds."""
+    clock: Clock = REAL
     probe: Probe = no_probe
     load_code: LoadCode = load_nothing
     """Makes the modules of a definition importable that names its code; it may block."""

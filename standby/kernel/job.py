@@ -15,6 +15,7 @@ from standby.kernel.environment import Environment
 from standby.kernel.pipeline.batch import BatchRunner
 from standby.kernel.pipeline.pipeline import Pipeline, Seams
 from standby.kernel.replay.ends import Ends
+from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.replay.replayer import Rules
 from standby.kernel.replay.router import ReplayRouter
 from standby.model import TaskId
@@ -49,9 +50,11 @@ class JobKernel:
         name = definition.name
         clock = environment.clock
         self.broker: Final = environment.connect(environment.cluster, self.config, definition)
-        self.identity: Final = Identity(self.broker, self.topics)
+        self.identity: Final = Identity(self.broker, self.topics, clock.monotonic)
         interval_ms = max(50, min(_ENDS_MS, self.config.lag_time_ms // 4))
-        self.ends: Final = Ends(self.broker, interval_ms, clock, lambda: self._watched, name)
+        self.ends: Final = Ends(
+            self.broker, interval_ms, clock.now_ms, lambda: self._watched, name, clock.pace
+        )
         rules = Rules(
             ends=self.ends,
             lag_bound_ms=self.config.lag_time_ms,
@@ -61,6 +64,7 @@ class JobKernel:
             check_topic=self.identity.changelog_id,
             topic=definition.changelog,
             bounds=self.broker.changelog_bounds,
+            rate_limiter=RateLimiter(clock.monotonic),
         )
         self.replay: Final = ReplayRouter(
             self.broker.open_changelog, rules, self.config.restore_threads, name
@@ -76,6 +80,7 @@ class JobKernel:
             self.commit_seconds,
             environment.probe,
             environment.marks,
+            clock,
         )
         self.pipeline: Final = Pipeline(
             name,
@@ -90,7 +95,7 @@ class JobKernel:
             ),
             self.commit_seconds,
         )
-        self.ownership: Final = Ownership(self.broker.committed, clock, name)
+        self.ownership: Final = Ownership(self.broker.committed, clock.now_ms, name)
 
     def watch(self, changelog: Collection[int], inputs: Collection[int]) -> None:
         """Have the ends of these partitions asked for, changelog and input."""

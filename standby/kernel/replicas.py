@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -43,6 +42,7 @@ class LocalReplicas:
     def __init__(self, environment: Environment, on_change: Callable[[], None]) -> None:
         """``on_change`` is called, on the conductor's thread, when there is something new to report."""
         self._environment = environment
+        self._clock = environment.clock
         self._on_change = on_change
         self._conductor = Worker("conductor", self._turn, failed=self._give_up)
         # Replaced as a whole, never changed in place: other threads read it.
@@ -121,10 +121,10 @@ class LocalReplicas:
 
     def _turn(self) -> None:
         self._has_changed = False
-        if self._conductor.wait(_TICK_SECONDS):
+        if self._conductor.wait(self._clock.pace(_TICK_SECONDS)):
             self._conductor.catch_up()
         changed = self._has_changed
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now >= self._look_at:
             # By the clock, not when nothing else comes: something may come all the time.
             self._look_at = now + _TICK_SECONDS
@@ -297,7 +297,7 @@ class LocalReplicas:
     def _look(self) -> bool:
         """Look after stuck work and dead children; return whether a phase has changed."""
         changed = False
-        now, now_ms = time.monotonic(), self._environment.clock()
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         for held in self._held.values():
             held.flush_if_due(now_ms)
             config = held.job.config

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from standby.clock import REAL
 from standby.model import Fault
 from standby.replica.lifecycle import Signal
 
@@ -24,7 +25,9 @@ class Run:
     Results of a cancelled run are not listened to any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Callable[[float], float] = REAL.pace) -> None:
+        """``pace`` is `standby.clock.Clock.pace`."""
+        self._pace = pace
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._acts: list[Callable[[], None]] = []
@@ -61,5 +64,5 @@ class Run:
         return self._cancelled.is_set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait so long, or until the run is cancelled; return whether it was."""
-        return self._cancelled.wait(seconds)
+        """Wait between two looks, or until the run is cancelled; return whether it was."""
+        return self._cancelled.wait(self._pace(seconds))

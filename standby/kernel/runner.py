@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -69,7 +68,8 @@ class ReplicaRunner:
     def __init__(self, replica: Replica, job: JobKernel, post: Post) -> None:
         self.replica = replica
         self.job: Final = job
-        self.since_ms = job.environment.clock()
+        self._clock: Final = job.environment.clock
+        self.since_ms = self._clock.now_ms()
         self._entered: dict[Phase, int] = {}
         self.detail = ""
         self.fault = Fault.OTHER
@@ -89,7 +89,7 @@ class ReplicaRunner:
         self._ways = 0
         self._post = post
         self._worker = Worker(f"replica-{replica.id}").start()
-        self._run = Run()
+        self._run = Run(self._clock.pace)
         self._store: TaskStore | None = None
         self._directory: Path | None = None
         self._restore: Final = Restore(
@@ -132,7 +132,7 @@ class ReplicaRunner:
             # Another decision has opened it again: what had ended it counts no more.
             self._fences = self._tries = self._restores = 0
         if has_changed:
-            self.since_ms = self.job.environment.clock()
+            self.since_ms = self._clock.now_ms()
             # A new mapping: the old one may be on its way in a report.
             before = {} if replica.phase is Phase.FENCING else self._entered
             self._entered = {**before, replica.phase: self.since_ms}
@@ -151,8 +151,8 @@ class ReplicaRunner:
         for effect in effects:
             if effect is Effect.HALT:
                 self._run.cancel()
-                self._run = Run()
-                self.halting_since = self.halting_since or time.monotonic()
+                self._run = Run(self._clock.pace)
+                self.halting_since = self.halting_since or self._clock.monotonic()
                 self._worker.submit(self._halt)
             else:
                 self._worker.submit(partial(self._carry_out, effect, self._run))
@@ -291,9 +291,9 @@ class ReplicaRunner:
             traceback=told_of.traceback if told_of is not None and is_failing else "",
             skipped=told_of.skipped if told_of is not None else 0,
             dead_lettered=told_of.dead_lettered if told_of is not None else 0,
-            given_up=told_of.recently_given_up(self.job.environment.clock()) if told_of is not None else (),
+            given_up=told_of.recently_given_up(self._clock.now_ms()) if told_of is not None else (),
             input_lag_ms=self._input_lag.ms,
-            input_rate=active.throughput.per_second(time.monotonic())
+            input_rate=active.throughput.per_second(self._clock.monotonic())
             if has_input and active is not None
             else None,
             drained_from=active.drained.applied if active is not None and active.drained else None,
@@ -319,7 +319,7 @@ class ReplicaRunner:
         end = self.job.ends.input(self.replica.id.task.partition)
         if self.replica.role is Role.ACTIVE:
             committed = active.committed.total if active is not None else None
-            self._input_lag.look(committed, end, self.job.environment.clock())
+            self._input_lag.look(committed, end, self._clock.now_ms())
         return self._progress.is_stuck(active, end, now, timeout_seconds)
 
     def is_hanging(self, now: float, timeout_seconds: float) -> bool:
@@ -396,7 +396,7 @@ class ReplicaRunner:
                     self.detail = waiting
                 if not isinstance(error, InUse) or self.replica.role is not Role.ACTIVE:
                     lock.rest()
-                elif lock.is_stuck(None, time.monotonic(), self.job.way_seconds):
+                elif lock.is_stuck(None, self._clock.monotonic(), self.job.way_seconds):
                     # Another copy may have its state at hand.
                     raise Unavailable(said) from error
                 if run.pause(delay):
@@ -424,7 +424,9 @@ class ReplicaRunner:
         if self._replayed is None:
             partition = self.replica.id.task.partition
             tell = partial(self._post, self, run)
-            self._replayed = Replayed(partition, self._store, tell, is_paused=self.is_paused)
+            self._replayed = Replayed(
+                partition, self._store, tell, self._clock.monotonic(), is_paused=self.is_paused
+            )
         self.job.replay.add(self._replayed)
 
     def _take_over(self, run: Run) -> None:
@@ -436,7 +438,7 @@ class ReplicaRunner:
         assert self._replayed is not None
         assert self._writer is not None
         promotee = Promotee(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
-        started = time.monotonic()
+        started = self._clock.monotonic()
         self._ways += 1
         self._on_way = self._ways
         try:
@@ -449,7 +451,12 @@ class ReplicaRunner:
         self._tries = 0
         _log.info(
             "%s: claimed at epoch %d after %.0f ms, input from %s",
-            *(self.replica.id, promotee.epoch, (time.monotonic() - started) * 1000, self.active.committed),
+            *(
+                self.replica.id,
+                promotee.epoch,
+                (self._clock.monotonic() - started) * 1000,
+                self.active.committed,
+            ),
         )
 
     def _open_input(self, _run: Run) -> None:
@@ -479,7 +486,7 @@ class ReplicaRunner:
         return store.is_flush_due(now_ms) and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS
 
     def _flush(self, store: TaskStore) -> None:
-        now_ms = self.job.environment.clock()
+        now_ms = self._clock.now_ms()
         # Several looks may have asked for it until its turn came.
         if self._is_flush_due(store, now_ms):
             try:

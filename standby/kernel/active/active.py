@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from standby.clock import Clock
 from standby.errors import BadConfiguration, BrokenInvariant, StandfastError, Unavailable
 from standby.errortext import first_line
 from standby.kernel.active.identity import Answer, nothing_asked
@@ -71,8 +71,7 @@ class Hooks:
     """What an active calls."""
 
     tell: Tell
-    clock: Callable[[], int]
-    """Unix milliseconds."""
+    clock: Clock
     probe: Probe
     seen: Seen
     ask_topics: Callable[[], Answer] = nothing_asked
@@ -98,7 +97,7 @@ class ActiveTask:
         """The input offsets of the next records to process."""
         self.first_commit_ms: int | None = None
         """Unix milliseconds of the first commit with input."""
-        self.last_commit_ms = hooks.clock()
+        self.last_commit_ms = hooks.clock.now_ms()
         """Unix milliseconds of the last commit with or without input, or of the beginning."""
         self.failures = claim.failures
         """Failures of the job's code at the committed offsets."""
@@ -108,7 +107,7 @@ class ActiveTask:
         """Input records that were given up."""
         self.dead_lettered = 0
         """Those that were written to `task.dead.letter`."""
-        self.throughput = Throughput(time.monotonic())
+        self.throughput = Throughput(hooks.clock.monotonic())
         """What it has processed."""
         self.tries = 0
         """Failures of the job's code, whatever came of them: that they happen shows that the task is at work."""
@@ -128,7 +127,7 @@ class ActiveTask:
         self._is_abandoned = False
         seen = hooks.seen
         self._markers = Markers(
-            seen.broker, task, seen.changelog, seen.answer_seconds, lambda: self._is_abandoned
+            seen.broker, task, seen.changelog, seen.answer_seconds, lambda: self._is_abandoned, self._clock
         )
         #: Why nothing more may be committed: the outcome of a commit is not known, or the store lacks it.
         self._lost: BaseException | None = None
@@ -262,7 +261,7 @@ class ActiveTask:
         # Behind its marker.
         self._next_batch = position + 1
         self._probe(AFTER_COMMIT)
-        now_ms = self._clock()
+        now_ms = self._clock.now_ms()
         with self._gate:
             if self._is_abandoned:
                 # The store may belong to somebody else by now, who finds the changes in the changelog.

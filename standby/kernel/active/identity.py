@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -32,10 +31,14 @@ class Identity:
     Nothing is cached but what is expected: whoever asks gets an answer that is younger than the question.
     """
 
-    def __init__(self, broker: Broker, run: Callable[[], RunTopics]) -> None:
-        """``run`` returns what is known at present: what the run has recorded may come to it later."""
+    def __init__(self, broker: Broker, run: Callable[[], RunTopics], now: Callable[[], float]) -> None:
+        """``now`` is monotonic.
+
+        ``run`` returns what is known at present: what the run has recorded may come to it later.
+        """
         self._broker = broker
         self._run = run
+        self._now = now
         self._lock = threading.Lock()
         # All below is guarded by it.
         self._first: dict[str, str] = {}
@@ -61,7 +64,7 @@ class Identity:
         Commits of one micro-batch share a question: all its rows were read before the first of them began, and the next
         one comes when all have ended, as a rule with the question answered.
         """
-        now = time.monotonic()
+        now = self._now()
         with self._lock:
             question = self._asking
             if question is None or question.is_answered or now - question.asked_at > _SHARED_SECONDS:

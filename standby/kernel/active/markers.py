@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from standby.clock import Clock
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import Broker, Place, WriterLost
 from standby.model import TaskId
@@ -38,11 +38,13 @@ class Markers:
         changelog: Place,
         answer_seconds: float,
         is_given_up: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         """Partitions that do not answer are waited for ``answer_seconds``, or until ``is_given_up``."""
         self._broker, self._task, self._changelog = broker, task, changelog
         self._answer_seconds = answer_seconds
         self._is_given_up = is_given_up
+        self._clock = clock
         self._unseen: dict[Place, int] = {}
         self._hanging: dict[Place, int] = {}
         #: Those of which it is not known what of this task is open there, if anything is.
@@ -71,20 +73,20 @@ class Markers:
         Raises `WriterLost` when some do not answer in time, when the task is given up, and when the changelog hangs:
         the way to active has that be seen, in a transaction that is over as soon as it has begun.
         """
-        answered_by = time.monotonic() + self._answer_seconds
+        answered_by = self._clock.monotonic() + self._answer_seconds
         while not self._is_settled:
             try:
                 stable = self._await(_OPEN_SECONDS)
             except Transient as error:
                 _log.warning("%s: %s", self._task, error)
                 stable = {}
-                time.sleep(_PAUSE_SECONDS)
+                self._pause(_PAUSE_SECONDS)
             waiting = self._unseen.keys() - self._hanging.keys()
             if self._is_given_up():
                 raise WriterLost(f"{self._task}: given up")
             if self.is_begun and waiting <= stable.keys():
                 self._note_hanging({place: stable[place] for place in waiting})
-            elif time.monotonic() > answered_by:
+            elif self._clock.monotonic() > answered_by:
                 told = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting)) or "its outputs"
                 raise WriterLost(f"{self._task}: whether its last commit is seen in {told} has no answer")
         if self._changelog in self._hanging:
@@ -112,7 +114,7 @@ class Markers:
 
     def _await(self, seconds: float) -> Mapping[Place, int]:
         """Look until nothing is left that may still come; return the last stable offsets that were told last."""
-        deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
+        deadline, pause = self._clock.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         if not self.is_begun:
             ends = self._broker.output_ends()
             former = {place: end - 1 for place, end in ends.items() if end}
@@ -125,7 +127,11 @@ class Markers:
                 if end > self._unseen[place]:
                     del self._unseen[place]
                     self._hanging.pop(place, None)
-            if self._is_settled or self._is_given_up() or time.monotonic() > deadline:
+            if self._is_settled or self._is_given_up() or self._clock.monotonic() > deadline:
                 return stable
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS)
+            pause = self._pause(pause)
+
+    def _pause(self, seconds: float) -> float:
+        """Wait; return how long to wait the next time."""
+        self._clock.sleep(seconds)
+        return min(2 * seconds, _PAUSE_SECONDS)

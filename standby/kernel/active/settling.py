@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -307,22 +306,25 @@ class Settling:
 
     def _stable_end(self, end: int, seconds: float) -> int:
         """Return the changelog's last stable offset, once it has reached ``end`` or the time is over."""
-        deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
+        deadline, pause = self._now() + seconds, _FIRST_PAUSE_SECONDS
         while True:
             stable = self.job.broker.changelog_ends((self._partition,), is_stable=True)[self._partition]
-            if stable >= end or time.monotonic() > deadline:
+            if stable >= end or self._now() > deadline:
                 return stable
             pause = self._pause(pause)
 
     def _await_ends(self, ends: Mapping[Place, int], seconds: float) -> Collection[Place]:
         """Return the places whose last stable offset has not reached its end when the time is over."""
-        deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
+        deadline, pause = self._now() + seconds, _FIRST_PAUSE_SECONDS
         while True:
             stable = self.job.broker.stable_ends(ends) if ends else {}
             behind = [place for place, end in ends.items() if stable.get(place, -1) < end]
-            if not behind or time.monotonic() > deadline:
+            if not behind or self._now() > deadline:
                 return behind
             pause = self._pause(pause)
+
+    def _now(self) -> float:
+        return self.job.environment.clock.monotonic()
 
     def _pause(self, seconds: float) -> float:
         """Wait; return how long to wait the next time. Raises `WriterLost` when it is called off."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from standby.clock import Clock
 from standby.errors import Unavailable
 from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks, Seen
 from standby.kernel.active.settling import Settling
@@ -115,7 +115,9 @@ class Takeover:
         hooks = Hooks(tell_active, environment.clock, environment.probe, seen, job.identity.ask)
         active = ActiveTask(task, promotee.writer, promotee.replayed.store, claim, hooks)
         try:
-            _wait(active.claim(), job.config.transaction_timeout_ms / 1000 + 5, promotee.run)
+            _wait(
+                active.claim(), job.config.transaction_timeout_ms / 1000 + 5, promotee.run, environment.clock
+            )
             self._pass(promotee, CLAIMED)
         except BaseException:
             active.abandon()
@@ -132,10 +134,11 @@ class Takeover:
     def _drain(self, promotee: Promotee, target: int) -> None:
         """Return once the store has everything up to ``target``, where nothing is open below (rule `drain-target`)."""
         partition = promotee.replica.task.partition
+        clock = self.job.environment.clock
         is_done = self.job.replay.drain(promotee.replayed, target)
-        moved, position = time.monotonic(), -1
+        moved, position = clock.monotonic(), -1
         while not _wait_slice(is_done, promotee.run):
-            now = time.monotonic()
+            now = clock.monotonic()
             if promotee.replayed.store.position.offset != position:
                 moved, position = now, promotee.replayed.store.position.offset
             elif now - moved > _STALL_SECONDS:
@@ -158,9 +161,9 @@ def _wait_slice(future: Future[None], run: Run) -> bool:
     return False
 
 
-def _wait(future: Future[None], seconds: float, run: Run) -> None:
+def _wait(future: Future[None], seconds: float, run: Run, clock: Clock) -> None:
     """Return once the future is done; raise what it failed with, `WriterLost` when that takes too long."""
-    deadline = time.monotonic() + seconds
+    deadline = clock.monotonic() + seconds
     while not _wait_slice(future, run):
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise WriterLost(f"no end of a transaction after {seconds:.0f} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from standby import errortext
 from standby.api import RowError
+from standby.clock import REAL, Clock, have_ended
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError
 from standby.feeding.events import FailedInput, TaskFailure
@@ -132,6 +132,7 @@ class BatchRunner:
         commit_seconds: float,
         probe: Probe,
         marks: Marks,
+        clock: Clock = REAL,
     ) -> None:
         """``step`` finds the user's function, at the first batch or before; a commit may take ``commit_seconds``.
 
@@ -145,6 +146,7 @@ class BatchRunner:
         self._outputs = config.outputs
         self._commit_seconds = commit_seconds
         self._probe = probe
+        self.clock: Final = clock
         self._failures: list[TaskFailure] = []
         self.commits = 0
         """How many batches of tasks were committed."""
@@ -180,13 +182,13 @@ class BatchRunner:
             for each in computed:
                 batch = each.batch
                 commits[each.active.commit(batch.start, batch.end, each.outputs, each.changes)] = each
-            for done in concurrent.futures.as_completed(commits, self._commit_seconds):
+            for done in self.clock.completed(commits, self._commit_seconds):
                 failure = commits[done].failure_of(done)
                 if failure is None:
                     self.commits += 1
                     each = commits[done]
                     each.active.throughput.note(
-                        each.batch.end.total - each.batch.start.total, time.monotonic()
+                        each.batch.end.total - each.batch.start.total, self.clock.monotonic()
                     )
                     if each.rest is not None:
                         left.append(each.rest)
@@ -197,7 +199,7 @@ class BatchRunner:
             failures.extend(self._give_up(commits))
         except BaseException:
             # The feed starts again from what is committed: nothing may still be on its way then.
-            concurrent.futures.wait(commits, self._commit_seconds)
+            have_ended(self.clock, commits, self._commit_seconds)
             self._failures.extend(each.failure for each in (*failures, *self._give_up(commits)))
             raise
         return left
@@ -346,15 +348,14 @@ def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed |
 
 
 def commit_alone(
-    active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float
+    active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float, clock: Clock
 ) -> None:
     """Commit the input [start, end) outside of any batch, without changes; raises `TaskFailed`.
 
     A commit that takes longer than ``seconds`` costs the task its producer.
     """
     commit = active.commit(start, end, outputs, {})
-    concurrent.futures.wait((commit,), seconds)
-    if not commit.done():
+    if not have_ended(clock, (commit,), seconds):
         active.abandon()
     failure = failure_of(active.task, commit, end)
     if failure is not None:

@@ -201,7 +201,9 @@ class Effects:
     def _commit_past(self, action: actions.CommitPast) -> Event:
         active = self.actives[action.task]
         try:
-            commit_alone(active, action.start, action.end, action.letters, self._commit_seconds)
+            commit_alone(
+                active, action.start, action.end, action.letters, self._commit_seconds, self.runner.clock
+            )
         except TaskFailed as error:
             return events.PastFailed(error.failure)
         except BrokenInvariant:

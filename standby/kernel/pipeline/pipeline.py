@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
+from standby.clock import Clock
 from standby.errors import BadConfiguration
 from standby.errortext import full_traceback, told
 from standby.feeding import core, preparation
@@ -54,8 +53,7 @@ class Seams:
     """Returns where an input partition ends, None while that is not known; never blocks."""
     check_topics: Callable[[], None]
     """Raises `TopicChanged` when an input is another topic."""
-    clock: Callable[[], int]
-    """Unix milliseconds."""
+    clock: Clock
 
 
 class Pipeline:
@@ -113,7 +111,7 @@ class Pipeline:
         The repetition matters: a warming-up may begin just after it was called off.
         """
         before = self._outlook
-        self._outlook = preparation.expecting(before, frozenset(tasks), time.monotonic())
+        self._outlook = preparation.expecting(before, frozenset(tasks), self._seams.clock.monotonic())
         if self._outlook.expected - before.expected:
             self._worker.wake()
         feed = self._effects.feed
@@ -133,7 +131,7 @@ class Pipeline:
         ``reached`` tells of each task that is here how far its present active has come.
         """
         before, self._effects.reached = self._outlook, reached
-        self._outlook = preparation.keeping_hot(before, frozenset(tasks), time.monotonic())
+        self._outlook = preparation.keeping_hot(before, frozenset(tasks), self._seams.clock.monotonic())
         if self._outlook.hot != before.hot:
             self._worker.wake()
 
@@ -156,10 +154,8 @@ class Pipeline:
         """
         done: Future[None] = Future()
         self._worker.put(lambda: self._leave(active.task, done))
-        timer = threading.Timer(_LEAVE_SECONDS, active.abandon)
-        timer.daemon = True
-        timer.start()
-        done.add_done_callback(lambda _: timer.cancel())
+        call_off = self._seams.clock.later(_LEAVE_SECONDS, active.abandon)
+        done.add_done_callback(lambda _: call_off())
         return done
 
     def close(self) -> Future[None]:
@@ -175,7 +171,7 @@ class Pipeline:
         return preparation.may_warm(
             self._state.preparation,
             self._outlook,
-            time.monotonic(),
+            self._seams.clock.monotonic(),
             is_warm=feed.is_warm,
             is_awaited=self._worker.has_commands,
         )
@@ -183,7 +179,7 @@ class Pipeline:
     # ---- on its thread ----
 
     def _turn(self) -> None:
-        self._worker.wait(self._patience())
+        self._worker.wait(self._seams.clock.pace(self._patience()))
         self._worker.catch_up()
         if self._worker.is_closed:
             return
@@ -223,8 +219,8 @@ class Pipeline:
             for task, active in effects.actives.items()
         }
         return Observed(
-            now=time.monotonic(),
-            now_ms=seams.clock(),
+            now=self._seams.clock.monotonic(),
+            now_ms=seams.clock.now_ms(),
             members=members,
             commits=effects.runner.commits,
             is_delivering=effects.delivering.is_at_work,

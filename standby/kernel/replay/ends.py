@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from standby.clock import REAL
 from standby.errors import StandfastError
 from standby.kernel.ports import Broker
 
@@ -72,10 +73,12 @@ class Ends:
         clock: Callable[[], int],
         watched: Callable[[], tuple[Collection[int], Collection[int]]],
         name: str,
+        pace: Callable[[float], float] = REAL.pace,
     ) -> None:
         """``watched`` returns the changelog partitions and the input partitions to ask about."""
         self._interval = interval_ms / 1000
         self._clock = clock
+        self._pace = pace
         self._watched = watched
         self._changelog = _Known("changelog", broker.changelog_ends)
         self._input = _Known("input", broker.input_ends)
@@ -109,5 +112,5 @@ class Ends:
             except Exception:  # noqa: BLE001 - this thread's outermost loop
                 # Without it every lag of the job would be unknown for good, and nothing would say so.
                 _log.exception("asking for the ends of the partitions")
-            self._wake.wait(self._interval)
+            self._wake.wait(self._pace(self._interval))
             self._wake.clear()

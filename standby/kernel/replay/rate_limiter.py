@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from standby.replica.throttle import Throttle
@@ -12,7 +11,7 @@ from standby.replica.throttle import Throttle
 class RateLimiter:
     """Says how long whoever has taken something must wait; from any thread."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         """``now`` is monotonic."""
         self._now = now
         self._lock = threading.Lock()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
+from standby.clock import Clock
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ON_DAMAGE, Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
@@ -67,6 +67,8 @@ class Replayed:
     partition: int
     store: TaskStore
     tell: Tell
+    heard_at: float
+    """Monotonic time of what its reader brought last, or of when that began to read it."""
     lag: LagClock = field(default_factory=LagClock)
     lag_ms: int | None = None
     """For how long it has been behind; None while that is not known."""
@@ -79,8 +81,6 @@ class Replayed:
     """Whether it is not to be restored for now; set by who owns it."""
     seen: End | None = None
     """The end that was looked at last."""
-    heard_at: float = field(default_factory=time.monotonic)
-    """Monotonic time of what its reader brought last, or of when that began to read it."""
     misreads: int = 0
     """How often in a row nothing could be read at its position, although there is something."""
     target: int | None = None
@@ -118,8 +118,7 @@ class Rules:
 
     ends: Ends
     lag_bound_ms: int
-    clock: Callable[[], int]
-    """Unix milliseconds."""
+    clock: Clock
     probe: Probe
     restore_bytes_per_second: int
     """Most of what replicas that are not in sync may replay, on all replayers together; 0: no bound."""
@@ -131,7 +130,7 @@ class Rules:
     """The changelog's name."""
     bounds: Callable[[int], tuple[int, int]]
     """Returns the first offset and the end of a changelog partition; raises `Transient`."""
-    rate_limiter: RateLimiter = field(default_factory=RateLimiter)
+    rate_limiter: RateLimiter
 
 
 class Replayer:
@@ -141,10 +140,13 @@ class Replayer:
         """``open_reader`` is called when a replica comes and there is no reader."""
         self._open_reader = open_reader
         self._rules = rules
+        self._clock = rules.clock
         self._router = router
         self._replicas: dict[int, Replayed] = {}
         self._reader: Changelog | None = None
         self._free_at = 0.0
+        #: When it had a replica last.
+        self._busy_at = 0.0
         self._worker = Worker(name, self._turn, failed=self._recover, ended=self._forget_all)
         self._worker.start()
 
@@ -188,7 +190,7 @@ class Replayer:
         if self._reader is None:
             self._reader = self._open_reader()
         self._reader.add(replica.partition, replica.store.position.offset)
-        replica.heard_at = time.monotonic()
+        replica.heard_at = self._clock.monotonic()
         self._rules.ends.look()
 
     # ---- the thread ----
@@ -196,7 +198,7 @@ class Replayer:
     def _recover(self, error: BaseException) -> None:
         if isinstance(error, Transient):
             _log.warning("replay: %s", error)
-            self._worker.wait(1.0)
+            self._pause(1.0)
         elif isinstance(error, StandfastError):
             self._fail_all(f"applying the changelog: {error}")
         else:
@@ -225,34 +227,39 @@ class Replayer:
         if not self._replicas or reader is None:
             self._rest()
             return
+        self._busy_at = self._clock.monotonic()
         going = self._hold_back(reader)
         if not going:
             self._judge_all()
-            self._worker.wait(_HELD_BACK_SECONDS)
+            self._pause(_HELD_BACK_SECONDS)
             return
         is_draining = any(each.target is not None for each in self._replicas.values())
-        if not is_draining and (pause := self._free_at - time.monotonic()) > 0:
-            self._worker.wait(pause)
+        if not is_draining and (pause := self._free_at - self._clock.monotonic()) > 0:
+            self._pause(pause)
             return
         limit = self._limit()
         chunks = reader.read(limit, _DRAIN_SECONDS if is_draining else 0)
         for partition, chunk in chunks.items():
             replica = self._replicas[partition]
-            replica.heard_at = time.monotonic()
+            replica.heard_at = self._clock.monotonic()
             self._guarded(replica, partial(self._apply, replica, chunk))
         self._judge_all()
         self._see_to_the_deaf(reader, going)
         # A full batch means that there is more.
         if not is_draining and sum(len(each.changes) for each in chunks.values()) < limit:
-            self._worker.wait(_TAIL_SECONDS)
+            self._pause(_TAIL_SECONDS)
 
     def _rest(self) -> None:
         """Wait for somebody to come; give up the reader when nobody does."""
         if self._reader is None:
             self._worker.wait(None)
-        elif not self._worker.wait(_IDLE_SECONDS):
+        elif not self._pause(_IDLE_SECONDS) and self._clock.monotonic() - self._busy_at >= _IDLE_SECONDS:
             self._reader.close()
             self._reader = None
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait for a command between two looks, and run it; return whether there was one."""
+        return self._worker.wait(self._clock.pace(seconds))
 
     def _hold_back(self, reader: Changelog) -> Sequence[Replayed]:
         """Have those wait that may not be restored now; return those that may go on."""
@@ -272,7 +279,7 @@ class Replayer:
         After a broker was away librdkafka may wait for ever before it fetches from one partition again (its issue
         4492). Where only a transaction that is open hides what there is, reading anew does no harm.
         """
-        since = time.monotonic() - _SILENCE_SECONDS
+        since = self._clock.monotonic() - _SILENCE_SECONDS
         # One of them may have left in this turn; another replayer reads it now.
         here = [each for each in going if self._replicas.get(each.partition) is each]
         deaf = [
@@ -306,7 +313,7 @@ class Replayer:
         rate = self._rules.restore_bytes_per_second
         if rate and replica.is_restoring and replica.record_bytes is not None:
             wait = self._rules.rate_limiter.take(int(records * replica.record_bytes), rate)
-            self._free_at = time.monotonic() + wait
+            self._free_at = self._clock.monotonic() + wait
 
     def _guarded(self, replica: Replayed, act: Callable[[], None]) -> None:
         """Run ``act``; whatever goes wrong with it ends this replica's replay and no other's."""
@@ -333,7 +340,7 @@ class Replayer:
             self._misread(replica, chunk)
             return
         replica.misreads = 0
-        if is_too_old(store.position.caught_up_ms, store.retention_ms, rules.clock()):
+        if is_too_old(store.position.caught_up_ms, store.retention_ms, rules.clock.now_ms()):
             raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
         at_end_ms = replica.lag.applied(chunk.position)
         store.apply(chunk.changes, chunk.position, at_end_ms or 0)
@@ -365,7 +372,7 @@ class Replayer:
                     f"{ON_DAMAGE.capitalize()}"
                 )
         # Reading there again says the same again, but not all the time.
-        self._free_at = time.monotonic() + _HELD_BACK_SECONDS
+        self._free_at = self._clock.monotonic() + _HELD_BACK_SECONDS
         _log.warning("changelog %s: nothing can be read at %d: %s", place, position, why)
         self._begin(replica)
 
@@ -392,7 +399,7 @@ class Replayer:
             replica.seen = end
             replica.lag.end_seen(end.offset, end.asked_ms)
         at_end_ms = replica.at_end_ms = replica.lag.applied(position)
-        replica.lag_ms = replica.lag.lag_ms(position, self._rules.clock())
+        replica.lag_ms = replica.lag.lag_ms(position, self._rules.clock.now_ms())
         is_in_sync = (
             at_end_ms is not None and replica.lag_ms is not None and replica.lag_ms < self._rules.lag_bound_ms
         )

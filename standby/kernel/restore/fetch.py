@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from standby.clock import REAL
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenSource, SnapshotSource
 from standby.kernel.replay.rate_limiter import RateLimiter
@@ -70,7 +71,7 @@ class Peers:
     directory: PeerDirectory
     open_source: OpenSource
     slots: Slots = field(default_factory=Slots)
-    rate_limiter: RateLimiter = field(default_factory=RateLimiter)
+    rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(REAL.monotonic))
 
 
 class Scratch:

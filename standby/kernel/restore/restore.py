@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +68,7 @@ class Restore:
     ) -> None:
         """``is_urgent``: whether an active waits for it; ``tell`` takes what is going on, in a few words."""
         self._job = job
+        self._clock = job.environment.clock
         self._task = task
         self._is_urgent = is_urgent
         self._tell = tell
@@ -89,7 +89,7 @@ class Restore:
         Raises `Transient` when it is worth another try (and when the run was cancelled), `BeginningLost` when only
         another replica could give it, `Unavailable` when no disk of this host does.
         """
-        started = time.monotonic()
+        started = self._clock.monotonic()
         # Before anything is looked at: state of a changelog that was made again is left as it is. And before the
         # bounds: the question for the topic's id waits until the job's new client is connected, while a look for
         # leaders may be lost then, and librdkafka repeats it after 3 s only (6 of 150 tries).
@@ -146,12 +146,12 @@ class Restore:
         peers = self._job.environment.peers
         if peers is None or not self._is_worth_it():
             return None
-        give_up = time.monotonic() + _PATIENCE_SECONDS
+        give_up = self._clock.monotonic() + _PATIENCE_SECONDS
         # At first whoever gives at once is looked for; only when all are busy one stands in line.
         self._patience_seconds = 0.0
         self._full.clear()
         while True:
-            began = time.monotonic()
+            began = self._clock.monotonic()
             self._new_look.clear()
             try:
                 store, is_soon = self._ask_all(peers, run)
@@ -162,10 +162,10 @@ class Restore:
                 return store
             if self._new_look.is_set():
                 continue
-            if not is_soon or self._is_urgent() or time.monotonic() > give_up:
+            if not is_soon or self._is_urgent() or self._clock.monotonic() > give_up:
                 return None
             self._tell("waiting for a replica that can give its state")
-            if self._patience_seconds and time.monotonic() - began < _BETWEEN_ROUNDS_SECONDS:
+            if self._patience_seconds and self._clock.monotonic() - began < _BETWEEN_ROUNDS_SECONDS:
                 # Those that are about to be ready let nobody stand in line.
                 run.pause(_BETWEEN_ROUNDS_SECONDS)
             self._check(run)
@@ -217,7 +217,7 @@ class Restore:
 
     def _from(self, peer: Peer, peers: Peers, run: Run) -> TaskStore:
         """Return the state, fetched from one peer; raises what went wrong."""
-        started = time.monotonic()
+        started = self._clock.monotonic()
         address = peers.directory.find(peer.container)
         if address is None or not address.port:
             raise Unavailable(f"{peer.container} is not registered, or does not give its state")
@@ -313,8 +313,10 @@ class Restore:
         def wait(amount: int) -> None:
             # An active that waits for its state is worth more than an even load.
             seconds = 0.0 if self._is_urgent() else peers.rate_limiter.take(amount, bound)
-            if seconds > 0 and run.pause(seconds):
-                raise Transient("called off")
+            until = self._clock.monotonic() + seconds
+            while (left := until - self._clock.monotonic()) > 0:
+                if run.pause(left):
+                    raise Transient("called off")
 
         def tell() -> None:
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
@@ -341,7 +343,7 @@ class Restore:
         origin = manifest.origin
         first, end = self._bounds()
         position = Position(origin.offset, origin.caught_up_ms)
-        check_state(origin, self._origin, position, end, self._job.environment.clock())
+        check_state(origin, self._origin, position, end, self._job.environment.clock.now_ms())
         if origin.offset < first:
             raise CorruptState(f"it is at {origin.offset}, and the changelog begins at {first}")
 
@@ -372,7 +374,7 @@ class Restore:
     @property
     def _means(self) -> tuple[int, OpenDatabase, Probe]:
         environment = self._job.environment
-        return environment.clock(), environment.open_database, environment.probe
+        return environment.clock.now_ms(), environment.open_database, environment.probe
 
     def _bounds(self) -> tuple[int, int]:
         return self._job.broker.changelog_bounds(self._task.partition)
@@ -383,7 +385,7 @@ class Restore:
         return open_existing(place, self._origin, bounds, *self._means)
 
     def _opened(self, store: TaskStore, source: Source, size: int, started: float) -> TaskStore:
-        seconds = time.monotonic() - started
+        seconds = self._clock.monotonic() - started
         self._last = source
         self._job.environment.restores.opened(self._task.job, source, size, seconds)
         _log.info(

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final
 
+from standby.clock import REAL
 from standby.errors import StandfastError, Unavailable
 from standby.kernel.restore.counters import RestoreCounters
 from standby.model import Role, TaskId
@@ -99,7 +99,7 @@ class Snapshots:
         find: FindOffer,
         restores: RestoreCounters,
         *,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = REAL.monotonic,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         """``now`` is monotonic."""

@@ -52,7 +52,7 @@ class Cluster:
         self.asked: list[tuple[int, PeerRequest]] = []
         for host in "ab":
             container = self.lab.container(host, step=count)
-            lookups = Lookups(container.replicas.held, self.lab.clock)
+            lookups = Lookups(container.replicas.held, self.lab.clock.now_ms)
 
             def route(
                 request: PeerRequest, number: int = len(self.servers), lookups: Lookups = lookups

@@ -39,7 +39,7 @@ def ask(
     container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any
 ) -> list[Found | Declined]:
     question = Question(JOB, "counts", key.encode(), role, **more)
-    return list(look_up(question, container.replicas.held(), container.lab.clock))
+    return list(look_up(question, container.replicas.held(), container.lab.clock.now_ms))
 
 
 def found(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any) -> Found:
@@ -74,7 +74,10 @@ def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Ma
     assert "no standby" in declined(active, "k", Role.STANDBY)
     assert ask(active, "k", partition=7) == []
     assert (
-        list(look_up(Question("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock)) == []
+        list(
+            look_up(Question("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock.now_ms)
+        )
+        == []
     )
 
 

@@ -815,7 +815,7 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(
     lab.now_ms += 1_000_000
     for held_replica in active.replicas.held():
         for _ in range(20):
-            held_replica.flush_if_due(lab.clock())
+            held_replica.flush_if_due(lab.clock.now_ms())
         # What was asked of it is done.
         held_replica._worker.submit(lambda: None).result(PATIENCE_SECONDS)
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
 
 from standby.errors import Transient
-from standby.kernel.active import markers
 from standby.kernel.active.markers import Markers
 from standby.kernel.ports import Broker, Place, WriterLost
 from standby.model import TaskId
+from tests.fakes.clock import HandClock
 from tests.patience import PATIENCE_SECONDS
 
 OUT, OTHER, CHANGELOG = ("out", 0), ("out", 1), ("changelog", 0)
@@ -40,15 +41,9 @@ class Ends:
 
 
 def looking(ends: Ends, answer_seconds: float = PATIENCE_SECONDS) -> Markers:
-    broker = cast("Broker", cast("Any", ends))
-    return Markers(broker, TaskId("job", "main", 0), CHANGELOG, answer_seconds, lambda: False)
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what is open for good be taken for that at once."""
-    monkeypatch.setattr(markers, "_OPEN_SECONDS", 0.01)
-    monkeypatch.setattr(markers, "_PAUSE_SECONDS", 0.001)
+    broker, clock = cast("Broker", cast("Any", ends)), HandClock()
+    clock.hold(threading.current_thread().name)
+    return Markers(broker, TaskId("job", "main", 0), CHANGELOG, answer_seconds, lambda: False, clock)
 
 
 @pytest.mark.parametrize("is_alone", [True, False])

@@ -11,16 +11,12 @@ from standby.model import Phase, Role
 from tests.memory_lab import MemoryContainer, MemoryLab
 
 
-class StillLab(MemoryLab):
-    """Its clock stands still but for what a test moves it."""
-
-    def clock(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
-    return StillLab(tmp_path)
+    """Its wall clock stands still but for what a test moves it."""
+    lab = MemoryLab(tmp_path)
+    lab.clock.now_ms = lambda: lab.now_ms  # type: ignore[method-assign]
+    return lab
 
 
 @pytest.fixture

@@ -1,0 +1,126 @@
+"""Clocks of `standby.clock` that a test moves."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import TypeVar
+
+from standby.clock import RealClock
+from tests.patience import LOOK_SECONDS, NEVER_SECONDS, soon
+
+T = TypeVar("T")
+
+#: The monotonic time of a new clock, in hours that nobody waits for.
+_BEGAN_SECONDS = NEVER_SECONDS
+
+
+class WallClock(RealClock):
+    """The real one, with another wall clock."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms  # type: ignore[method-assign]
+
+
+class HandClock:
+    """Runs with the real one until it is held; then no time passes but by `advance`.
+
+    While it is held whoever only keeps a pace looks again soon: what they find does not depend on how often they look.
+    The threads that `hold` names wait in this time: each of their waits moves the clock, and takes nothing. So what
+    they wait for is over after as many looks as on the real clock, and nobody else's time-out comes before its time.
+    """
+
+    def __init__(self, began_ms: int = 1_700_000_000_000) -> None:
+        self.began_ms = began_ms
+        self._held_at: float | None = None
+        self._waiting: tuple[str, ...] = ()
+        # Not from zero, which code may take for "never".
+        self._moved = _BEGAN_SECONDS - time.monotonic()
+        self._changed = threading.Condition()
+        self._due: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._looks: Counter[str] = Counter()
+
+    # ---- by a test ----
+
+    def hold(self, *waiting: str) -> None:
+        """Have no time pass from now on but by `advance`, and by the waits of threads whose names begin so."""
+        self._waiting = waiting
+        self._held_at = time.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        with self._changed:
+            self._moved += seconds
+            over = [key for key, (at, _) in self._due.items() if at <= self.monotonic()]
+            acts = [self._due.pop(key)[1] for key in over]
+            self._changed.notify_all()
+        for act in acts:
+            act()
+
+    def await_looks(self, thread: str, looks: int = 2) -> None:
+        """Return when a thread with such a name has gone round since: it has seen what the time is."""
+        before = self._looks[thread]
+        soon(lambda: self._looks[thread] >= before + looks, f"{thread} does not look")
+
+    # ---- the port ----
+
+    def monotonic(self) -> float:
+        """Return the seconds that have passed."""
+        held_at = self._held_at
+        return self._moved + (time.monotonic() if held_at is None else held_at)
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+        return self.began_ms + int((self.monotonic() - _BEGAN_SECONDS) * 1000)
+
+    def pace(self, seconds: float) -> float:
+        """Return ``seconds``, or less: see the class."""
+        name = threading.current_thread().name
+        self._looks[name] += 1
+        if self._held_at is None:
+            return seconds
+        if name.startswith(self._waiting):
+            self.advance(seconds)
+            return 0.0
+        return min(seconds, LOOK_SECONDS)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `pace`."""
+        time.sleep(self.pace(seconds))
+
+    def completed(self, futures: Iterable[Future[T]], seconds: float) -> Iterator[Future[T]]:
+        """Yield each future as it ends."""
+        left, deadline = set(futures), self.monotonic() + seconds
+        while left:
+            done, left = concurrent.futures.wait(left, LOOK_SECONDS, concurrent.futures.FIRST_COMPLETED)
+            yield from done
+            if left and self.monotonic() >= deadline:
+                raise concurrent.futures.TimeoutError
+
+    def later(self, seconds: float, act: Callable[[], object]) -> Callable[[], None]:
+        """Have ``act`` called when so much time has passed."""
+        key = object()
+        with self._changed:
+            self._due[key] = self.monotonic() + seconds, act
+        threading.Thread(target=self._ring, args=(key,), daemon=True).start()
+
+        def call_off() -> None:
+            with self._changed:
+                self._due.pop(key, None)
+                self._changed.notify_all()
+
+        return call_off
+
+    def _ring(self, key: object) -> None:
+        """Wait for what is due, which the real clock may bring as well, and do it, unless `advance` does."""
+        with self._changed:
+            while (due := self._due.get(key)) is not None and due[0] > self.monotonic():
+                left = due[0] - self.monotonic()
+                self._changed.wait(None if self._held_at is not None else min(left, LOOK_SECONDS))
+            due = self._due.pop(key, None)
+        if due is not None:
+            due[1]()
