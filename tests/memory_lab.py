@@ -33,6 +33,9 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 JOB = "ledger"
 
+#: The threads that commit, and lead to that: while a clock is held they may wait for what hangs in no time.
+WAYS = ("commit-", "replica-")
+
 
 class MemoryLab:
     """The job, its input and its judge."""

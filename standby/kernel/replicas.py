@@ -121,12 +121,12 @@ class LocalReplicas:
 
     def _turn(self) -> None:
         self._has_changed = False
-        if self._conductor.wait(self._clock.pace(_TICK_SECONDS)):
-            self._conductor.catch_up()
+        has_come = self._conductor.wait(self._clock.pace(_TICK_SECONDS))
+        self._conductor.catch_up()
         changed = self._has_changed
         now = self._clock.monotonic()
-        if now >= self._look_at:
-            # By the clock, not when nothing else comes: something may come all the time.
+        if now >= self._look_at or not has_come:
+            # By the clock as well: something may come all the time.
             self._look_at = now + _TICK_SECONDS
             changed |= self._look()
         changed |= self._settle()

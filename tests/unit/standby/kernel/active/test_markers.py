@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from standby.kernel import probes, runner
-from standby.kernel.active import settling
+from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
 from standby.naming import transactional_id
@@ -19,7 +18,7 @@ from standby.replica.claim import Committed, claim_text
 from standby.replica.store.keys import COMMIT
 from tests.fakes import ledger_job
 from tests.fakes.kafka import offsets_of
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.memory_lab import WAYS, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
@@ -27,7 +26,9 @@ Make = Callable[..., MemoryContainer]
 
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path, 1)
+    lab = MemoryLab(tmp_path, 1)
+    lab.clock.hold(*WAYS)
+    return lab
 
 
 @pytest.fixture
@@ -102,9 +103,8 @@ def test_a_stalled_promotee_of_an_older_epoch_aborts_nothing(
 
 @pytest.mark.parametrize("fault", ["a record does not arrive", "the marker is left out again"])
 def test_what_hangs_is_swept_until_the_marker_is_there(
-    lab: MemoryLab, active: MemoryContainer, monkeypatch: pytest.MonkeyPatch, fault: str
+    lab: MemoryLab, active: MemoryContainer, fault: str
 ) -> None:
-    monkeypatch.setattr(settling, "_STABLE_GRACE_SECONDS", -4.9)
     out = {("out", 0)}
 
     def lose_it() -> None:
@@ -244,15 +244,6 @@ def places_of(lab: MemoryLab, names: tuple[str, ...]) -> set[tuple[str, int]]:
     return {offsets if each == "offsets" else (each, 0) for each in names}
 
 
-@pytest.fixture
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what is open for good be taken for that at once."""
-    monkeypatch.setattr(runner, "_FIRST_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(settling, "_OPEN_SECONDS", 0.01)
-    monkeypatch.setattr(settling, "_STABLE_GRACE_SECONDS", -4.8)
-
-
-@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize(
     "is_answered", [True, pytest.param(False, marks=pytest.mark.acceptance)], ids=["", "slow"]
 )
@@ -305,7 +296,6 @@ def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact
 TAKEOVER_POINTS = ("before_sweep", "before_begin", "after_begin", "before_commit", "after_commit")
 
 
-@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda each: "-".join(each) or "none")
 @pytest.mark.parametrize("second", TAKEOVER_POINTS)
 @pytest.mark.parametrize(
@@ -352,6 +342,7 @@ def test_wherever_a_takeover_is_lost_on_its_way_all_is_exact(
 def lab_of_two(tmp_path: Path) -> Iterator[tuple[MemoryLab, Make]]:
     """A job with two outputs, and what starts its containers."""
     lab, made = MemoryLab(tmp_path, 1, **{"task.outputs": "out,second"}), list[MemoryContainer]()
+    lab.clock.hold(*WAYS)
 
     def start(host: str) -> MemoryContainer:
         made.append(lab.container(host, step=to_both))
@@ -369,7 +360,6 @@ def to_both(rows: Any, state: Any, out: Any) -> None:
         out.emit(key, value, topic="second")
 
 
-@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("is_same", [True, False], ids=["same", "other"])
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 @pytest.mark.parametrize("hanging", [("out",), ("second",), ("out", "second"), ()], ids="-".join)
@@ -408,7 +398,6 @@ def test_a_marker_that_one_of_several_outputs_lacks_tells_nothing_of_the_others(
     assert values == [each.value for each in lab.kafka.logs["in", 0]]
 
 
-@pytest.mark.usefixtures("hurry")
 def test_what_only_the_coordinators_log_tells_is_a_named_failure_when_that_may_not_be_read(
     lab: MemoryLab, active: MemoryContainer
 ) -> None:

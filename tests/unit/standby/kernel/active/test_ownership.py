@@ -13,9 +13,8 @@ from tests.memory_lab import MemoryContainer, MemoryLab
 
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
-    """Its wall clock stands still but for what a test moves it."""
     lab = MemoryLab(tmp_path)
-    lab.clock.now_ms = lambda: lab.now_ms  # type: ignore[method-assign]
+    lab.clock.hold()
     return lab
 
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from standby.kernel import runner
-from standby.kernel.active import markers, settling
 from standby.kernel.ports import WriterLost
 from standby.model import Phase, Role
 from standby.naming import transactional_id
 from tests.fakes import ledger_job
 from tests.fakes.kafka import offsets_of
-from tests.memory_lab import Make, MemoryContainer, MemoryLab
+from tests.memory_lab import WAYS, Make, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 PLACES = ("out", "changelog", "offsets")
@@ -29,16 +27,9 @@ POINTS = ("before_begin", "before_record", "after_begin", "before_offsets", "bef
 
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path, 1)
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what is open for good be taken for that at once."""
-    monkeypatch.setattr(runner, "_FIRST_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(settling, "_OPEN_SECONDS", 0.01)
-    monkeypatch.setattr(markers, "_OPEN_SECONDS", 0.01)
-    monkeypatch.setattr(settling, "_STABLE_GRACE_SECONDS", -4.8)
+    lab = MemoryLab(tmp_path, 1)
+    lab.clock.hold(*WAYS)
+    return lab
 
 
 def at_the(number: int, act: Callable[[], None]) -> Callable[[], None]:
