@@ -18,6 +18,9 @@ T = TypeVar("T")
 #: The monotonic time of a new clock, in hours that nobody waits for.
 _BEGAN_SECONDS = NEVER_SECONDS
 
+#: Of virtual time: less than that after which an answer of Kafka's counts no more.
+_STEP = 3.0
+
 
 class WallClock(RealClock):
     """The real one, with another wall clock."""
@@ -61,6 +64,15 @@ class HandClock:
         for act in acts:
             act()
 
+    def let_pass(self, seconds: float, *threads: str) -> None:
+        """Let so much time pass in steps, each of which threads with these names see."""
+        left = seconds
+        while left > 0:
+            self.advance(min(left, _STEP))
+            left -= _STEP
+            for each in threads:
+                self.await_looks(each)
+
     def await_looks(self, thread: str, looks: int = 2) -> None:
         """Return when a thread with such a name has gone round since: it has seen what the time is."""
         before = self._looks[thread]
@@ -96,6 +108,7 @@ class HandClock:
         """Yield each future as it ends."""
         left, deadline = set(futures), self.monotonic() + seconds
         while left:
+            self._looks[threading.current_thread().name] += 1
             done, left = concurrent.futures.wait(left, LOOK_SECONDS, concurrent.futures.FIRST_COMPLETED)
             yield from done
             if left and self.monotonic() >= deadline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +13,26 @@ import msgspec
 import pytest
 
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.feeding import queries
-from standby.kernel import job as job_module
-from standby.kernel import probes, runner
-from standby.kernel import replicas as replicas_module
-from standby.kernel.active import settling
+from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import LeftOut, Phase, Role
+from standby.model import LeftOut, Phase, ReplicaId, Role
 from standby.naming import state_path, transactional_id
-from standby.replica import failing
 from standby.replica.claim import Committed, epoch_in
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
+from tests.memory_lab import JOB, WAYS, MemoryContainer, MemoryLab
+from tests.patience import PATIENCE_SECONDS
 
 Make = Callable[..., MemoryContainer]
+
+#: What a commit may take by default: the transaction's time-out, and 5 s.
+COMMIT = 10.0
+
+#: Between two tries of a feed at most, and how long one may bring nothing of what is there.
+LONGEST, DEAF = 5.0, 15.0
 
 
 @pytest.fixture
@@ -140,11 +140,9 @@ def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make)
     active.await_phase(Phase.ACTIVE)
 
 
-def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: MemoryLab, start: Make) -> None:
     """After a thousand tries the next pause, before it was bounded, was more than a float can hold."""
-    monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
+    lab.clock.hold()
     lab.name(0, 1)
     lab.records.is_away = True
     active = start("a")
@@ -329,15 +327,14 @@ def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) ->
     )
 
 
-def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -4.7)  # of the default 5 s
-    hang, go = threading.Event(), threading.Event()
+def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab, start: Make) -> None:
+    lab.clock.hold()
+    hang, hangs, go = threading.Event(), threading.Event(), threading.Event()
 
     def stall() -> None:
         if hang.is_set():
             hang.clear()
+            hangs.set()
             assert go.wait(PATIENCE_SECONDS)
 
     lab.kafka.before_commit = stall
@@ -346,8 +343,15 @@ def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
     active.want(0, Role.ACTIVE, 1)
     lab.produce(20)
     active.await_processed()
+    fences = dict(lab.kafka.epochs)
     hang.set()
     lab.produce(20)
+    assert hangs.wait(PATIENCE_SECONDS)
+    pipeline = f"{JOB}-pipeline"
+    lab.clock.await_looks(pipeline)
+    lab.clock.let_pass(COMMIT - 1, pipeline)
+    assert lab.kafka.epochs == fences
+    lab.clock.advance(1)
     active.await_processed()
     # What hung comes back into a world in which its producer is fenced and its store belongs to another.
     go.set()
@@ -356,11 +360,8 @@ def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
     lab.assert_exact()
 
 
-def test_user_code_that_never_returns_breaks_the_container(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_module, "_COMMIT_GRACE_SECONDS", -4.7)
-    monkeypatch.setattr(replicas_module, "_HALT_GRACE_SECONDS", 0.2)
+def test_user_code_that_never_returns_breaks_the_container(lab: MemoryLab, start: Make) -> None:
+    lab.clock.hold()
     never, began = threading.Event(), threading.Event()
 
     def hang(rows: object, state: object, out: object) -> None:
@@ -374,12 +375,17 @@ def test_user_code_that_never_returns_breaks_the_container(
     active.await_phase(Phase.ACTIVE)
     assert began.wait(PATIENCE_SECONDS)
     active.want(0, Role.STANDBY, 2)
+    active.await_phase(*set(Phase) - {Phase.ACTIVE})
+    lab.pass_time(COMMIT + 10)
+    assert active.replicas.broken is None
+    lab.pass_time(1)
     active.eventually(lambda: "did not stop" in str(active.replicas.broken))
     never.set()
 
 
 def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: Path) -> None:
-    lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "1000"})
+    lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "10000"})
+    lab.clock.hold()
     block, go = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -396,6 +402,11 @@ def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: P
     active.await_processed()
     block.set()
     lab.produce(10)
+    active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
+    lab.clock.await_looks("conductor")
+    lab.pass_time(10)
+    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+    lab.pass_time(1)
     active.await_phase(Phase.FAILED)
     assert all("nothing was committed" in each.detail for each in active.statuses())
     go.set()
@@ -406,13 +417,9 @@ TAKEOVER = [each for each in probes.POINTS if each.startswith("takeover")]
 
 
 @pytest.mark.parametrize("point", TAKEOVER)
-def test_a_way_to_active_that_hangs_ends_the_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    for name in ("_COMMIT_GRACE_SECONDS", "_WAY_GRACE_SECONDS"):
-        monkeypatch.setattr(job_module, name, 0.0)
-    bounds = {"task.progress.timeout.ms": "1000", "job.transaction.timeout.ms": "1000"}
-    lab = MemoryLab(tmp_path, 1, **bounds)
+def test_a_way_to_active_that_hangs_ends_the_container(tmp_path: Path, point: str) -> None:
+    lab = MemoryLab(tmp_path, 1, **{"task.progress.timeout.ms": "1000"})
+    lab.clock.hold()
     hangs, go = threading.Event(), threading.Event()
 
     def probe(passed: str) -> None:
@@ -424,6 +431,11 @@ def test_a_way_to_active_that_hangs_ends_the_container(
     container = lab.container("a", probe=probe)
     container.want(0, Role.ACTIVE, 1)
     assert hangs.wait(PATIENCE_SECONDS)
+    lab.clock.await_looks(f"{JOB}-ends")
+    lab.clock.await_looks("conductor")
+    lab.pass_time(COMMIT + 60)
+    assert container.replicas.broken is None
+    lab.pass_time(1)
     container.eventually(lambda: "though Kafka answers" in str(container.replicas.broken))
     go.set()
 
@@ -548,10 +560,8 @@ def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, st
     lab.assert_exact()
 
 
-def test_input_that_cannot_be_read_for_hours_is_tried_again(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(failing, "_LONGEST_BACK_OFF_SECONDS", 0.01)
+def test_input_that_cannot_be_read_for_hours_is_tried_again(lab: MemoryLab, start: Make) -> None:
+    lab.clock.hold()
     is_away, tries = threading.Event(), [0]
     is_away.set()
 
@@ -573,9 +583,14 @@ def test_input_that_cannot_be_read_for_hours_is_tried_again(
         pipeline._state = replace(pipeline._state, failures=5_000)
 
     pipeline._worker.submit(fail_on_and_on).result(PATIENCE_SECONDS)
-    seen = tries[0]
-    active.eventually(lambda: tries[0] > seen + 3)
+    for _ in range(3):
+        seen = tries[0]
+        lab.clock.await_looks(f"{JOB}-pipeline")
+        lab.clock.advance(LONGEST)
+        active.eventually(lambda: tries[0] > seen)  # noqa: B023
     is_away.clear()
+    lab.clock.await_looks(f"{JOB}-pipeline")
+    lab.clock.advance(LONGEST)
     lab.produce(20)
     active.await_processed()
     lab.assert_exact()
@@ -662,9 +677,9 @@ def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(
 
 
 def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, start: Make
 ) -> None:
-    monkeypatch.setattr(settling, "_STABLE_GRACE_SECONDS", -9.5)
+    lab.clock.hold(*WAYS)
     standby = start("a")
     standby.want(0, Role.STANDBY, 0)
     standby.await_phase(Phase.TAILING)
@@ -682,6 +697,7 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
 def one_task(directory: Path) -> tuple[MemoryLab, MemoryContainer]:
     """Return a job of one task, and its active, with some input behind it."""
     lab = MemoryLab(directory, 1)
+    lab.clock.hold(*WAYS)
     lab.name(0, 1)
     active = lab.container("a")
     active.want(0, Role.ACTIVE, 1)
@@ -986,12 +1002,9 @@ def test_a_store_held_elsewhere_is_waited_for(lab: MemoryLab, start: Make, tmp_p
     second.await_phase(Phase.TAILING)
 
 
-def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_COMMIT_GRACE_SECONDS", "_WAY_GRACE_SECONDS"):
-        monkeypatch.setattr(job_module, name, -1_000.0)
+def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "1000"})
+    lab.clock.hold()
     first, second = lab.container("a"), lab.container("b")
     # As when the second host's directory is a link to the first one's.
     for task in lab.tasks:
@@ -1008,6 +1021,12 @@ def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
     )
     assert all("must not be shared by several hosts" in each.detail for each in second.statuses())
     second.want(1, Role.ACTIVE, 1)
+    second.eventually(lambda: {each.role for each in second.statuses()} == {Role.ACTIVE})
+    for task in lab.tasks:
+        lab.clock.await_looks(f"replica-{ReplicaId(task, 1)}")
+    lab.clock.advance(COMMIT + 60)
+    assert {each.phase for each in second.statuses()} == {Phase.OPENING}
+    lab.clock.advance(1)
     second.eventually(lambda: {each.phase for each in second.statuses()} == {Phase.FAILED})
     assert all(told in each.detail for each in second.statuses())
     assert {each.phase for each in first.statuses()} == {Phase.TAILING}
@@ -1015,11 +1034,9 @@ def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
     second.close()
 
 
-def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queries, "_DEAF_SECONDS", 0.3)
+def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path, 2)
+    lab.clock.hold()
     lab.name(0, 1)
 
     def script(feed: MemoryFeed) -> None:
@@ -1033,15 +1050,20 @@ def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(
     starts = len(feed.starts)
     feed.deaf.add(0)
     lab.produce(100)
+    active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
+    lab.clock.await_looks(f"{JOB}-pipeline")
+    lab.clock.let_pass(DEAF - 1, f"{JOB}-ends", f"{JOB}-pipeline")
+    assert len(feed.starts) == starts
+    lab.clock.let_pass(1, f"{JOB}-ends", f"{JOB}-pipeline")
     active.await_processed()
     lab.assert_exact()
-    assert len(feed.starts) > starts
+    assert len(feed.starts) == starts + 1
     active.close()
 
 
-def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_DEAF_SECONDS", A_MOMENT_SECONDS)
+def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path, 2)
+    lab.clock.hold()
     lab.name(0, 1)
 
     def script(feed: MemoryFeed) -> None:
@@ -1049,7 +1071,7 @@ def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path, monkeypatch: pyt
         feed.batch = 20
 
     def step(rows: Any, state: Any, out: Any) -> None:
-        time.sleep(2 * A_MOMENT_SECONDS)
+        lab.clock.let_pass(2 * DEAF, f"{JOB}-ends", f"{JOB}-pipeline")
         ledger_job.step(rows, state, out)
 
     active = lab.container("a", script=script, step=step)

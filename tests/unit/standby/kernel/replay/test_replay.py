@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,10 @@ import pytest
 from standby.kernel import probes
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
+
+#: For how long a reader may bring nothing of what is there.
+SILENCE = 15.0
 
 
 def filled(tmp_path: Path, **config: str) -> MemoryLab:
@@ -38,10 +40,10 @@ def size(lab: MemoryLab) -> int:
 def restored(lab: MemoryLab) -> float:
     """Return how many seconds a new standby of everything takes."""
     standby = lab.container("b")
-    began = time.monotonic()
+    began = lab.clock.monotonic()
     standby.want(1, Role.STANDBY, 1)
     standby.await_phase(Phase.TAILING)
-    seconds = time.monotonic() - began
+    seconds = lab.clock.monotonic() - began
     standby.close()
     return seconds
 
@@ -280,11 +282,12 @@ def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
     successor.close()
 
 
-def tailing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **config: str
-) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
-    """Return a lab whose readers are soon held to be deaf, its active and its standby, which tails."""
-    monkeypatch.setattr("standby.kernel.replay.replayer._SILENCE_SECONDS", A_MOMENT_SECONDS)
+#: A standby that no lag sends back to the restores, and so to another reader.
+NEVER_BEHIND = {"job.hotstandby.lag.time.ms": "3600000"}
+
+
+def tailing(tmp_path: Path, **config: str) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
+    """Return a lab, its active and its standby, which tails."""
     lab = MemoryLab(tmp_path, 2, **config)
     lab.name(0, 1)
     active, standby = lab.container("a"), lab.container("b")
@@ -296,16 +299,20 @@ def tailing(
     return lab, active, standby
 
 
-def test_a_reader_that_brings_nothing_any_more_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab, active, standby = tailing(tmp_path, monkeypatch)
+def test_a_reader_that_brings_nothing_any_more_is_replaced(tmp_path: Path) -> None:
+    lab, active, standby = tailing(tmp_path, **NEVER_BEHIND)
+    lab.clock.hold()
     readers = list(lab.kafka.readers)
     for each in readers:
         each.is_deaf = True
     lab.produce(200)
     active.await_processed()
     ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
+    standby.eventually(lambda: {each.end for each in standby.statuses()} == {*ends.values()})
+    lab.clock.await_looks(f"{JOB}-tail")
+    lab.pass_time(SILENCE - 1)
+    assert lab.kafka.readers == readers
+    lab.pass_time(2)
     standby.eventually(
         lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
     )
@@ -315,9 +322,10 @@ def test_a_reader_that_brings_nothing_any_more_is_replaced(
 
 
 def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    lab, active, standby = tailing(tmp_path, monkeypatch)
+    lab, active, standby = tailing(tmp_path, **NEVER_BEHIND)
+    lab.clock.hold()
     readers = list(lab.kafka.readers)
     added = [len(each.added) for each in readers]
     for each in readers:
@@ -333,6 +341,7 @@ def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_an
     def is_anew() -> bool:
         # The other one goes on all the while: a reader that brings something is not to be taken for well by that.
         lab.produce(20)
+        lab.clock.advance(1)
         return bool(anew())
 
     standby.eventually(is_anew)
@@ -348,20 +357,19 @@ def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_an
 
 
 def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_deaf_changes_tracks_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     # As after an outage: a lag that was not known is found to be long at once. The replayer that the replica has left
     # read it anew as well, met a chunk of a replica that it does not have, and failed every other one with it.
     # The restore is slow: while it lasts the other replayer meets what it reads.
-    lab, active, standby = tailing(tmp_path, monkeypatch, **{"job.restore.max.bytes.per.second": "2000"})
+    lab, active, standby = tailing(tmp_path, **{"job.restore.max.bytes.per.second": "2000"})
     for each in lab.kafka.readers:
         each.deaf.add(0)
     lab.produce(200)
     active.await_processed()
     lab.kafka.is_away = True
-    lab.now_ms += 5_000
-    # For longer than a reader may be silent; there is nothing to wait for.
-    time.sleep(2 * A_MOMENT_SECONDS)
+    lab.clock.advance(SILENCE + 1)
+    lab.clock.await_looks(f"{JOB}-ends")
     lab.kafka.is_away = False
     standby.eventually(lambda: any(each.phase is not Phase.TAILING for each in standby.statuses()))
     standby.await_phase(Phase.TAILING, Phase.FAILED)
