@@ -46,6 +46,34 @@ _LONGEST_BACKOFF: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
 
 
+class Lives:
+    """Decides by how a candidate's lives ended whether, and after how long, it lives again."""
+
+    def __init__(self) -> None:
+        self.life = 1
+        #: How the last life ended, for the next.
+        self.ended = ""
+        self._short_lives = 0
+
+    def wait_after(self, status: int, lived: float) -> float | None:
+        """Return the seconds until the next life, or None when the attempt ends with this one."""
+        if status in (FINISHED, SUPERSEDED, MADE_WAY):
+            return None
+        if status == BadConfiguration.exit_status and self.life == 1 and lived <= _GOOD_LIFE:
+            # Nothing that another try in the same place could mend, and nothing runs yet that would be lost. What a
+            # candidate stumbles over after it has followed for days is another matter.
+            return None
+        # A server that is away is nobody's crash loop: it is asked again soon.
+        is_crash = status not in (Unavailable.exit_status, RESIGNED)
+        self._short_lives = 0 if lived > _GOOD_LIFE else min(self._short_lives + is_crash, _MOST_DOUBLINGS)
+        backoff = min(_FIRST_BACKOFF * 2**self._short_lives, _LONGEST_BACKOFF)
+        wait = 0.0 if status == RESIGNED else backoff
+        self.ended = f"{f'signal {-status}' if status < 0 else f'status {status}'} after {lived:.1f} s"
+        _log.error("life %d of the candidate ended with %s; again in %.1f s", self.life, self.ended, wait)
+        self.life += 1
+        return wait
+
+
 def supervise(command: list[str]) -> int:
     """Run ``command`` again and again until it finishes; return the exit status for YARN."""
     ending = threading.Event()
@@ -57,35 +85,24 @@ def supervise(command: list[str]) -> int:
             child.send_signal(signum)
 
     signal.signal(signal.SIGTERM, end)
-    short_lives, life, ended = 0, 0, ""
+    lives = Lives()
     while not ending.is_set():
         born = time.monotonic()
-        life += 1
         try:
-            child = subprocess.Popen(command, env={**_QUIET, **os.environ, LIFE: str(life), ENDED: ended})
+            told = {LIFE: str(lives.life), ENDED: lives.ended}
+            child = subprocess.Popen(command, env={**_QUIET, **os.environ, **told})
             status = child.wait()
         except OSError as error:
-            if life == 1:
+            if lives.life == 1:
                 raise  # nothing runs yet that would be lost
             # The host is out of memory or of processes, as it may be when it has just ended the candidate for that.
             _log.error("the candidate could not be started: %s", error)
             status = _NOT_STARTED
-        lived = time.monotonic() - born
-        if status in (FINISHED, SUPERSEDED, MADE_WAY):
-            return status
-        if status == BadConfiguration.exit_status and life == 1 and lived <= _GOOD_LIFE:
-            # Nothing that another try in the same place could mend, and nothing runs yet that would be lost. What a
-            # candidate stumbles over after it has followed for days is another matter.
-            return status
         if ending.is_set():
             return status
-        # A server that is away is nobody's crash loop: it is asked again soon.
-        is_crash = status not in (Unavailable.exit_status, RESIGNED)
-        short_lives = 0 if lived > _GOOD_LIFE else min(short_lives + is_crash, _MOST_DOUBLINGS)
-        backoff = min(_FIRST_BACKOFF * 2**short_lives, _LONGEST_BACKOFF)
-        wait = 0.0 if status == RESIGNED else backoff
-        ended = f"{f'signal {-status}' if status < 0 else f'status {status}'} after {lived:.1f} s"
-        _log.error("life %d of the candidate ended with %s; again in %.1f s", life, ended, wait)
+        wait = lives.wait_after(status, time.monotonic() - born)
+        if wait is None:
+            return status
         ending.wait(wait)
     return FINISHED
 

@@ -9,84 +9,62 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.supervisor import FINISHED, MADE_WAY, RESIGNED, SUPERSEDED, supervise
+from appmaster.supervisor import FINISHED, MADE_WAY, RESIGNED, SUPERSEDED, Lives, supervise
+from standby.errors import BadConfiguration, Unavailable
 from tests.patience import PATIENCE_SECONDS
 
-#: Exits with the n-th status of its arguments at its n-th life, which it counts in a file.
+#: Tells which life it is and how the last one ended, in a file, and ends with that life's status of its arguments.
 LIVES = """
-import pathlib, sys
-path = pathlib.Path(sys.argv[1])
-life = len(path.read_text()) if path.exists() else 0
-path.write_text("x" * (life + 1))
-sys.exit(int(sys.argv[2:][life]))
+import os, pathlib, sys
+life, ended = (os.environ["STANDFAST_CANDIDATE_" + each] for each in ("LIFE", "ENDED"))
+with pathlib.Path(sys.argv[1]).open("a") as told:
+    print(life, *ended.split()[:2], file=told)
+sys.exit(int(sys.argv[1 + int(life)]))
 """
 
-
-def live(tmp_path: Path, *statuses: int) -> tuple[int, int]:
-    """Return the supervisor's status and how many lives the candidate had."""
-    counter = tmp_path / "lives"
-    command = [sys.executable, "-c", LIVES, str(counter), *map(str, statuses)]
-    return supervise(command), len(counter.read_text())
+SHORT, GOOD = 1.0, 31.0
+CRASH = 70
 
 
-def test_finished_candidate_ends_the_application(tmp_path: Path) -> None:
-    assert live(tmp_path, FINISHED) == (FINISHED, 1)
+def waits(*lives: tuple[int, float]) -> list[float | None]:
+    """Return what a candidate waits for after each life, given as its status and length."""
+    known = Lives()
+    return [known.wait_after(*each) for each in lives]
 
 
-def test_crashed_and_resigned_candidates_are_started_again(tmp_path: Path) -> None:
-    assert live(tmp_path, 1, RESIGNED, FINISHED) == (FINISHED, 3)
+@pytest.mark.parametrize("status", [FINISHED, SUPERSEDED, MADE_WAY])
+def test_candidate_that_is_done_ends_its_attempt_in_any_life(status: int) -> None:
+    assert waits((status, GOOD)) == [None]
+    assert waits((RESIGNED, SHORT), (status, SHORT)) == [0, None]
 
 
-def test_candidate_that_was_started_wrongly_is_not_tried_again(tmp_path: Path) -> None:
-    assert live(tmp_path, 2, FINISHED) == (2, 1)
+def test_bad_configuration_ends_the_attempt_only_where_nothing_runs_yet() -> None:
+    bad = BadConfiguration.exit_status
+    assert waits((bad, SHORT)) == [None]
+    assert None not in waits((bad, GOOD))
+    assert None not in waits((RESIGNED, SHORT), (bad, SHORT))
 
 
-@pytest.mark.parametrize("status", [70, 3, 1])
-def test_no_crash_loop_ends_the_attempt_and_its_containers_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.0)
-    assert live(tmp_path, *[status] * 15, FINISHED) == (FINISHED, 16)
+@pytest.mark.parametrize("status", [CRASH, 1, -9])
+def test_crash_loop_backs_off_to_a_limit_and_never_ends_until_a_good_life_begins_anew(status: int) -> None:
+    found = waits(*[(status, SHORT)] * 15, (status, GOOD), (status, SHORT))
+    assert found == [0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 10, 0.2, 0.4]
 
 
-def test_crash_loop_backs_off_and_tells_the_candidate_of_its_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.001)
+def test_server_that_is_away_is_nobody_s_crash_loop_and_a_deposed_leader_follows_at_once() -> None:
+    away, resigned = (Unavailable.exit_status, SHORT), (RESIGNED, SHORT)
+    assert waits(*[away] * 3, *[resigned] * 3, (CRASH, SHORT), away) == [0.2] * 3 + [0] * 3 + [0.4] * 2
+
+
+def test_candidate_lives_again_and_is_told_of_its_lives(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    program = (
-        "import os, pathlib, sys; path = pathlib.Path(sys.argv[1]); "
-        "line = os.environ['STANDFAST_CANDIDATE_LIFE'] + ' ' + os.environ['STANDFAST_CANDIDATE_ENDED'][:9].strip(); "
-        "lines = path.read_text().splitlines() if path.exists() else []; "
-        "path.write_text('\\n'.join([*lines, line])); sys.exit(70 if len(lines) < 3 else 0)"
-    )
-    with caplog.at_level("ERROR"):
-        assert supervise([sys.executable, "-c", program, str(told)]) == FINISHED
-    assert told.read_text().splitlines() == ["1 ", "2 status 70", "3 status 70", "4 status 70"]
-    waits = [float(each.args[2]) for each in caplog.records if isinstance(each.args, tuple)]  # type: ignore[arg-type]
-    assert waits == [0.002, 0.004, 0.008]
+    statuses = [str(each) for each in (CRASH, RESIGNED, FINISHED)]
+    assert supervise([sys.executable, "-c", LIVES, str(told), *statuses]) == FINISHED
+    assert told.read_text().splitlines() == ["1", f"2 status {CRASH}", f"3 status {RESIGNED}"]
 
 
-def test_bad_configuration_found_later_takes_no_containers_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.0)
-    assert live(tmp_path, RESIGNED, 2, FINISHED) == (FINISHED, 3)
-
-
-def test_bad_configuration_found_late_in_a_first_life_takes_no_containers_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.0)
-    monkeypatch.setattr("appmaster.supervisor._GOOD_LIFE", 0.0)
-    assert live(tmp_path, 2, FINISHED) == (FINISHED, 2)
-
-
-def test_host_that_can_start_no_process_for_a_while_costs_no_application(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("appmaster.supervisor._FIRST_BACKOFF", 0.0)
-    program, hidden, counter = tmp_path / "python", tmp_path / "hidden", tmp_path / "lives"
+def test_host_that_can_start_no_process_for_a_while_costs_no_application(tmp_path: Path) -> None:
+    program, hidden, lives = tmp_path / "python", tmp_path / "hidden", tmp_path / "lives"
     program.symlink_to(sys.executable)
     told: list[str] = []
 
@@ -102,16 +80,13 @@ def test_host_that_can_start_no_process_for_a_while_costs_no_application(
     handler = Meanwhile()
     logging.getLogger("appmaster.supervisor").addHandler(handler)
     try:
-        assert supervise([str(program), "-c", LIVES, str(counter), "1", str(FINISHED)]) == FINISHED
+        assert (
+            supervise([str(program), "-c", LIVES, str(lives), str(RESIGNED), "0", str(FINISHED)]) == FINISHED
+        )
     finally:
         logging.getLogger("appmaster.supervisor").removeHandler(handler)
-    assert len(counter.read_text()) == 2
+    assert [each[0] for each in lives.read_text().splitlines()] == ["1", "3"]
     assert [each.partition(":")[0] for each in told].count("the candidate could not be started") == 1
-
-
-@pytest.mark.parametrize("status", [SUPERSEDED, MADE_WAY])
-def test_candidate_that_is_not_its_cell_s_ends_its_attempt(tmp_path: Path, status: int) -> None:
-    assert live(tmp_path, RESIGNED, status, FINISHED) == (status, 2)
 
 
 def test_termination_is_passed_on_and_ends_it() -> None:
