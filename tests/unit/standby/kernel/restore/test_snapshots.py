@@ -48,16 +48,41 @@ def opened(directory: Path) -> TaskStore | None:
     return open_existing(directory, ORIGIN, (0, END), NOW, open_database, no_probe)
 
 
-@pytest.fixture
-def given(tmp_path: Path) -> Iterator[TaskStore]:
-    """A state of several files, 8 MB, that does not compress."""
-    store = open_store(tmp_path / "giver" / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
-    noise = random.Random(7)
+def new_store(directory: Path) -> TaskStore:
+    return open_store(directory, ORIGIN, (0, END), NOW, open_database, no_probe)
+
+
+def fill(store: TaskStore, seed: int) -> None:
+    """Put 8 MB that do not compress into a state, in several files."""
+    noise = random.Random(seed)
     for offset in range(1, 5):
         store.apply([(b"%d/%d" % (offset, each), noise.randbytes(1000)) for each in range(2000)], offset, NOW)
         store.flush()
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Iterator[TaskStore]:
+    store = new_store(tmp_path / "giver" / "task")
+    fill(store, seed=7)
     yield store
     store.close()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Scratch:
+    return Scratch(tmp_path / "taker" / "task")
+
+
+def install(scratch: Scratch, source: SnapshotSource, manifest: Manifest) -> None:
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        scratch.install(manifest)
+
+
+def lent_file(given: TaskStore, manifest: Manifest) -> Path:
+    """Return where the biggest file of a copy is at the giver."""
+    victim = max(manifest.files, key=lambda each: each.size)
+    return given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name
 
 
 @pytest.fixture
@@ -105,9 +130,8 @@ def assert_same(directory: Path, given: TaskStore) -> None:
 
 
 def test_what_arrives_is_what_was_given(
-    given: TaskStore, source: SnapshotSource, giver: Giver, tmp_path: Path
+    given: TaskStore, source: SnapshotSource, giver: Giver, scratch: Scratch
 ) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
     assert (manifest.origin.offset, manifest.role, manifest.epoch) == (4, Role.STANDBY, 7)
     with scratch.locked():
@@ -122,16 +146,13 @@ def test_what_arrives_is_what_was_given(
 
 
 def test_a_copy_is_of_its_moment_whatever_the_giver_does_then(
-    given: TaskStore, source: SnapshotSource, tmp_path: Path
+    given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
     before = list(given.items(b""))
     manifest = taken(source)
     given.apply([(b"%d/%d" % (2, each), b"new") for each in range(2000)], 5, NOW)
     given.flush()
-    scratch = Scratch(tmp_path / "taker" / "task")
-    with scratch.locked():
-        scratch.fetch(source, manifest, nothing, nothing)
-        scratch.install(manifest)
+    install(scratch, source, manifest)
     store = opened(scratch.final)
     assert store is not None
     assert store.position.offset == 4
@@ -152,9 +173,8 @@ def break_off_after(giver: Giver, pieces: int, act: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("comes_back", ["the connection", "another process with its disk"])
 def test_a_source_that_dies_half_way_costs_only_the_rest(
-    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path, comes_back: str
+    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, scratch: Scratch, comes_back: str
 ) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
     break_off_after(giver, 20, giver.cut_off if comes_back == "the connection" else giver.close)
     with scratch.locked(), pytest.raises(Transient):
@@ -173,9 +193,7 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
         lease = taken(again)
         assert lease.lease != manifest.lease
     resumed = Scratch(scratch.final)
-    with resumed.locked():
-        resumed.fetch(again, lease, nothing, nothing)
-        resumed.install(lease)
+    install(resumed, again, lease)
     # Small files are made anew with each copy; those with the data are the same.
     assert resumed.fetched_bytes <= manifest.total_bytes - first + 300_000
     assert_same(scratch.final, given)
@@ -183,14 +201,10 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
 
 
 def test_another_giver_shares_names_but_not_bytes(
-    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path
+    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path, scratch: Scratch
 ) -> None:
-    other = open_store(tmp_path / "other" / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
-    noise = random.Random(8)
-    for offset in range(1, 5):
-        other.apply([(b"%d/%d" % (offset, each), noise.randbytes(1000)) for each in range(2000)], offset, NOW)
-        other.flush()
-    scratch = Scratch(tmp_path / "taker" / "task")
+    other = new_store(tmp_path / "other" / "task")
+    fill(other, seed=8)
     manifest = taken(source)
     break_off_after(giver, 20, giver.close)
     with scratch.locked(), pytest.raises(Transient):
@@ -200,18 +214,15 @@ def test_another_giver_shares_names_but_not_bytes(
     now = taken(second)
     names = {each.name for each in now.files if each.name.endswith(".sst")}
     assert names & {each.name for each in manifest.files}, "the test would show nothing"
-    with scratch.locked():
-        scratch.fetch(second, now, nothing, nothing)
-        scratch.install(now)
+    install(scratch, second, now)
     assert_same(scratch.final, other)
     second.close()
     other.close()
 
 
 def test_what_was_damaged_here_between_two_attempts_is_fetched_again(
-    given: TaskStore, source: SnapshotSource, tmp_path: Path
+    given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
     with scratch.locked():
         scratch.fetch(source, manifest, nothing, nothing)
@@ -233,47 +244,32 @@ def flip(path: Path) -> None:
 
 
 def test_a_flipped_bit_at_the_giver_is_found_and_only_that_file_is_lost(
-    given: TaskStore, source: SnapshotSource, tmp_path: Path
+    given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
-    victim = max(manifest.files, key=lambda each: each.size)
-    flip(given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name)
+    victim = lent_file(given, manifest)
+    flip(victim)
     with scratch.locked(), pytest.raises(CorruptState, match=victim.name):
         scratch.fetch(source, manifest, nothing, nothing)
     assert not (scratch.directory / DATABASE / victim.name).exists()
     assert not scratch.final.exists()
 
 
-def test_a_file_that_is_shorter_than_it_was_is_told_at_once(
-    given: TaskStore, source: SnapshotSource, tmp_path: Path
+def test_a_file_whose_size_changed_is_told_at_once_or_spoils_nothing_behind_it(
+    given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
     manifest = taken(source)
-    resize(given, manifest, lambda data: data[:-1])
+    victim = lent_file(given, manifest)
+    data = victim.read_bytes()
+    victim.unlink()
+    victim.write_bytes(data[:-1])
     # Not "timed out", as when the source counts as silent.
     with scratch.locked(), pytest.raises(Transient, match="IncompleteRead"):
         scratch.fetch(source, manifest, nothing, nothing)
-
-
-def test_a_file_that_got_longer_spoils_nothing_behind_it(
-    given: TaskStore, source: SnapshotSource, tmp_path: Path
-) -> None:
-    scratch = Scratch(tmp_path / "taker" / "task")
-    manifest = taken(source)
-    resize(given, manifest, lambda data: data + b"more" * 100_000)
-    with scratch.locked():
-        scratch.fetch(source, manifest, nothing, nothing)
-        scratch.install(manifest)
+    scratch.clear()
+    victim.write_bytes(data + b"more" * 100_000)
+    install(scratch, source, manifest)
     assert_same(scratch.final, given)
-
-
-def resize(given: TaskStore, manifest: Manifest, change: Callable[[bytes], bytes]) -> None:
-    victim = max(manifest.files, key=lambda each: each.size)
-    path = given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name
-    data = path.read_bytes()
-    path.unlink()
-    path.write_bytes(change(data))
 
 
 def test_a_fetcher_that_is_silent_loses_its_copy(
@@ -425,7 +421,7 @@ def test_files_that_were_summed_up_are_not_read_again(
 
 @pytest.mark.parametrize("phase", ["connecting", "manifest", "file", "waiting"])
 def test_it_is_cut_off_at_once_in_every_phase(
-    net: PeerNet, given: TaskStore, tmp_path: Path, phase: str
+    net: PeerNet, given: TaskStore, scratch: Scratch, phase: str
 ) -> None:
     reached, ended = threading.Event(), threading.Event()
     silent = SilentPort()
@@ -449,7 +445,6 @@ def test_it_is_cut_off_at_once_in_every_phase(
 
         giver.on_piece = hold
     source = source_of(net, silence_seconds=NEVER_SECONDS)
-    scratch = Scratch(tmp_path / "taker" / "task")
     outcome: list[BaseException] = []
 
     def wait(_: int) -> None:
@@ -553,7 +548,7 @@ def test_a_full_disk_and_a_read_only_one_take_no_new_state(small_disk: Path, tmp
 def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_room(
     given: TaskStore, small_disk: Path, tmp_path: Path, fault: str
 ) -> None:
-    store = open_store(small_disk / "task", ORIGIN, (0, END), NOW, open_database, no_probe)
+    store = new_store(small_disk / "task")
     store.apply([(b"k", b"v")], 9, NOW)
     store.close()
     places = [small_disk / "task", tmp_path / "roomy" / "task"]
@@ -573,7 +568,7 @@ def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_roo
 def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> None:
     places = [tmp_path / name / "task" for name in ("a", "b", "c")]
     for offset, place in enumerate(places, 1):
-        store = open_store(place, ORIGIN, (0, END), NOW, open_database, no_probe)
+        store = new_store(place)
         store.apply([(b"k", b"%d" % offset)], offset, NOW)
         store.close()
     found = open_found(places, opened)
