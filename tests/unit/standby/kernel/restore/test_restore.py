@@ -88,6 +88,20 @@ def active_and_standby(lab: MemoryLab, start: Start) -> tuple[MemoryContainer, M
     return active, standby
 
 
+def new_standby(start: Start, epoch: int = 1) -> MemoryContainer:
+    """Start one more standby, in c."""
+    new = start("c")
+    new.want(2, Role.STANDBY, epoch)
+    return new
+
+
+def restored(start: Start, epoch: int = 1) -> MemoryContainer:
+    """Start one more standby, in c, and wait until it has its state."""
+    new = new_standby(start, epoch)
+    new.await_phase(Phase.TAILING)
+    return new
+
+
 def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
@@ -95,9 +109,7 @@ def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
     # The first standby had nobody but the active to ask.
     assert sources(standby) == {"active": 1}
     assert asked(net.giver_of("a")) == 1
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
+    new = restored(start)
     assert sources(new) == {"standby": 1}
     assert asked(net.giver_of("a")) == 1, "the active was asked for nothing more"
     assert net.giver_of("b").snapshots.lent == 0
@@ -137,7 +149,8 @@ def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: Pe
     assert asked(net.giver_of("a")) == before
 
 
-def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def active_has_been(lab: MemoryLab, start: Start) -> None:
+    """Run an active alone, in a, until it has processed more than enough records, and close it."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
     lab.name(0, 1)
     active = start("a")
@@ -145,6 +158,10 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
     lab.produce(100)
     active.await_processed()
     active.close()
+
+
+def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+    active_has_been(lab, start)
     # It claims its next epoch, and has not committed the input that waits.
     passed, go_on = [0], threading.Event()
 
@@ -158,8 +175,7 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
     again = start("a", hold)
     again.want(0, Role.ACTIVE, 2)
     again.await_phase(Phase.ACTIVE)
-    new = start("c")
-    new.want(2, Role.STANDBY, 2)
+    new = new_standby(start, epoch=2)
     new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
     assert sources(new) == {}
     go_on.set()
@@ -168,46 +184,67 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
 
 
 def test_an_active_without_input_gives_what_it_has(lab: MemoryLab, net: PeerNet, start: Start) -> None:
-    lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    active.await_processed()
-    active.close()
+    active_has_been(lab, start)
     lab.name(0, 2)
     again = start("a")
     again.want(0, Role.ACTIVE, 2)
     again.await_phase(Phase.ACTIVE)
-    new = start("c")
-    new.want(2, Role.STANDBY, 2)
-    new.await_phase(Phase.TAILING)
+    new = restored(start, epoch=2)
     assert sources(new) == {"active": 1}
 
 
-def test_without_anybody_who_gives_the_changelog_is_replayed(
-    lab: MemoryLab, net: PeerNet, start: Start
-) -> None:
-    active_and_standby(lab, start)
-    # One is registered no more, the other's port is closed.
+def nobody_gives(lab: MemoryLab, net: PeerNet) -> None:
+    """One is registered no more, the other's port is closed."""
     del net.addresses["b"]
     net.giver_of("a").close()
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
-    assert sources(new) == {"changelog": 1}
-    assert failures(new) == {"active": 1, "standby": 1}
 
 
-def test_registrations_or_records_that_cannot_be_read_cost_no_standby(
-    lab: MemoryLab, net: PeerNet, start: Start
+def nothing_is_read(lab: MemoryLab, net: PeerNet) -> None:
+    """Neither registrations nor records."""
+    net.is_away = True
+
+
+def changelog_was_made_again(lab: MemoryLab, net: PeerNet) -> None:
+    """Whoever gives does not know yet; whoever takes does."""
+    lab.kafka.topic_ids["changelog"] = "made again"
+
+
+def standby_gives_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
+    net.giver_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+
+
+def both_give_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
+    for each in net.givers:
+        each.change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+
+
+@pytest.mark.parametrize(
+    ("hurt", "source", "failed"),
+    [
+        (nobody_gives, "changelog", {"active": 1, "standby": 1}),
+        (nothing_is_read, "changelog", {"active": 1, "standby": 1}),
+        (changelog_was_made_again, "changelog", {"active": 1, "standby": 1}),
+        (standby_gives_other_bytes, "active", {"standby": 1}),
+        (both_give_other_bytes, "changelog", {"active": 1, "standby": 1}),
+    ],
+)
+def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
+    lab: MemoryLab,
+    net: PeerNet,
+    start: Start,
+    hurt: Callable[[MemoryLab, PeerNet], None],
+    source: str,
+    failed: dict[str, float],
 ) -> None:
     active_and_standby(lab, start)
-    net.is_away = True
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
-    assert sources(new) == {"changelog": 1}
+    hurt(lab, net)
+    new = restored(start)
+    assert sources(new) == {source: 1}
+    assert failures(new) == failed
+    assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
+    assert {each.name for each in left.glob("*")} <= {"main.0.lock"}, "what was in vain takes no room"
 
 
 def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Start) -> None:
@@ -220,25 +257,12 @@ def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Start) -> No
         active.replicas.offer(TaskId(JOB, "main", 7), "run")
 
 
-def test_a_copy_of_a_topic_that_was_made_again_is_refused(lab: MemoryLab, net: PeerNet, start: Start) -> None:
-    """Whoever gives does not know yet; whoever takes does."""
-    active_and_standby(lab, start)
-    lab.kafka.topic_ids["changelog"] = "made again"
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
-    assert sources(new) == {"changelog": 1}
-    assert failures(new) == {"active": 1, "standby": 1}
-    assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
-
-
 def test_a_giver_that_dies_half_way_is_followed_by_the_next_one(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
     active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
+    new = new_standby(start)
     assert reached.wait(PATIENCE_SECONDS)
     net.giver_of("b").close()
     go_on.set()
@@ -261,8 +285,7 @@ def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Start) -> MemoryContain
             go_on.wait(PATIENCE_SECONDS)
 
     net.giver_of("b").on_piece = hold
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
+    new = new_standby(start)
     assert reached.wait(PATIENCE_SECONDS)
     net.giver_of("b").close()
     go_on.set()
@@ -302,32 +325,6 @@ def test_what_was_fetched_is_gone_on_with_where_it_lies(
     place = held.place()
     assert place is not None
     assert place.is_relative_to(lab.config.state_dirs[0])
-
-
-def test_bytes_that_do_not_fit_their_digest_cost_the_source_and_nothing_else(
-    lab: MemoryLab, net: PeerNet, start: Start
-) -> None:
-    active_and_standby(lab, start)
-    net.giver_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
-    assert sources(new) == {"active": 1}
-    assert failures(new) == {"standby": 1}
-    assert net.giver_of("b").snapshots.lent == 0, "it was given back"
-
-
-def test_what_was_fetched_in_vain_takes_no_room(lab: MemoryLab, net: PeerNet, start: Start) -> None:
-    active_and_standby(lab, start)
-    for container in ("a", "b"):
-        net.giver_of(container).change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
-    assert sources(new) == {"changelog": 1}
-    (directory,) = (Path(each) for each in lab.config.state_dirs)
-    left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
-    assert [each.name for each in left.iterdir()] == ["main.0.lock"]
 
 
 @pytest.fixture
@@ -403,8 +400,7 @@ def test_a_promotion_goes_on_with_what_a_living_standby_gives(
 ) -> None:
     active, _ = active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
+    new = new_standby(start)
     assert reached.wait(PATIENCE_SECONDS)
     active.close()
     lab.name(2, 2)
@@ -421,8 +417,7 @@ def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) 
     active_and_standby(lab, start)
     for container in ("a", "b"):
         net.giver_of(container).snapshots._making += 2
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
+    new = new_standby(start)
     new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
     net.giver_of("b").snapshots._making -= 2
     new.await_phase(Phase.TAILING)
@@ -432,8 +427,7 @@ def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) 
 def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Start) -> None:
     active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
+    new = new_standby(start)
     assert reached.wait(PATIENCE_SECONDS)
     assert new.statuses()[0].detail == "fetching state from the standby at epoch 1: 0.0 of 0.0 MB"
     go_on.set()
@@ -445,9 +439,7 @@ def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
     lab: MemoryLab, net: PeerNet, start: Start
 ) -> None:
     active_and_standby(lab, start)
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    new.await_phase(Phase.TAILING)
+    new = restored(start)
     (held,) = new.replicas.held()
     held._post(held, held._run, Signal.STATE_LOST, "for the test")
     new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
