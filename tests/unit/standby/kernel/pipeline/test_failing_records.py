@@ -51,6 +51,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
         each.replicas.close(PATIENCE_SECONDS)
 
 
+def poisoned(before: int = 0, after: int = 0, *, partition: int = 0) -> Callable[[MemoryLab], None]:
+    """Return what fills a lab with good records and a poisoned one between them."""
+
+    def fill(lab: MemoryLab) -> None:
+        lab.produce(before)
+        lab.poison(partition)
+        lab.produce(after)
+
+    return fill
+
+
 def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
     return next(each for each in container.statuses() if each.replica.task.partition == partition)
 
@@ -132,11 +143,11 @@ def test_a_failure_that_passes_leaves_nothing_behind(start: Start) -> None:
     lab.assert_exact()
 
 
-@pytest.mark.parametrize("poisoned", [[3], [0], [6], [2, 5], [0, 1, 2, 3, 4, 5, 6], [3, 8, 9, 20]])
-def test_skip_leaves_out_the_poisoned_records_and_no_other(start: Start, poisoned: list[int]) -> None:
+@pytest.mark.parametrize("places", [[3], [0], [6], [2, 5], [0, 1, 2, 3, 4, 5, 6], [3, 8, 9, 20]])
+def test_skip_leaves_out_the_poisoned_records_and_no_other(start: Start, places: list[int]) -> None:
     def fill(lab: MemoryLab) -> None:
         for number in range(24):
-            if number in poisoned:
+            if number in places:
                 lab.poison(0)
             else:
                 lab.kafka.append("in", 0, b"0/%d" % (number % 3), b"v%d" % number)
@@ -145,9 +156,9 @@ def test_skip_leaves_out_the_poisoned_records_and_no_other(start: Start, poisone
 
     lab, active = start("skip", fill=fill)
     active.await_processed()
-    await_skipped(active, {0: len(poisoned), 1: 0})
+    await_skipped(active, {0: len(places), 1: 0})
     assert all(each.failures is None for each in active.statuses())
-    lab.assert_exact([(0, each) for each in poisoned])
+    lab.assert_exact([(0, each) for each in places])
 
 
 def test_a_poisoned_record_is_run_as_often_as_is_asked_for_and_alone_in_the_end(start: Start) -> None:
@@ -159,12 +170,7 @@ def test_a_poisoned_record_is_run_as_often_as_is_asked_for_and_alone_in_the_end(
             runs.append((offsets[0], offsets[-1] + 1))
         ledger_job.step(rows, state, out)
 
-    def fill(lab: MemoryLab) -> None:
-        lab.produce(5)
-        lab.poison(0)
-        lab.produce(8)
-
-    lab, active = start("skip", fill=fill, step=step, tasks=1)
+    lab, active = start("skip", fill=poisoned(5, 8), step=step, tasks=1)
     active.await_processed()
     # The whole batch as often as is asked, then halves, of which the good ones are committed, then the record.
     assert runs == [(0, 7)] * 3 + [(5, 6)] * 3
@@ -236,9 +242,7 @@ def test_failures_of_earlier_replicas_count(start: Start) -> None:
             runs.append(1)
         ledger_job.step(rows, state, out)
 
-    lab, active = start(
-        "fail", failures=InputFailures(0, 2, "as told"), fill=lambda lab: lab.poison(0) and None, step=step
-    )
+    lab, active = start("fail", failures=InputFailures(0, 2, "as told"), fill=poisoned(), step=step)
     active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
     assert len(runs) == 1
     found = status_of(active, 0).failures
@@ -248,9 +252,7 @@ def test_failures_of_earlier_replicas_count(start: Start) -> None:
 
 
 def test_failures_at_another_offset_do_not_count(start: Start) -> None:
-    _, active = start(
-        "fail", failures=InputFailures(7, 2), fill=lambda lab: lab.poison(0) and None, attempts=2
-    )
+    _, active = start("fail", failures=InputFailures(7, 2), fill=poisoned(), attempts=2)
     active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
     found = status_of(active, 0).failures
     assert found is not None
@@ -320,13 +322,11 @@ def test_a_record_that_ends_process_after_process_is_given_up_without_being_run(
         assert b"raise" not in rows["value"].to_pylist(), "it was run"
         ledger_job.step(rows, state, out)
 
-    def fill(lab: MemoryLab) -> None:
-        lab.poison(0)
-        lab.produce(20)
-
     # 12, then 6, 3, 1 offsets at once, and one failure more.
     crashed = InputFailures(0, 3 + 4, "the container was lost")
-    lab, active = start("dead-letter", failures=crashed, fill=fill, step=step, tasks=1, batch_max=12)
+    lab, active = start(
+        "dead-letter", failures=crashed, fill=poisoned(0, 20), step=step, tasks=1, batch_max=12
+    )
     active.await_processed()
     await_skipped(active, {0: 1})
     (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
@@ -380,8 +380,8 @@ def test_a_record_on_which_the_transform_fails_is_found_among_all_tasks(start: S
 
     lab, active = start("dead-letter", fill=fill, tasks=3, script=with_transform)
     active.await_processed()
-    poisoned = [(2, offset) for offset, each in enumerate(lab.kafka.logs["in", 2]) if each.value == b"raise"]
-    lab.assert_exact(poisoned)
+    given_up = [(2, offset) for offset, each in enumerate(lab.kafka.logs["in", 2]) if each.value == b"raise"]
+    lab.assert_exact(given_up)
     await_skipped(active, {0: 0, 1: 0, 2: 2})
     letters = [each for each in lab.kafka.logs["dead", 2] if not each.is_marker]
     assert [dict(each.headers)["standfast-error-type"] for each in letters] == [b"Poisoned"] * 2
@@ -456,12 +456,7 @@ def test_trouble_while_a_record_is_searched_for_does_not_end_the_search(start: S
         feeds.append(feed)
         feed.on_look = look
 
-    def fill(lab: MemoryLab) -> None:
-        lab.produce(9)
-        lab.poison(0)
-        lab.produce(9)
-
-    lab, active = start("skip", fill=fill, script=script)
+    lab, active = start("skip", fill=poisoned(9, 9), script=script)
     active.await_processed()
     assert not troubles
     await_skipped(active, {0: 1, 1: 0})
@@ -514,11 +509,7 @@ def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) 
         runs.append((rows["key"].to_pylist()[0][:1], rows["_offset"].to_pylist()[0]))
         ledger_job.step(rows, state, out)
 
-    def fill(lab: MemoryLab) -> None:
-        lab.poison(1)
-        lab.produce(20)
-
-    lab, active = start("skip", fill=fill, step=step)
+    lab, active = start("skip", fill=poisoned(0, 20, partition=1), step=step)
     active.await_processed()
     assert runs.count((b"1", 0)) >= 3
     # Computed before the other one failed.
