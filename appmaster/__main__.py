@@ -54,6 +54,7 @@ from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
+from standby.probes import Probe, no_probe
 from standby.records import ControllerRecord
 from standby.security import credentials
 from standby.security.roles import PeerRole
@@ -69,7 +70,7 @@ _WRITTEN_SECONDS: Final = 5.0
 _BROKEN: Final = 1
 
 
-def main() -> int:
+def main(probe: Probe = no_probe) -> int:
     """Run a candidate in the working directory of its YARN container; return its exit status."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout
@@ -80,7 +81,7 @@ def main() -> int:
     # Bundles and what else is written are for this user alone.
     os.umask(0o077)
     try:
-        return _run()
+        return _run(probe)
     except Fenced as error:
         _log.warning("resigned: %s", error)
         return RESIGNED
@@ -89,7 +90,7 @@ def main() -> int:
         return error.exit_status
 
 
-def _run() -> int:
+def _run(probe: Probe) -> int:
     config = _begun()
     host, container = _environment("NM_HOST"), _environment("CONTAINER_ID")
     mine = Attempt(
@@ -175,6 +176,7 @@ def _run() -> int:
             reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
             replies=replies,
             broken=end_with_error,
+            probe=probe,
         )
         driver = Driver(
             inbox,
@@ -360,13 +362,18 @@ def _end(status: int) -> NoReturn:
     os._exit(status)
 
 
-if __name__ == "__main__":
+def start(probe: Probe = no_probe) -> NoReturn:
+    """Run a candidate, and end the process with its exit status."""
     try:
-        _status = main()
+        status = main(probe)
     except BrokenInvariant:
         _log.exception("an invariant is broken")
-        _status = BrokenInvariant.exit_status
+        status = BrokenInvariant.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
         _log.critical("an error that nobody foresaw", exc_info=True)
-        _status = _BROKEN
-    _end(_status)
+        status = _BROKEN
+    _end(status)
+
+
+if __name__ == "__main__":
+    start()

@@ -24,9 +24,11 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
 from appmaster.ports import ControlPort, LeaderRecords
+from appmaster.probes import ASSIGNING, REQUESTED, WRITING, WRITTEN
 from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
 from standby.errors import Transient, Unavailable
+from standby.probes import Probe, no_probe
 from standby.replica.failing import doubled_seconds
 from standby.threads.worker import Worker
 from standby.wire import JobDefinition
@@ -80,6 +82,7 @@ class Effects:
     """Runs what takes long on a thread of its own."""
     later: Callable[[float, Callable[[], None]], None] = _start_timer
     """Runs something after so many seconds."""
+    probe: Probe = no_probe
     writer: Worker = field(init=False)
     """What must keep its order, and may block on ZooKeeper."""
     _failed: dict[tuple[str, Effect], int] = field(default_factory=dict)
@@ -123,6 +126,7 @@ class Effects:
             self._done(_served_by(view, action.container), Effect.PROBE_PORT)
         elif isinstance(action, todo.RequestContainer):
             self.cells.request(action.number, action.host, action.cell)
+            self.probe(REQUESTED)
             self._done(job_of(action.slot), Effect.REQUEST_CONTAINER)
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
             self.cells.release(action.skein_id)
@@ -223,6 +227,7 @@ class Effects:
             self.control.send(action.container, action.incarnation, wire.Exit(view.epoch, reason))
             return
         message = wire.Assignment(view.epoch, action.incarnation, action.number, action.replicas, definitions)
+        self.probe(ASSIGNING)
         self.control.send(action.container, action.incarnation, message)
         self._done(_job_in(action), Effect.SEND_ASSIGNMENT)
 
@@ -255,6 +260,7 @@ class Effects:
         job = action.processor.job
 
         def write() -> bool:
+            self.probe(WRITING)
             while True:
                 try:
                     written = self.records.write_tasks(action.changes)
@@ -264,6 +270,7 @@ class Effects:
                     written = self._read_back(action)
                     if written is not None:
                         break
+            self.probe(WRITTEN)
             if written is not None:
                 self.post(happened.RecordsWritten(action.decision, written, self.now_ms()))
                 return True

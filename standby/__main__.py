@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
 
-def start() -> NoReturn:
-    """End the process with the container's exit code; see `standby.control.exits`."""
+def start(probe: Callable[[str], None] | None = None) -> NoReturn:
+    """End the process with the container's exit code; see `standby.control.exits`.
+
+    ``probe`` is called at each named point (`standby.probes`, `standby.kernel.probes`).
+    """
     from standby.process.witness import split
 
     witnessed = split(os.environ)
@@ -33,6 +37,7 @@ def start() -> NoReturn:
     from standby.kernel.store.strays import Roots, Strays
     from standby.model import Leftover
     from standby.peers import STATE_ROUTE, only
+    from standby.probes import no_probe
     from standby.process.container import Kernel, Surroundings, main
     from standby.process.lookup import Lookups
     from standby.security.roles import PeerRole
@@ -52,6 +57,7 @@ def start() -> NoReturn:
             load_code=around.load_code,
             peers=Peers(around.container, around.peers, open_sources(around.keys)),
             marks=around.marks,
+            probe=probe or no_probe,
         )
         replicas = LocalReplicas(environment, around.on_change)
         snapshots = Snapshots(replicas.offer, environment.restores)
@@ -76,7 +82,7 @@ def start() -> NoReturn:
 
         return Kernel(replicas, leftovers, purge, routes, snapshots.close, environment.restores.metrics)
 
-    main(make_kernel, witnessed)
+    main(make_kernel, witnessed, probe or no_probe)
 
 
 if __name__ == "__main__":

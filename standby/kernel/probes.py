@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-#: Called with the point's name, on the thread that does the work.
-Probe = Callable[[str], None]
+from standby import probes
+
+Probe = probes.Probe
+no_probe = probes.no_probe
 
 RECORD_READ: Final = "takeover: record read"
 WRITER_INITIALISED: Final = "takeover: writer initialised"
@@ -37,7 +38,3 @@ POINTS: Final = (
     STORE_BATCH,
     REPLAYED,
 )
-
-
-def no_probe(point: str) -> None:
-    """Do nothing: what runs in production."""

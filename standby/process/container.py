@@ -46,6 +46,7 @@ from standby.kernel.codes import LoadCode
 from standby.kernel.marks import Marks
 from standby.peers import Routes
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
+from standby.probes import Probe, no_probe
 from standby.process.metrics import Metric, of_container
 from standby.process.witness import Note, Witnessed
 from standby.records import ContainerRecord
@@ -138,7 +139,11 @@ def log_to_stderr() -> None:
 
 
 def run(
-    directory: Path, environment: Mapping[str, str], make_kernel: MakeKernel, witnessed: Witnessed
+    directory: Path,
+    environment: Mapping[str, str],
+    make_kernel: MakeKernel,
+    witnessed: Witnessed,
+    probe: Probe = no_probe,
 ) -> int:
     """Return the process's exit code once the container is to end; see `standby.control.exits`.
 
@@ -170,7 +175,8 @@ def run(
     client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms, access)
     Renewal(client, cluster.name, PeerRole.CONTAINER, keys)
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
-    membership = ZooKeeperMembership(client, cluster.name, _record(identity, place, peers.port), inbox.post)
+    record = _record(identity, place, peers.port)
+    membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     kernel = make_kernel(
         Surroundings(
@@ -314,7 +320,7 @@ def _stuck(loop: ControlLoop, note: Note) -> NoReturn:
     end(exits.STUCK, note)
 
 
-def main(make_kernel: MakeKernel, witnessed: Witnessed) -> NoReturn:
+def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe) -> NoReturn:
     """End the process with the container's exit code; the outermost level of it all."""
     # State, unpacked code and Spark's files are for this user alone, whatever library writes them.
     os.umask(0o077)
@@ -325,7 +331,7 @@ def main(make_kernel: MakeKernel, witnessed: Witnessed) -> NoReturn:
     # kill -USR1 shows where each thread stands.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        code = run(Path.cwd(), os.environ, make_kernel, witnessed)
+        code = run(Path.cwd(), os.environ, make_kernel, witnessed, probe)
     except StandfastError as error:
         _LOG.log(logging.CRITICAL, "%s", error, exc_info=error.exit_status == 70)
         code = error.exit_status

@@ -39,6 +39,7 @@ from standby.naming import (
     task_path,
 )
 from standby.peers import PeerAddress
+from standby.probes import REGISTERING, Probe, no_probe
 from standby.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
 from standby.threads.worker import Worker
 
@@ -66,8 +67,16 @@ class ZooKeeperMembership:
     Its one thread takes the questions one after the other; a question that already waits is not asked twice.
     """
 
-    def __init__(self, client: KazooClient, cluster: str, record: ContainerRecord, post: Post) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        cluster: str,
+        record: ContainerRecord,
+        post: Post,
+        probe: Probe = no_probe,
+    ) -> None:
         self._client = client
+        self._probe = probe
         self._path = container_path(cluster, record.container)
         self._controller_path = controller_path(cluster)
         self._data = encode(record)
@@ -131,6 +140,7 @@ class ZooKeeperMembership:
         self._post(event)
 
     def _register(self) -> Event:
+        self._probe(REGISTERING)
         try:
             return Registered(self._create())
         except NodeExistsError:
