@@ -1,7 +1,7 @@
 """Processes of a deployed job that stop at named points until a test lets them go on.
 
-A test gives its job `HoldPoints.python` as its Python. That runs this module in place of the product's entry points, which
-know nothing of it: neither a job's setting nor a variable holds a process.
+A test gives its job `HoldPoints.python` as its Python. That runs this module in place of the product's entry points,
+which know nothing of it: neither a job's setting nor a variable holds a process.
 """
 
 from __future__ import annotations
