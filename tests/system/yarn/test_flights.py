@@ -6,13 +6,17 @@ After each of them all input is processed, every replica is in sync on its own h
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 from pathlib import Path
 
-from demo.scenario import JOB, now_ms
+from demo.scenario import JOB, STAGE, now_ms
 from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports
+from standby.model import TaskId
+from standby.naming import state_path
 from tests.patience import soon
 from tests.prometheus import Prometheus
 from tests.system.yarn.flights_job import FlightsJob, deployed
@@ -105,10 +109,16 @@ def zombie_steps_down_and_serves_as_a_standby(job: FlightsJob) -> None:
 
 def silent_host_is_made_up_for_elsewhere(job: FlightsJob) -> None:
     job.scenario.spare_master()  # the failovers before may have brought all actives to its host
-    begun = now_ms()
+    begun, before = now_ms(), {each.container for each in job.status.containers}
+    forget_left_over_state(job)
     with job.flow():
         failover, host = job.scenario.lose_host()
         assert failover.is_restored
+        new = {each.container for each in job.status.containers} - before
+        assert new, "the lost copies are on another host"
+        sources = [source for each in new for source in sources_of_state(job, each)]
+        assert len(sources) == 2 * len(new), "each new container holds two replicas"
+        assert set(sources) <= {"active", "standby"}, "fetched from a peer"
     lost = [each for each in job.events(begun) if each.kind == "container_lost" and each.host == host]
     assert lost
     reasons = {each.reason or "" for each in lost}
@@ -116,6 +126,24 @@ def silent_host_is_made_up_for_elsewhere(job: FlightsJob) -> None:
     assert all(each.host != host for each in job.status.containers)
     job.cluster.start_host(host)
     job.wait_until_settled()
+
+
+def forget_left_over_state(job: FlightsJob) -> None:
+    """Remove what replicas left on hosts that they have gone from: a new one there would begin with it."""
+    for task in job.status.tasks:
+        for host in set(job.cluster.hosts) - {each.host for each in task.replicas}:
+            path = state_path(JOB, host, TaskId(JOB, STAGE, task.partition), job.run_id)
+            shutil.rmtree(job.cluster.state_directory / path, ignore_errors=True)
+
+
+def sources_of_state(job: FlightsJob, container: str) -> list[str]:
+    """Return where the state of each replica of a container came from, as its log tells."""
+    logs = [
+        path.read_text(encoding="utf-8")
+        for host in job.cluster.hosts
+        for path in (job.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
+    ]
+    return re.findall(r"flights/main\.\d+: state from (\w+) at offset", "".join(logs))
 
 
 def next_candidate_leads_and_counts_anew(job: FlightsJob, prometheus: Prometheus) -> None:
