@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from demo.standing import what_is_missing
 from embedded.cluster import LocalCluster
 from tests.system.yarn.counting import CountingJob, submitted
 
@@ -16,62 +16,43 @@ TEXTS = ("Zürich", "東京", "Ω≈ç√", "👩🏽‍🚀", "naïve résumé"
 
 ZONES = {"127.0.0.11": "Süd", "127.0.0.12": "北", "127.0.0.13": "Süd"}
 
-Jobs = tuple[CountingJob, CountingJob]
 
-
-@pytest.fixture(scope="module")
-def jobs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+@pytest.fixture
+def jobs(cluster: LocalCluster, tmp_path: Path) -> Iterator[tuple[CountingJob, CountingJob]]:
     """Return two jobs whose names differ only in dots, dashes and underscores: of one task, and of two."""
-    directory = tmp_path_factory.mktemp("names")
     settings = {
         "yarn.host.attributes": [f"{host}=zone:{zone}" for host, zone in ZONES.items()],
         "job.locality.spread": "zone",
     }
-    one = CountingJob(cluster, directory / "one", "name_a.b-c", "in_put.a-b", 1, **settings)
-    two = CountingJob(cluster, directory / "two", "name.a_b-c", "in-put.a_b", 2, **settings)
+    one = CountingJob(cluster, tmp_path / "one", "name_a.b-c", "in_put.a-b", 1, **settings)
+    two = CountingJob(cluster, tmp_path / "two", "name.a_b-c", "in-put.a_b", 2, **settings)
     with submitted(one, two):
         yield one, two
 
 
-def test_jobs_without_a_record_are_whole_and_have_put_out_nothing(jobs: Jobs) -> None:
-    for job in jobs:
-        status = job.wait(lambda status, tasks=job.partitions: not what_is_missing(status, tasks, 2), "whole")  # type: ignore[misc]
-        assert status.jobs[0].status == "deployed"
-        job.assert_exact()
+def fail_over(job: CountingJob, task: int) -> None:
+    """Kill a task's active, and wait until the standby has followed it."""
+    standby = job.replica(task, active=False)
+    job.send(job.replica(task, active=True), signal.SIGKILL)
+    job.wait(lambda status: status.tasks[task].active == standby.copy, "the standby as active")
 
 
-def test_attributes_in_any_script_part_the_copies(jobs: Jobs) -> None:
+def test_each_job_is_placed_counts_and_fails_over_for_itself(jobs: tuple[CountingJob, CountingJob]) -> None:
+    one, two = jobs
     for job in jobs:
         for task in job.status.tasks:
             assert len({ZONES[each.host or ""] for each in task.replicas}) == 2, f"{task}\n{job.story()}"
-
-
-def test_failover_of_one_task_with_texts_of_every_kind_leaves_the_other_job_alone(jobs: Jobs) -> None:
-    one, two = jobs
     pairs = [(key.encode(), value.encode()) for value in TEXTS for key in TEXTS]
-    one.produce(0, pairs)
-    two.produce(0, pairs)
-    one.assert_exact()
-    two.assert_exact()
     before = {(each.partition, each.epoch) for each in two.status.tasks}
-    standby = one.replica(0, active=False)
-    one.send(one.replica(0, active=True), signal.SIGKILL)
-    one.wait(lambda status: status.tasks[0].active == standby.copy, "the standby as active")
+    one.produce(0, pairs)
+    one.assert_exact()
+    fail_over(one, 0)
     one.produce(0, reversed(pairs))
     one.assert_exact()
-    assert {(each.partition, each.epoch) for each in two.status.tasks} == before
-
-
-def test_active_of_a_partition_without_records_fails_over_like_any_other(jobs: Jobs) -> None:
-    _, two = jobs
-    standby = two.replica(1, active=False)
-    two.send(two.replica(1, active=True), signal.SIGKILL)
-    two.wait(
-        lambda status: not what_is_missing(status, 2, 2) and status.tasks[1].active == standby.copy,
-        "whole again",
-    )
-    assert "failover_finished" in two.kinds()
-    two.produce(0, [("später".encode(), b"1")])
     two.assert_exact()
+    assert {(each.partition, each.epoch) for each in two.status.tasks} == before
+    # Of a partition that has never had a record.
+    fail_over(two, 1)
+    two.produce(0, pairs)
     two.produce(1, [(b"zum ersten Mal", b"1")])
     two.assert_exact()

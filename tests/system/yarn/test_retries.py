@@ -1,11 +1,9 @@
-"""What fails again and again on the real cluster: a record, and a container. Three jobs, one for each end."""
+"""What fails again and again on the real cluster: a record, and a container. Two jobs, one for each end."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -25,8 +23,6 @@ class Jobs(NamedTuple):
 
     letters: CountingJob
     """Two processors of one task; gives failing records up as dead letters; a processor that fails twice is parked."""
-    skipping: CountingJob
-    """One task; leaves failing records out."""
     failing: CountingJob
     """One task; a failing record ends it."""
 
@@ -44,19 +40,6 @@ def jobs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     }
     jobs = Jobs(
         CountingJob(cluster, directory / "letters", "letters", "letters", 2, **attempts, **letters),
-        CountingJob(
-            cluster,
-            directory / "skipping",
-            "skipping",
-            "skipping",
-            1,
-            **attempts,
-            **{
-                "task.on.error": "skip",
-                "task.batch.max.records": "4",
-                "cluster-manager.container.retry.count": "-1",
-            },
-        ),
         CountingJob(
             cluster,
             directory / "failing",
@@ -99,64 +82,6 @@ def test_failing_record_becomes_one_dead_letter_and_kills_no_replica(jobs: Jobs)
     assert "replica_failed" not in job.kinds(begun)
 
 
-def test_failing_record_is_left_out_and_kills_no_replica(jobs: Jobs) -> None:
-    job, begun = jobs.skipping, now_ms()
-    before = places(job.status)
-    for number in range(3):
-        job.produce(0, some(20, 3, 20 * number))
-        job.produce(0, POISON, counts=False)
-    job.assert_exact()
-    given_up = job.wait_for_events(lambda each: each.kind == "record_given_up", begun, "records given up", 3)
-    assert [(each.data or {})["offset"] for each in given_up] == [20, 41, 62]
-    assert {(each.data or {})["how"] for each in given_up} == {"skipped"}
-    assert places(job.status) == before
-    assert "container_lost" not in job.kinds(begun)
-
-
-def test_dead_letter_is_the_only_one_although_the_active_dies_right_after_it(jobs: Jobs) -> None:
-    job = jobs.letters
-    standby = job.replica(0, active=False)
-    job.produce(0, POISON, counts=False)
-    job.send(job.replica(0, active=True), signal.SIGKILL)
-    job.wait(lambda status: status.tasks[0].active == standby.copy, "the standby as active")
-    job.produce(0, some(50, 7, 200))
-    job.assert_exact()
-    assert [each.value for each in job.dead_letters()] == [b"poison", b"poison"]
-    job.wait(lambda status: not what_is_missing(status, 2, 2), "whole again")
-
-
-def test_job_lives_whose_active_is_killed_again_and_again_before_its_first_commit(
-    jobs: Jobs, tmp_path: Path
-) -> None:
-    """One that must not go on after a failing record; each kill hits the very same record of it, alone."""
-    job, begun, held = jobs.failing, now_ms(), tmp_path / "held"
-    held.touch()
-    job.produce(0, [(b"wait", str(held).encode())])
-    for _ in range(ATTEMPTS + 2):
-        status = job.wait(lambda status: not what_is_missing(status, 1, 2), "whole")
-        active = next(each for each in status.tasks[0].replicas if each.copy == status.tasks[0].active)
-        before = status.tasks[0].epoch
-        job.send_alone(active, signal.SIGKILL)
-        job.wait(partial(_is_beyond, before), "another active")
-    held.unlink()
-    job.assert_exact()
-    assert {each.reason for each in job.events(begun) if each.kind == "container_lost"} == {
-        "process-ended: it was ended by SIGKILL"
-    }
-    assert "decided_failures" not in job.kinds(begun)
-
-
-def test_record_that_ends_its_process_is_left_out_and_its_neighbours_are_not(jobs: Jobs) -> None:
-    job, begun = jobs.skipping, now_ms()
-    job.produce(0, some(20, 3, 100))
-    job.produce(0, [(b"poisoned", b"fault")], counts=False)
-    job.produce(0, some(20, 3, 120))
-    job.assert_exact()
-    lost = [each.reason for each in job.events(begun) if each.kind == "container_lost"]
-    assert set(lost) == {"process-ended: it was ended by SIGABRT"}
-    assert len(lost) >= ATTEMPTS
-
-
 def test_processor_that_fails_too_often_is_parked_and_comes_back_when_asked(jobs: Jobs) -> None:
     job, begun = jobs.letters, now_ms()
     other = job.replica(0, active=True)
@@ -194,7 +119,7 @@ def test_failing_record_ends_a_job_that_must_not_go_on_and_its_standby_is_not_tr
         lambda each: each.kind == "job_status" and (each.data or {})["status"] == "failed", begun, "failed"
     )[0]
     assert "poison" in (failed.reason or "")
-    assert "offsets [41, 42)" in (failed.reason or "")
+    assert "offsets [40, 41)" in (failed.reason or "")
     assert "a poisoned record" in (failed.reason or "")
     lost = [each for each in job.events(begun) if each.kind == "container_lost"]
     assert standby.container not in {each.container for each in lost}
@@ -221,13 +146,9 @@ def assert_told_after_the_end(job: CountingJob, raised: str, container: str) -> 
     assert all(line in job.standfast("events", job.name) for line in raised.splitlines())
     logs = job.standfast("logs", job.name)
     assert container in logs
-    assert "the step failed on input [41, 42)" in logs
+    assert "the step failed on input [40, 41)" in logs
     assert "batch.py" in logs, "with every frame"
     assert all(line in logs for line in raised.splitlines())
-
-
-def _is_beyond(epoch: int, status: Status) -> bool:
-    return status.tasks[0].epoch > epoch
 
 
 def _replica(status: Status, partition: int, copy: int) -> Replica:

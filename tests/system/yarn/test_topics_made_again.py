@@ -1,9 +1,8 @@
-"""Topics that are deleted and created again under real jobs, running and killed: told, and then accepted."""
+"""A changelog that is deleted and created again under a real job: told, refused, accepted."""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -108,9 +107,9 @@ class Job(CountingJob):
         return {each["topic"]: each["state"] for each in json.loads(shown)["topics"]}
 
 
-def counted(pairs: Iterable[Pair], before: Iterable[Pair] = ()) -> dict[bytes, list[bytes]]:
-    """Return what the job puts out for records, after others that it has counted."""
-    counts = Counter(key for key, _ in before)
+def counted(pairs: Iterable[Pair]) -> dict[bytes, list[bytes]]:
+    """Return what the job puts out for records when it has counted no others."""
+    counts = Counter[bytes]()
     found: dict[bytes, list[bytes]] = {}
     for key, value in pairs:
         counts[key] += 1
@@ -118,97 +117,31 @@ def counted(pairs: Iterable[Pair], before: Iterable[Pair] = ()) -> dict[bytes, l
     return found
 
 
-@pytest.fixture(scope="module")
-def jobs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job]]:
-    directory = tmp_path_factory.mktemp("remade")
-    one = Job(cluster, directory / "one", "remade-one")
-    two = Job(cluster, directory / "two", "remade-two")
-    with submitted(one, two):
-        for job in (one, two):
-            job.run = job.run_id
-            job.produce(0, some(200, 7))
-            job.assert_exact()
-        yield one, two
+@pytest.fixture
+def job(cluster: LocalCluster, tmp_path: Path) -> Iterator[Job]:
+    job = Job(cluster, tmp_path / "one", "remade")
+    with submitted(job):
+        job.run = job.run_id
+        job.produce(0, some(200, 7))
+        job.assert_exact()
+        yield job
 
 
-def test_an_output_that_was_made_again_is_told_and_written_to(jobs: tuple[Job, Job]) -> None:
-    job, begun = jobs[0], now_ms()
-    output = f"{job.topic}-out"
+def test_a_changelog_made_again_stops_its_job_until_it_is_accepted_and_state_begins_anew(job: Job) -> None:
+    begun, outputs = now_ms(), job.outputs()
     assert set(job.states().values()) == {"same"}
-    before = list(job.taken[0])
-    job.make_again(output)
-    (told,) = job.wait_for_events(lambda each: each.kind == "topic_changed", begun, "topic_changed")
-    assert (told.data or {})["topic"] == output
-    job.produce(0, some(50, 7, 200))
-    assert job.await_outputs(50) == counted(some(50, 7, 200), before)
-    assert job.ask("status", job.name)["jobs"][0]["status"] == "deployed"
-    assert set(job.states().values()) == {"same"}
-
-
-def test_a_changelog_made_again_under_a_running_job_stops_it_and_nothing_is_wiped(
-    jobs: tuple[Job, Job],
-) -> None:
-    job, begun = jobs[0], now_ms()
-    outputs = job.outputs()
     job.make_again(job.changelog, COMPACTED)
     job.produce(0, some(50, 7, 250))
     job.assert_stopped(job.changelog, begun)
-    assert job.committed(job.changelog) == []
+    assert job.committed(job.changelog) == [], "nothing is wiped, nor written"
     assert job.outputs() == outputs
     job.refused(job.changelog)
     assert job.states()[job.changelog] == "made again"
-
-
-def test_an_accepted_changelog_begins_with_empty_state_where_the_input_was(jobs: tuple[Job, Job]) -> None:
-    job = jobs[0]
     told = job.told("topics", job.name, "--accept", job.changelog)
     assert "begins with what it holds" in told
-    job.make_again(f"{job.topic}-out")
     job.submitted_again()
-    # What waited since the changelog was made again.
-    assert job.await_outputs(50) == counted(some(50, 7, 250))
+    # What waited since the changelog was made again, where the input was.
+    anew = counted(some(50, 7, 250))
+    found = job.await_outputs(250)
+    assert found == {key: [*outputs[key], *anew.get(key, [])] for key in outputs}
     assert set(job.states().values()) == {"same"}
-
-
-def test_an_input_that_was_made_again_and_has_grown_is_read_as_the_operator_says(
-    jobs: tuple[Job, Job],
-) -> None:
-    job = jobs[0]
-    outputs = job.outputs()
-    job.standfast("topics", job.name, "--accept", job.topic, "--from", "earliest", status=1)
-    job.standfast("kill", job.name)
-    job.make_again(job.topic)
-    # More than the former one had.
-    job.produce(0, some(400, 7, 1000))
-    job.refused(job.topic)
-    assert "--from" in job.standfast("topics", job.name, "--accept", job.topic, status=2)
-    job.standfast("topics", job.name, "--accept", job.topic, "--from", "earliest")
-    job.submitted_again()
-    found = job.await_outputs(450)
-    new = counted(some(400, 7, 1000), some(50, 7, 250))
-    assert found == {key: [*outputs.get(key, []), *values] for key, values in new.items()}
-    begun = now_ms()
-    job.make_again(job.topic)
-    job.produce(0, some(500, 7, 2000))
-    job.assert_stopped(job.topic, begun)
-    assert job.outputs() == found
-
-
-def test_a_changelog_made_again_and_the_loss_of_a_container_stop_the_job(jobs: tuple[Job, Job]) -> None:
-    job, begun = jobs[1], now_ms()
-    active = job.replica(0, active=True)
-    outputs = job.outputs()
-    job.make_again(job.changelog, COMPACTED)
-    job.send(active, signal.SIGKILL)
-    job.produce(0, some(50, 7, 200))
-    job.assert_stopped(job.changelog, begun)
-    assert job.committed(job.changelog) == []
-    assert job.outputs() == outputs
-
-
-def test_changelog_and_inputs_accepted_together_count_everything_anew(jobs: tuple[Job, Job]) -> None:
-    job = jobs[1]
-    job.make_again(f"{job.topic}-out")
-    job.standfast("topics", job.name, "--accept", job.changelog, "--from", "earliest")
-    job.submitted_again()
-    job.assert_exact()

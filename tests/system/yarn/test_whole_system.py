@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -20,6 +21,13 @@ from tests.system.yarn.counting import CountingJob, Pair, submitted
 pytestmark = pytest.mark.timeout(10 * PATIENCE_SECONDS)
 
 SESSION_MS = 3_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of this module's own, all servers of which are hurt."""
+    with LocalCluster.start(f"whole-{os.getpid()}", is_temporary=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
