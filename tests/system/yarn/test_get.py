@@ -52,9 +52,6 @@ def test_the_active_is_asked_wherever_it_is(job: CountingJob) -> None:
         == "31\n"
     )
     assert get(job, "only", "--partition", "1")["answers"][0]["value"] == "1"
-    told = job.standfast("get", "absent", STORE, "k", "--cluster", NAME, status=2)
-    assert "there is no job absent in its cluster" in told
-    assert "no credentials of cluster absent" in job.standfast("get", "absent", STORE, "k", status=2)
     # Where the rule says that it is, and where it is not.
     place = PARTITIONERS["murmur2"](b"only", 2)
     found = job.standfast("get", NAME, STORE, "only", "--partitioner", "murmur2", status=None)
@@ -72,6 +69,14 @@ def test_a_standby_says_how_far_behind_it_may_be(job: CountingJob) -> None:
     (answer,) = soon(lambda: fresh(job), "a standby that has it")
     assert (answer["role"], answer["container"]) == ("standby", standby.container)
     assert 0 <= answer["lag_ms"] <= 10_000
+
+
+def test_what_cannot_be_found_has_a_status_of_its_own(job: CountingJob) -> None:
+    assert "no such key" in job.standfast("get", NAME, STORE, "never", status=1)
+    assert "no store nope" in job.standfast("get", NAME, "nope", "k", status=2)
+    assert "has no task 7" in job.standfast("get", NAME, STORE, "k", "--partition", "7", status=2)
+    assert "there is no job" in job.standfast("get", "nobody", STORE, "k", "--cluster", NAME, status=2)
+    assert "no credentials of cluster nobody" in job.standfast("get", "nobody", STORE, "k", status=2)
 
 
 def test_whoever_has_no_credentials_is_not_answered(job: CountingJob) -> None:
