@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
-
-import pytest
+from pathlib import Path
 
 from appmaster import gauges, metrics
 from appmaster.planning.state.view import ClusterView
@@ -54,29 +51,19 @@ def test_example_configuration_is_valid() -> None:
     promtool("check", "config", "prometheus.yml")
 
 
-@pytest.fixture(scope="module")
-def http_port() -> int:
-    (port,) = free_ports(1)
-    return port
+def test_a_real_one_finds_counts_and_answers(cluster: LocalCluster, tmp_path: Path) -> None:
+    (http_port,) = free_ports(1)
+    with (
+        deployed(cluster, **{"yarn.am.http.port": str(http_port)}) as job,
+        scraping(cluster, http_port, tmp_path) as prometheus,
+    ):
+        leader_and_containers_are_found(prometheus, job)
+        killed_active_and_killed_standby_are_counted_apart(prometheus, job)
+        every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus)
+        alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus)
 
 
-@pytest.fixture(scope="module")
-def job(cluster: LocalCluster, http_port: int) -> Iterator[FlightsJob]:
-    """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster, **{"yarn.am.http.port": str(http_port)}) as job:
-        yield job
-
-
-@pytest.fixture(scope="module")
-def prometheus(
-    job: FlightsJob, http_port: int, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus]:
-    """Return a Prometheus that scrapes the job."""
-    with scraping(job.cluster, http_port, tmp_path_factory.mktemp("prometheus")) as prometheus:
-        yield prometheus
-
-
-def test_leader_and_containers_are_found_and_scraped(prometheus: Prometheus, job: FlightsJob) -> None:
+def leader_and_containers_are_found(prometheus: Prometheus, job: FlightsJob) -> None:
     until(
         prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 2, "container": 4}
     )
@@ -90,7 +77,7 @@ def test_leader_and_containers_are_found_and_scraped(prometheus: Prometheus, job
     until(prometheus, "count(standfast_replica_in_sync == 1)", lambda found: found == {"": 8})
 
 
-def test_killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, job: FlightsJob) -> None:
+def killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, job: FlightsJob) -> None:
     zeros = f'sum by (role) (standfast_container_failures_total{{job="{JOB}", role=~"active|standby"}})'
     until(prometheus, zeros, lambda found: found == {"active": 0, "standby": 0})
     begun = now_ms()
@@ -120,7 +107,7 @@ def test_killed_active_and_killed_standby_are_counted_apart(prometheus: Promethe
     until(prometheus, f'sum(standfast_failovers_total{{job="{JOB}"}})', lambda found: found == {"": 1})
 
 
-def test_every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
+def every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
     names = set(prometheus.ask("label/__name__/values"))
     expected = {each.name for each in gauges.of_view(ClusterView(epoch=1))}
     expected |= {each.name for each in metrics.COUNTERS}
@@ -136,22 +123,8 @@ def test_every_metric_comes_in_and_every_panel_s_expression_is_answered(promethe
     assert [each for each in empty if not any(name in each for name in QUIET)] == []
 
 
-def test_alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus: Prometheus) -> None:
+def alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus: Prometheus) -> None:
     (group,) = prometheus.ask("rules")["groups"]
     assert {each["health"] for each in group["rules"]} == {"ok"}
     firing = {each["name"] for each in group["rules"] if each["state"] == "firing"}
     assert firing == set()
-
-
-def test_next_leader_is_found_on_the_same_port_and_starts_to_count_anew(
-    prometheus: Prometheus, job: FlightsJob
-) -> None:
-    leader = job.status.leader
-    assert leader is not None
-    begun = now_ms()
-    elected = [each for each in job.events() if each.kind == "leader_elected"][-1]
-    os.kill(int(str((elected.data or {})["pid"])), signal.SIGKILL)
-    job.wait_for_event("leader_elected", begun)
-    until(prometheus, "max(standfast_controller_epoch)", lambda found: found.get("", 0) == leader.epoch + 1)
-    until(prometheus, "sum(standfast_is_leader)", lambda found: found == {"": 1})
-    until(prometheus, f'sum(standfast_failovers_total{{job="{JOB}"}})', lambda found: found == {"": 0})
