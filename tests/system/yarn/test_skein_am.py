@@ -79,14 +79,44 @@ def address_of(application: Any) -> tuple[str, int]:
     return host, int(port)
 
 
+def stranger() -> ssl.SSLContext:
+    """Return what speaks TLS like a client of the application, and shows nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def with_pair(pair: Pair, directory: Path) -> ssl.SSLContext:
+    """Return a client that shows a pair."""
+    context = stranger()
+    (directory / "crt").write_text(pair.certificate, encoding="ascii")
+    (directory / "key").write_text(pair.key, encoding="ascii")
+    context.load_cert_chain(directory / "crt", directory / "key")
+    return context
+
+
+def of_long_ago() -> ssl.SSLContext:
+    """Return a client that speaks nothing newer than TLS 1.1."""
+    context = stranger()
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        # Python warns of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
 def is_refused(application: Any, context: ssl.SSLContext) -> bool:
     """Return whether a client of that sort is cut off before it is told anything; it asks for HTTP/2's settings."""
     with socket.create_connection(address_of(application), PATIENCE_SECONDS) as plain:
         try:
-            with context.wrap_socket(plain) as stranger:
-                stranger.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            with context.wrap_socket(plain) as client:
+                client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
                 # With TLS 1.3 the refusal comes with the first thing that is read.
-                return stranger.recv(1) == b""
+                return client.recv(1) == b""
         except (ssl.SSLError, ConnectionError):
             return True
 
@@ -96,9 +126,21 @@ def states(application: Any, container: str) -> set[str]:
     return {str(each.state) for each in application.get_containers(states=every) if each.id == container}
 
 
-def test_master_runs_the_jar_of_this_release(application: Any) -> None:
+def test_master_is_what_this_release_ships_at_one_port_of_its_host(application: Any, pair: Pair) -> None:
     shipped = Path(master_of(application).cwd()) / ".skein.jar"
     assert hashlib.sha256(shipped.read_bytes()).digest() == hashlib.sha256(SKEIN_JAR.read_bytes()).digest()
+    listening = [
+        tuple(each.laddr)
+        for each in master_of(application).net_connections(kind="inet")
+        if each.status == psutil.CONN_LISTEN
+    ]
+    host, port = address_of(application)
+    found = {(str(address).removeprefix("::ffff:"), number) for address, number in listening}
+    assert found == {(socket.gethostbyname(host), port)}, "and there is no page"
+    shown = ssl.get_server_certificate((host, port), timeout=PATIENCE_SECONDS)
+    assert x509.load_pem_x509_certificate(shown.encode()) == x509.load_pem_x509_certificate(
+        pair.certificate.encode()
+    )
 
 
 def test_containers_start_and_end_and_tell_by_their_keys(application: Any) -> None:
@@ -113,65 +155,24 @@ def test_containers_start_and_end_and_tell_by_their_keys(application: Any) -> No
     assert told[0].result.value == b"v"
     soon(lambda: states(application, container.id) == {"KILLED"}, "the container is killed")
     assert "k" not in application.kv
-
-
-def test_a_refused_request_says_why(application: Any) -> None:
     with pytest.raises(ValueError, match="Unknown service 'other'"):
         application.add_container("other")
 
 
-def test_listens_at_one_port_of_its_host_and_has_no_page(application: Any) -> None:
-    listening = [
-        tuple(each.laddr)
-        for each in master_of(application).net_connections(kind="inet")
-        if each.status == psutil.CONN_LISTEN
-    ]
-    host, port = address_of(application)
-    found = {(str(address).removeprefix("::ffff:"), number) for address, number in listening}
-    assert found == {(socket.gethostbyname(host), port)}
-
-
-@pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 64]
-)
-def test_who_speaks_no_tls_is_told_nothing(application: Any, said: bytes) -> None:
-    with socket.create_connection(address_of(application), PATIENCE_SECONDS) as stranger:
-        stranger.sendall(said)
-        heard = b""
-        with contextlib.suppress(ConnectionResetError):
-            while part := stranger.recv(4096):
-                heard += part
-    # At most a TLS alert (record type 21).
-    assert not heard or (heard[0] == 21 and len(heard) < 32), heard
-
-
-@pytest.mark.parametrize("shown", ["none", "another", "its own"])
-def test_who_shows_no_certificate_or_another_is_refused(
-    application: Any, pair: Pair, tmp_path: Path, shown: str
-) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    if shown != "none":
-        mine = pair if shown == "its own" else skein_pair(days=1)
-        (tmp_path / "crt").write_text(mine.certificate, encoding="ascii")
-        (tmp_path / "key").write_text(mine.key, encoding="ascii")
-        context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
-    assert is_refused(application, context) == (shown != "its own")
-
-
-def test_nothing_older_than_tls_1_2(application: Any) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    with warnings.catch_warnings():
-        # Python warns of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = ssl.TLSVersion.TLSv1
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
-    assert is_refused(application, context)
+def test_a_stranger_is_told_nothing(application: Any, pair: Pair, tmp_path: Path) -> None:
+    for said in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 64):
+        with socket.create_connection(address_of(application), PATIENCE_SECONDS) as plain:
+            plain.sendall(said)
+            heard = b""
+            with contextlib.suppress(ConnectionResetError):
+                while part := plain.recv(4096):
+                    heard += part
+        # At most a TLS alert (record type 21).
+        assert not heard or (heard[0] == 21 and len(heard) < 32), (said, heard)
+    assert is_refused(application, stranger())
+    assert is_refused(application, of_long_ago())
+    assert is_refused(application, with_pair(skein_pair(days=1), tmp_path))
+    assert not is_refused(application, with_pair(pair, tmp_path))
 
 
 def test_connections_that_say_nothing_are_closed_while_its_own_are_served(application: Any) -> None:
@@ -200,10 +201,3 @@ def test_connections_are_bounded_in_number_while_its_own_are_served(application:
         assert sum(each.status == psutil.CONN_ESTABLISHED for each in held) <= _MOST
         application.get_specification()
     application.get_specification()
-
-
-def test_its_pair_is_what_it_shows(application: Any, pair: Pair) -> None:
-    shown = ssl.get_server_certificate(address_of(application), timeout=PATIENCE_SECONDS)
-    assert x509.load_pem_x509_certificate(shown.encode()) == x509.load_pem_x509_certificate(
-        pair.certificate.encode()
-    )

@@ -162,11 +162,6 @@ def test_containers_that_fail_at_their_start_are_told_of_with_what_they_wrote(
     assert submits.left() == set()
 
 
-def test_missing_hadoop_configuration_is_named_with_the_remedy(submits: Submits, tmp_path: Path) -> None:
-    assert "HADOOP_CONF_DIR is not set" in submits.refusal(HADOOP_CONF_DIR="")
-    assert "there is no yarn-site.xml" in submits.refusal(HADOOP_CONF_DIR=str(tmp_path))
-
-
 def test_update_stops_what_runs_and_starts_it_anew_with_its_run(
     submits: Submits, cluster: LocalCluster
 ) -> None:

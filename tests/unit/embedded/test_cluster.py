@@ -71,7 +71,7 @@ def test_what_is_not_there_or_cannot_be_is_refused_by_name(home: Path) -> None:
         (lambda: up.stop_server("hdfs"), "no server 'hdfs'; there are zookeeper, kafka, "),
         (lambda: up.start_server("nodemanager-127.0.0.11"), "is started with its host"),
         *(
-            (lambda name=name: LocalCluster.attach(name), f"{name!r} cannot be a cluster's name")  # type: ignore[misc]
+            (lambda name=name: LocalCluster.attach(name), f"{name!r} cannot be a cluster's name")
             for name in ("", "Big", "a/b", "..", "x" * 32)
         ),
     ]
