@@ -60,8 +60,7 @@ def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[i
     ("words", "number", "status"),
     [
         ("starting ZooKeeper", signal.SIGINT, 130),
-        ("the cluster is up", signal.SIGTERM, 143),
-        ("submitted as application_", signal.SIGINT, 130),
+        ("submitted as application_", signal.SIGTERM, 143),
     ],
 )
 def test_nothing_is_left(tmp_path: Path, words: str, number: signal.Signals, status: int) -> None:
