@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,11 @@ class RunningJob(ABC):
         """The job's run id."""
         return next(job.run for job in self.status.jobs if job.name == self.name)
 
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The epoch of each of the job's tasks, by its partition."""
+        return {each.partition: each.epoch for each in self.status.tasks if each.task.job == self.name}
+
     # ---- what has happened ----
 
     def events(self, since_ms: int = 0) -> list[Event]:
@@ -148,6 +154,16 @@ class RunningJob(ABC):
         ) as answer:
             text: str = answer.read().decode()
         return text
+
+    def sources_of_state(self, container: str) -> list[tuple[str, str]]:
+        """Return each task that a container opened, and where its state came from, as its log tells."""
+        logs = [
+            path.read_text(encoding="utf-8")
+            for host in self.cluster.hosts
+            for path in (self.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
+        ]
+        assert logs, f"{container} has written no log"
+        return re.findall(rf"{self.name}/main\.(\d+): state from (\w+) at offset", "".join(logs))
 
     # ---- containers and hosts ----
 

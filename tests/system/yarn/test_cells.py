@@ -18,7 +18,6 @@ from tests.system.yarn.two_cells import (
     AM,
     CANDIDATE,
     cells_of_actives,
-    epochs,
     has_rejoined,
     is_whole,
     leader,
@@ -71,7 +70,7 @@ def test_copies_of_every_task_are_in_different_cells(job: CountingJob) -> None:
 def test_dead_leader_s_process_is_followed_at_once_and_no_task_notices(
     job: CountingJob, zookeeper: ZooKeeper
 ) -> None:
-    before, was = epochs(job), leader(zookeeper)
+    before, was = job.epochs, leader(zookeeper)
     job.produce(0, pairs(0, 1_000))
     process, begun = master(job, was.container, CANDIDATE), now_ms()
     process.send(signal.SIGKILL)
@@ -83,7 +82,7 @@ def test_dead_leader_s_process_is_followed_at_once_and_no_task_notices(
     )
     job.produce(1, pairs(1, 1_000))
     job.wait(is_whole(job))
-    assert epochs(job) == before
+    assert job.epochs == before
     assert not job.kinds(begun) & {"container_lost", "failover_started", "cell_lost"}
     job.assert_exact()
     # What follows takes the leader away again, which only a candidate can notice that stands.
@@ -126,7 +125,7 @@ def test_dead_am_takes_its_cell_which_fails_over_and_returns_as_a_follower(
 
 def test_leader_paused_past_its_session_resigns_and_rejoins(job: CountingJob, zookeeper: ZooKeeper) -> None:
     whole_in_both_cells(job)
-    before, was = epochs(job), leader(zookeeper)
+    before, was = job.epochs, leader(zookeeper)
     stopped, begun = master(job, was.container, CANDIDATE), now_ms()
     stopped.send(signal.SIGSTOP)
     try:
@@ -137,7 +136,7 @@ def test_leader_paused_past_its_session_resigns_and_rejoins(job: CountingJob, zo
         stopped.send(signal.SIGCONT)
     soon(lambda: has_rejoined(zookeeper, was), "the candidate that was paused, as another one")
     job.wait(is_whole(job))
-    assert epochs(job) == before
+    assert job.epochs == before
     assert [each.kind for each in job.events(begun)].count("leader_elected") == 1
     job.assert_exact()
 

@@ -103,10 +103,6 @@ def containers(job: FlightsJob) -> dict[str, int | None]:
     }
 
 
-def kinds(job: FlightsJob, since_ms: int) -> set[str]:
-    return {each.kind for each in job.events(since_ms)}
-
-
 def test_model_and_reasons_are_told(job: FlightsJob) -> None:
     model = job.ask("model", JOB)
     assert [each["copies"] for each in model["processors"]] == [[0, 1], [0, 1]]
@@ -180,7 +176,7 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
     assert {task: each[1:] for task, each in actives(job).items()} == {
         task: each[1:] for task, each in before.items()
     }, job.story(begun)
-    assert not {"container_lost", "failover_started"} & kinds(job, begun)
+    assert not {"container_lost", "failover_started"} & job.kinds(begun)
     assert "nobody is known" in job.standfast("failover", JOB, "--container", "nobody", status=1)
 
 
@@ -193,7 +189,7 @@ def test_drained_host_is_empty_and_used_again_when_admitted(job: FlightsJob) -> 
         assert done == {"hosts": [host], "stays": []}
         assert all(each.host != host for each in job.status.containers)
         job.wait_until_nothing_runs_on(host)
-    assert not {"container_lost", "failover_started"} & kinds(job, begun)
+    assert not {"container_lost", "failover_started"} & job.kinds(begun)
     assert job.ask("admit", host) == {"admitted": [host], "drained": {}}
     assert "was not drained" in job.standfast("admit", host)
 
@@ -208,8 +204,8 @@ def test_rolling_upgrade_starts_every_process_anew_and_loses_nothing(job: Flight
         assert {each["key"] for each in done["changes"]} == {"task.batch.max.records", "task.stores.version"}
         assert done["is_rolled_out"]
     assert not old.keys() & containers(job).keys()
-    assert not {"container_lost", "failover_started"} & kinds(job, begun)
-    assert "handover_finished" in kinds(job, begun)
+    assert not {"container_lost", "failover_started"} & job.kinds(begun)
+    assert "handover_finished" in job.kinds(begun)
     said = job.standfast("rollback", JOB, status=1)
     assert f"revision {revision + 1} of flights has been active" in said
     assert "task.stores.version is 2 now and was not set" in said
@@ -236,7 +232,7 @@ def test_revision_that_was_never_active_is_rolled_back(job: FlightsJob, files: F
             "every process anew, with the code before",
         )
     assert {task: each[1] for task, each in actives(job).items()}.keys() == before.keys()
-    assert not {"container_lost", "failover_started", "replica_failed"} & kinds(job, begun)
+    assert not {"container_lost", "failover_started", "replica_failed"} & job.kinds(begun)
     files.restore(BROKEN_CODE)
     assert files.update()["changes"] == [], "it is the code and the configuration before again"
 

@@ -6,7 +6,6 @@ After each of them all input is processed, every replica is in sync on its own h
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -41,10 +40,6 @@ def test_flights_are_counted_exactly_whatever_fails(cluster: LocalCluster, tmp_p
         killed_job_goes_on_where_it_was(job)
 
 
-def epochs(job: FlightsJob) -> dict[int, int]:
-    return {each.partition: each.epoch for each in job.status.tasks}
-
-
 def every_copy_is_on_a_host_of_its_own(job: FlightsJob) -> None:
     status = job.status
     assert shared_hosts(status) == ()
@@ -63,7 +58,7 @@ def prometheus_finds_all(prometheus: Prometheus) -> None:
 
 
 def killed_active_is_replaced_in_place(job: FlightsJob, prometheus: Prometheus) -> None:
-    before, begun = epochs(job), now_ms()
+    before, begun = job.epochs, now_ms()
     standby = job.replica(0, active=False)
     with job.flow():
         job.send_alone(job.replica(0, active=True), signal.SIGKILL)
@@ -72,7 +67,7 @@ def killed_active_is_replaced_in_place(job: FlightsJob, prometheus: Prometheus) 
         assert started.reason == "process-ended", "by the broken stream, not by YARN's word"
         job.wait_for_event("failover_finished", begun)
     assert job.replica(0, active=True).container == standby.container
-    after = epochs(job)
+    after = job.epochs
     assert (after[0], after[2]) == (before[0] + 1, before[2] + 1)
     assert (after[1], after[3]) == (before[1], before[3]), "tasks of the other processor are left alone"
     of_job = f'job="{JOB}"'
@@ -116,7 +111,7 @@ def silent_host_is_made_up_for_elsewhere(job: FlightsJob) -> None:
         assert failover.is_restored
         new = {each.container for each in job.status.containers} - before
         assert new, "the lost copies are on another host"
-        sources = [source for each in new for source in sources_of_state(job, each)]
+        sources = [source for each in new for _, source in job.sources_of_state(each)]
         assert len(sources) == 2 * len(new), "each new container holds two replicas"
         assert set(sources) <= {"active", "standby"}, "fetched from a peer"
     lost = [each for each in job.events(begun) if each.kind == "container_lost" and each.host == host]
@@ -134,16 +129,6 @@ def forget_left_over_state(job: FlightsJob) -> None:
         for host in set(job.cluster.hosts) - {each.host for each in task.replicas}:
             path = state_path(JOB, host, TaskId(JOB, STAGE, task.partition), job.run_id)
             shutil.rmtree(job.cluster.state_directory / path, ignore_errors=True)
-
-
-def sources_of_state(job: FlightsJob, container: str) -> list[str]:
-    """Return where the state of each replica of a container came from, as its log tells."""
-    logs = [
-        path.read_text(encoding="utf-8")
-        for host in job.cluster.hosts
-        for path in (job.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
-    ]
-    return re.findall(r"flights/main\.\d+: state from (\w+) at offset", "".join(logs))
 
 
 def next_candidate_leads_and_counts_anew(job: FlightsJob, prometheus: Prometheus) -> None:
@@ -195,10 +180,10 @@ def lost_am_takes_its_cell_and_the_job_goes_on(job: FlightsJob) -> None:
 
 
 def killed_job_goes_on_where_it_was(job: FlightsJob) -> None:
-    run, before = job.run_id, epochs(job)
+    run, before = job.run_id, job.epochs
     job.standfast("kill", JOB)
     assert job.cluster.container_processes() == []
     job.scenario.submit()
     assert job.run_id == run
-    assert all(after > before[task] for task, after in epochs(job).items())
+    assert all(after > before[task] for task, after in job.epochs.items())
     job.process()

@@ -26,7 +26,6 @@ from tests.system.yarn.counting import CountingJob, submitted
 from tests.system.yarn.running import session
 from tests.system.yarn.two_cells import (
     CANDIDATE,
-    epochs,
     leader,
     master,
     pairs,
@@ -90,7 +89,7 @@ def test_a_failover_recorded_and_not_carried_out_is_finished_by_the_next_leader(
     job: CountingJob, zookeeper: ZooKeeper, points: HoldPoints
 ) -> None:
     whole_in_both_cells(job)
-    active, before = job.replica(0, active=True), epochs(job)
+    active, before = job.replica(0, active=True), job.epochs
     tasks = with_it(job, active)
     with points.held(WRITTEN) as point:
         job.send(active, signal.SIGKILL)
@@ -99,7 +98,7 @@ def test_a_failover_recorded_and_not_carried_out_is_finished_by_the_next_leader(
     some_more(job, 2_000)
     job.assert_exact()
     whole_in_both_cells(job)
-    assert {task: epochs(job)[task] for task in tasks} == {task: before[task] + 1 for task in tasks}
+    assert {task: job.epochs[task] for task in tasks} == {task: before[task] + 1 for task in tasks}
 
 
 def test_a_drain_goes_on_under_the_next_leader_and_its_command_hears_of_it(

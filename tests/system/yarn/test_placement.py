@@ -24,10 +24,6 @@ def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
         yield job
 
 
-def epochs(job: FlightsJob) -> dict[int, int]:
-    return {each.partition: each.epoch for each in job.status.tasks}
-
-
 def copies(job: FlightsJob, partition: int) -> tuple[str, str]:
     """Return the containers of a task's active and of its standby."""
     active, standby = job.replica(partition, active=True), job.replica(partition, active=False)
@@ -62,7 +58,7 @@ def test_active_and_standby_that_die_together_come_back_from_their_disks(job: Fl
 
 def test_killed_standby_is_created_again_and_no_active_is_touched(job: FlightsJob) -> None:
     job.scenario.wait_until_whole()
-    before, begun = epochs(job), now_ms()
+    before, begun = job.epochs, now_ms()
     standby = job.replica(1, active=False)
     with job.flow():
         job.send(standby, signal.SIGKILL)
@@ -77,7 +73,7 @@ def test_killed_standby_is_created_again_and_no_active_is_touched(job: FlightsJo
             ),
             "a new standby in sync",
         )
-    assert epochs(job) == before
+    assert job.epochs == before
     assert "failover_started" not in job.kinds(begun)
 
 

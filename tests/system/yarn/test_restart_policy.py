@@ -35,10 +35,6 @@ def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
         yield job
 
 
-def epochs(job: FlightsJob) -> dict[int, int]:
-    return {each.partition: each.epoch for each in job.status.tasks}
-
-
 def of_kind(events: list[Event], kind: str, /, **data: object) -> list[Event]:
     return [
         each

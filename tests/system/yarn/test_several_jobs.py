@@ -45,10 +45,6 @@ def jobs(cluster: LocalCluster, tmp_path: Path) -> Iterator[tuple[CountingJob, C
             each.close()
 
 
-def epochs(each: CountingJob) -> dict[int, int]:
-    return {task.partition: task.epoch for task in each.status.tasks if task.task.job == each.name}
-
-
 def test_one_is_killed_comes_back_and_is_deleted_while_the_other_counts_on(
     jobs: tuple[CountingJob, CountingJob],
 ) -> None:
@@ -56,7 +52,7 @@ def test_one_is_killed_comes_back_and_is_deleted_while_the_other_counts_on(
     for each in jobs:
         each.produce(0, some(300, 7))
         each.assert_exact()
-    before = epochs(first)
+    before = first.epochs
     second.standfast("kill", second.name, "--cluster", CLUSTER)
     first.produce(0, some(300, 7, 300))
     second.produce(0, some(300, 7, 300))
@@ -68,13 +64,13 @@ def test_one_is_killed_comes_back_and_is_deleted_while_the_other_counts_on(
     assert "undeployed" in second.standfast("status", second.name, "--cluster", CLUSTER, status=1)
     submit(second)
     second.assert_exact()
-    assert epochs(first) == before, "nobody in the other job has noticed"
+    assert first.epochs == before, "nobody in the other job has noticed"
     second.standfast("delete", second.name, "--cluster", CLUSTER)
     assert [each["job"] for each in first.ask("jobs", "--cluster", CLUSTER)] == ["one"]
     said = refused(second, "--set", "cluster-manager.container.memory.mb=300")
     assert "cluster-manager.container.memory.mb: 300, and the cluster has 256" in said
     assert "runs already in" in refused(first)
-    assert epochs(first) == before, "nor of the end"
+    assert first.epochs == before, "nor of the end"
     first.assert_exact()
 
 

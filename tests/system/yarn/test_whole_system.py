@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 
@@ -12,11 +11,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from demo.scenario import now_ms
-from demo.standing import Status
 from embedded.cluster import LocalCluster
 from embedded.servers import KAFKA, ZOOKEEPER
 from tests.patience import PATIENCE_SECONDS
-from tests.system.yarn.counting import CountingJob, Pair, submitted
+from tests.system.yarn.counting import CountingJob, submitted
+from tests.system.yarn.two_cells import is_whole, pairs
 
 pytestmark = pytest.mark.timeout(10 * PATIENCE_SECONDS)
 
@@ -48,35 +47,8 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield job
 
 
-def pairs(partition: int, begin: int) -> list[Pair]:
-    return [
-        (b"key %d of %d" % (each % 7, partition), b"value %d" % each) for each in range(begin, begin + 300)
-    ]
-
-
-def is_whole(status: Status) -> bool:
-    return all(each.status == "deployed" for each in status.jobs) and all(
-        each.container is not None for task in status.tasks for each in task.replicas
-    )
-
-
-def epochs(job: CountingJob) -> dict[int, int]:
-    return {each.partition: each.epoch for each in job.status.tasks}
-
-
-def sources(job: CountingJob, container: str) -> list[tuple[str, str]]:
-    """Return each task that a container opened, and where its state came from, as its log tells."""
-    logs = [
-        path.read_text(encoding="utf-8")
-        for host in job.cluster.hosts
-        for path in (job.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
-    ]
-    assert logs, f"{container} has written no log"
-    return re.findall(r"whole/main\.(\d+): state from (\w+) at offset", "".join(logs))
-
-
 def test_nobody_else_reads_the_tree(job: CountingJob, cluster: LocalCluster) -> None:
-    job.wait(is_whole, "a whole job")
+    job.wait(is_whole(job), "a whole job")
     stranger = KazooClient(cluster.zookeeper_connect, timeout=10)
     stranger.start(timeout=PATIENCE_SECONDS)
     try:
@@ -91,7 +63,7 @@ def test_nobody_else_reads_the_tree(job: CountingJob, cluster: LocalCluster) -> 
 def test_zookeeper_away_for_longer_than_its_sessions_is_not_noticed_by_the_tasks(
     job: CountingJob, cluster: LocalCluster
 ) -> None:
-    before, run, begun = epochs(job), job.run_id, now_ms()
+    before, run, begun = job.epochs, job.run_id, now_ms()
     cluster.stop_server(ZOOKEEPER)
     try:
         # Nobody can be asked meanwhile: who led may have been followed by another, as far as it knows.
@@ -103,17 +75,17 @@ def test_zookeeper_away_for_longer_than_its_sessions_is_not_noticed_by_the_tasks
     finally:
         cluster.start_server(ZOOKEEPER)
     job.produce(0, pairs(0, 1_000))
-    job.wait(is_whole, "a whole job")
+    job.wait(is_whole(job), "a whole job")
     job.assert_exact()
     # The leader's writes are taken.
     job.client.result(job.client.queue("admit", hosts=["127.0.0.99"]), PATIENCE_SECONDS)
-    assert epochs(job) == before
+    assert job.epochs == before
     assert not job.kinds(begun) & {"failover_started", "container_lost", "cell_lost", "leader_elected"}
 
 
 def test_everything_is_stopped_and_started_again(job: CountingJob, cluster: LocalCluster) -> None:
     """Hosts with all processes, Kafka, ZooKeeper; YARN's own book-keeping stays, as the embedded one keeps no other."""
-    job.wait(is_whole, "a whole job")
+    job.wait(is_whole(job), "a whole job")
     run = job.run_id
     job.produce(0, pairs(0, 2_000))
     for host in cluster.hosts:
@@ -125,9 +97,9 @@ def test_everything_is_stopped_and_started_again(job: CountingJob, cluster: Loca
     for host in cluster.hosts:
         cluster.start_host(host)
     job.produce(1, pairs(1, 2_000))
-    job.wait(is_whole, "a whole job, unaided")
+    job.wait(is_whole(job), "a whole job, unaided")
     job.assert_exact()
     assert job.run_id == run
-    found = [source for each in job.status.containers for source in sources(job, each.container)]
+    found = [source for each in job.status.containers for source in job.sources_of_state(each.container)]
     # A copy that had to go to the other cell may have come to a host that had none of it.
     assert {task for task, source in found if source == "local"} == {"0", "1"}, found

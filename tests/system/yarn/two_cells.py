@@ -76,7 +76,3 @@ def whole_in_both_cells(job: CountingJob) -> None:
     job.wait(is_whole(job), "a whole job")
     soon(lambda: all(each == {1, 2} for each in cells_of_copies(job)), "copies in both cells")
     job.wait(is_whole(job), "a whole job")
-
-
-def epochs(job: CountingJob) -> dict[int, int]:
-    return {each.partition: each.epoch for each in job.status.tasks}
