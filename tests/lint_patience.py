@@ -100,8 +100,6 @@ LASTS: Final[Mapping[str, str]] = {
     "tests/system/lone/test_kernel_broker.py::"
     "test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on": "a broker is away",
     "tests/system/yarn/counting_job.py::step": "is sent to a cluster, which has no tests/patience.py; looks at a file",
-    "tests/system/yarn/test_in_flight.py::"
-    "test_a_leader_that_stands_still_for_less_than_its_session_takes_nobody_for_lost": "a leader stands still",
 }
 
 #: Speeds that are asserted on a real clock: a machine that is slow, or one that is quick, fails them. Virtual time had
