@@ -49,7 +49,7 @@ class CountingJob(RunningJob):
         **settings: Any,
     ) -> None:
         """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
-        super().__init__(cluster, name, int(settings.get("appmaster.cells", 2)))
+        super().__init__(cluster, name, int(settings.get("appmaster.cells", 1)))
         self.cluster_name = settings.get("cluster.name", name)
         self.topic = topic
         self.inputs = (topic, *also)
@@ -72,6 +72,8 @@ class CountingJob(RunningJob):
             "task.feed": "plain",
             "cluster-manager.container.memory.mb": 256,
             "yarn.am.container.memory.mb": 256,
+            # Of several the deployment takes longer; two_cells.py has what tests of them share.
+            "appmaster.cells": 1,
             **STEADY,
             **settings,
         }

@@ -37,6 +37,7 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "cells-in",
         2,
         **{  # type: ignore[arg-type]
+            "appmaster.cells": 2,
             "job.container.count": 2,
             **NOTICES_SILENCE,
             "zookeeper.session.timeout.ms": 10_000,

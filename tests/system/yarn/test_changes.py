@@ -29,7 +29,7 @@ BROKEN_CODE = "\n\ndef totals(rows, state, out):\n    raise RuntimeError('this r
 @pytest.fixture(scope="module")
 def running(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
-    with deployed(cluster) as job:
+    with deployed(cluster, **{"appmaster.cells": "1"}) as job:
         yield job
 
 
@@ -51,6 +51,7 @@ class Files:
         self.settings = {
             **PLAIN,
             **STEADY,
+            "appmaster.cells": "1",
             "job.container.count": "2",
             "job.hotstandby.enabled": "true",
             "job.hotstandby.replicationcount": "1",

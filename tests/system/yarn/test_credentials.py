@@ -40,7 +40,9 @@ OTHERS = [(b"other " + key, value) for key, value in some(20, 5)]
 
 @pytest.fixture(scope="module")
 def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CountingJob]:
-    job = CountingJob(cluster, tmp_path_factory.mktemp("credentials") / "job", NAME, NAME, 2)
+    job = CountingJob(
+        cluster, tmp_path_factory.mktemp("credentials") / "job", NAME, NAME, 2, **{"appmaster.cells": "2"}
+    )
     with submitted(job):
         yield job
 

@@ -32,7 +32,6 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "job.hotstandby.query": "hot",
         "task.inputs.may.grow": "true",
         "cluster-manager.container.memory.mb": "1024",
-        "appmaster.cells": "1",
     }
     job = CountingJob(cluster, tmp_path_factory.mktemp(NAME) / "job", NAME, NAME, 2, [ALSO], **settings)
     with submitted(job):

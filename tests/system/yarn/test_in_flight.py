@@ -46,7 +46,7 @@ def job(
     cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, points: HoldPoints
 ) -> Iterator[CountingJob]:
     """Return the counting job: two processors of two tasks, a standby each, in two cells."""
-    settings = {"job.container.count": "2", "job.python": str(points.python)}
+    settings = {"appmaster.cells": "2", "job.container.count": "2", "job.python": str(points.python)}
     directory = tmp_path_factory.mktemp(NAME) / "job"
     job = CountingJob(cluster, directory, NAME, f"{NAME}-in", TASKS, **settings)
     with submitted(job):
@@ -138,7 +138,7 @@ def test_a_deployment_goes_on_under_the_next_leader(
 ) -> None:
     """The deployment is another job's, in the same cluster; its submit waits until it is there."""
     whole_in_both_cells(job)
-    settings = {"cluster.name": NAME, "job.python": str(points.python)}
+    settings = {"cluster.name": NAME, "appmaster.cells": "2", "job.python": str(points.python)}
     other = CountingJob(job.cluster, tmp_path / "job", "arrival", "arrival-in", 1, **settings)
     begun = now_ms()
     with points.held(REQUESTED) as point:

@@ -19,7 +19,9 @@ TASKS = 6
 @pytest.fixture
 def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: six tasks with a standby each in three containers."""
-    with deployed(cluster, Shape(TASKS, processors=3), **{"job.hotstandby.mixed": "true"}) as job:
+    with deployed(
+        cluster, Shape(TASKS, processors=3), **{"job.hotstandby.mixed": "true", "appmaster.cells": "1"}
+    ) as job:
         yield job
 
 
@@ -61,7 +63,6 @@ def test_actives_of_a_lost_container_spread_over_the_holders_of_their_standbys(j
         )
         taken = {int(task): each.container for each in started for task in (each.data or {})["tasks"]}
         assert taken.keys() == lost
-        # They may all have their standbys in one container, the only one of the other cell: evened out afterwards.
         assert all(taken[task] in holders[task] for task in taken)
         assert {each.partition: each.epoch for each in job.status.tasks if each.partition not in lost} == {
             task: epoch for task, epoch in epochs.items() if task not in lost

@@ -36,7 +36,7 @@ def workers(job: CountingJob, attempts: set[str]) -> list[ContainerProcess]:
 @pytest.mark.soak
 def test_a_hundred_random_kills_end_nothing_and_spend_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     chance = random.Random()
-    settings: dict[str, Any] = {"job.container.count": "2"}
+    settings: dict[str, Any] = {"appmaster.cells": "2", "job.container.count": "2"}
     job = CountingJob(cluster, tmp_path / "killed", "killed", "killed", 2, **settings)
     with submitted(job):
         begun, kills, unregistered = now_ms(), 0, 0

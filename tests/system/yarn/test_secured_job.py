@@ -131,7 +131,6 @@ def job(cluster: LocalCluster, servers: Servers, tmp_path_factory: pytest.TempPa
         "zookeeper.ssl.ca.location": servers.tls.ca,
         "zookeeper.ssl.certificate.location": servers.tls.certificate,
         "zookeeper.ssl.key.location": servers.tls.key,
-        "appmaster.cells": 1,
     }
     job = SecuredJob(Guarded(cluster, servers), directory / "job", NAME, NAME, 1, **settings)
     allow(servers.broker)

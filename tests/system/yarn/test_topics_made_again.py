@@ -34,7 +34,7 @@ class Job(CountingJob):
     def __init__(self, cluster: LocalCluster, directory: Path, name: str) -> None:
         directory.mkdir()
         self.state = directory / "state"
-        settings = {"appmaster.cells": "1", "yarn.am.max.attempts": "1", "job.state.dir": str(self.state)}
+        settings = {"yarn.am.max.attempts": "1", "job.state.dir": str(self.state)}
         super().__init__(cluster, directory / name, name, name, 1, **settings)
         self._admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
         self.run = ""

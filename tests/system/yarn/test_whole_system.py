@@ -38,7 +38,8 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "whole-in",
         2,
         **{
-            "job.container.count": 2,  # type: ignore[arg-type]
+            "appmaster.cells": 2,  # type: ignore[arg-type]
+            "job.container.count": 2,
             "zookeeper.session.timeout.ms": SESSION_MS,
             "yarn.am.http.pages": "metrics",
         },
