@@ -51,7 +51,8 @@ class User:
         self.job.write_text(
             f"job: {{name: {NAME}, modules: [steps.py]}}\n"
             f"task: {{feed: plain, inputs: {topic}, step: 'steps:step'}}\n"
-            "cluster-manager.container.memory.mb: 256\n",
+            "cluster-manager.container.memory.mb: 256\n"
+            "appmaster.cells: 1\n",
             encoding="utf-8",
         )
         (directory / "steps.py").write_text("def step(rows, state, out):\n    pass\n", encoding="utf-8")

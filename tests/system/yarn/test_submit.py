@@ -33,7 +33,8 @@ class Submits:
         self.job.write_text(
             "job: {name: refused, modules: [steps.py]}\n"
             f"task: {{feed: plain, inputs: {topic}, step: 'steps:step'}}\n"
-            "cluster-manager.container.memory.mb: 256\n",
+            "cluster-manager.container.memory.mb: 256\n"
+            "appmaster.cells: 1\n",
             encoding="utf-8",
         )
         (directory / "steps.py").write_text(MODULE, encoding="utf-8")
@@ -184,7 +185,7 @@ def test_update_stops_what_runs_and_starts_it_anew_with_its_run(
         (told,) = json.loads(status.stdout)["jobs"]
         assert told["status"] == "undeployed"
         ends = submits.command("events", "refused", "--kind", "application_ended").stdout
-        assert ends.count("/absent/python: No such file or directory") == 2
+        assert ends.count("/absent/python: No such file or directory") == 1
         has_state = (cluster.state_directory / "refused").exists()
     finally:
         deleted = submits.command("delete", "refused")
