@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,14 @@ sys.exit(int(sys.argv[1 + int(life)]))
 
 SHORT, GOOD = 1.0, 31.0
 CRASH = 70
+
+
+@pytest.fixture(autouse=True)
+def who_ends_this_process() -> Iterator[None]:
+    """The supervisor keeps what it does at a SIGTERM, as its process ends with it."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def waits(*lives: tuple[int, float]) -> list[float | None]:
