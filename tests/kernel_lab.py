@@ -58,9 +58,6 @@ CLUSTER = "lab"
 #: Records of transactions, and whether each was committed; else it was aborted.
 Transactions = Iterable[tuple[Sequence[tuple[bytes, "bytes | None"]], bool]]
 
-#: Whether the cases run in their full length and number: ``STANDFAST_LONG=1``.
-IS_LONG = os.environ.get("STANDFAST_LONG") == "1"
-
 
 def difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
     """Return what differs for the first few keys, for whoever reads of a failure."""

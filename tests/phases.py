@@ -71,10 +71,9 @@ ACCEPTANCE: Final = (
     Phase("lone, acceptance", _LONE, _ACCEPTANCE, is_repeated=True),
     Phase("yarn, acceptance", _YARN, _ACCEPTANCE, is_repeated=True),
 )
-_RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh", "STANDFAST_LONG": "1"}
+_RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh"}
 SOAK: Final = (
     Phase("fresh examples", _FAST, "not soak", workers=_WORKERS, environment=_RANDOM),
-    Phase("lone, at full length", _LONE, "not soak", environment=_RANDOM),
     Phase("soak", ("tests",), "soak", environment=_RANDOM),
 )
 SUITES: Final[Mapping[str, tuple[Phase, ...]]] = {"gate": GATE, "all": (*GATE, *ACCEPTANCE), "soak": SOAK}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks every locked release up in OSV's database of known vulnerabilities: Python packages of both locks, the jars that
+# Looks every locked release up in OSV's database of known vulnerabilities: Python packages of all locks, the jars that
 # every job ships, the libraries in skein.jar. Exit status: 0 none known, 1 some, 2 could not be asked.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,8 @@ else
         "(https://google.github.io/osv-scanner/installation)" >&2
     exit 2
 fi
-"${scanner[0]}" scan source --lockfile third_party/standfast.cdx.json --lockfile requirements.txt:requirements-dev.lock "$@"
+"${scanner[0]}" scan source --lockfile third_party/standfast.cdx.json \
+    --lockfile requirements.txt:requirements-dev.lock --lockfile requirements.txt:requirements-dev-mutants.lock "$@"
 status=$?
 case $status in
     0 | 1) exit $status ;;
