@@ -17,7 +17,10 @@ class LagClock:
     """
 
     def __init__(self) -> None:
+        #: The newest look, and of those before it every `_stride`-th.
         self._ends: deque[tuple[int, int]] = deque()
+        self._stride = 1
+        self._looks = 0
         self._at_end_ms: int | None = None
 
     def end_seen(self, end: int, at_ms: int) -> None:
@@ -29,9 +32,16 @@ class LagClock:
             self._ends = deque((noted, min(noted_ms, at_ms)) for noted, noted_ms in self._ends)
             if self._at_end_ms is not None:
                 self._at_end_ms = min(self._at_end_ms, at_ms)
-        if len(self._ends) == _SAMPLES:
-            # Every second one will do: what is lost is precision about a replica that is far behind.
+        if not self._ends:
+            self._stride = self._looks = 1
+        elif self._looks % self._stride:
+            # The newest is always known; those between two that are kept are not missed.
+            self._ends.pop()
+        elif len(self._ends) == _SAMPLES:
+            # What is lost is precision about a replica that is far behind, the same everywhere on its way.
             self._ends = deque(list(self._ends)[::2])
+            self._stride *= 2
+        self._looks += 1
         self._ends.append((end, at_ms))
 
     def applied(self, position: int) -> int | None:
