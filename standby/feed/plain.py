@@ -177,7 +177,7 @@ class PlainFeed:
 
     def _input_bounds(self) -> InputBounds:
         if self._bounds is None:
-            self._bounds = InputBounds(self._settings)
+            self._bounds = InputBounds(self._settings, self._group)
         return self._bounds
 
     def _reader(self) -> InputReader:

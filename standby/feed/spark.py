@@ -78,6 +78,7 @@ class SparkFeed:
         self._transform = transform_of(config)
         self._is_checked = False
         self._size = BatchSize(config.batch_max_records, config.batch_max_bytes)
+        self._group = job.group
         self._ahead = Ahead(kafka_settings(config), job.group)
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
@@ -266,7 +267,7 @@ class SparkFeed:
     def bounds(self) -> InputBounds:
         """Return what knows the bounds of the input."""
         if self._bounds is None:
-            self._bounds = InputBounds(kafka_settings(self._config))
+            self._bounds = InputBounds(kafka_settings(self._config), self._group)
         return self._bounds
 
     def begin(

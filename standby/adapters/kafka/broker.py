@@ -56,7 +56,7 @@ class KafkaBroker:
         self._inputs = config.inputs
         self._settings = kafka_settings(config)
         self._admin = lasting_admin(self._settings)
-        self._offsets = Offsets(self._settings)
+        self._offsets = Offsets(self._settings, definition.group)
         self._sizes = Sizes(config, self._admin)
         self._rights = Rights(self._admin)
         self._refusals = Refusals()

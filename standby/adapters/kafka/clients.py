@@ -290,8 +290,6 @@ QUESTIONS: Final = _kind(
 )
 
 _OFFSETS: Final[Settings] = {
-    # A consumer insists on one; it is never used.
-    "group.id": "standfast-offsets",
     "enable.auto.commit": False,
     "allow.auto.create.topics": False,
     "metadata.max.age.ms": LEADERS_RENEWED_MS,
@@ -302,12 +300,14 @@ STABLE_OFFSETS: Final = _kind(
     "the client that asks where committed records begin and end",
     Consumer,
     {**_OFFSETS, "isolation.level": "read_committed"},
+    _of_group,
 )
 
 OFFSETS_OF_ALL: Final = _kind(
     "the client that asks where records begin and end",
     Consumer,
     {**_OFFSETS, "isolation.level": "read_uncommitted"},
+    _of_group,
 )
 
 _MEMBER: Final[Settings] = {

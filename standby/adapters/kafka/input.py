@@ -31,9 +31,10 @@ _LOOK_RECORDS: Final = 16
 class InputBounds:
     """Asks where partitions of topics begin and end, over connections that are kept."""
 
-    def __init__(self, settings: Settings, timeout_seconds: float = 5.0) -> None:
+    def __init__(self, settings: Settings, group: str, timeout_seconds: float = 5.0) -> None:
+        """``group`` is the job's."""
         self._timeout_seconds = timeout_seconds
-        self._offsets = Offsets(settings, logger=_LOG)
+        self._offsets = Offsets(settings, group, logger=_LOG)
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.

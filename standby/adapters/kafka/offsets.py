@@ -55,9 +55,9 @@ def offset_in(answer: TopicPartition, what: str) -> int:
 class Offsets:
     """Asks where partitions begin and end, over one connection for each isolation level; from any thread."""
 
-    def __init__(self, settings: Settings, **more: Any) -> None:
-        """``more`` is as in `ClientKind.make`."""
-        self._settings, self._more = settings, more
+    def __init__(self, settings: Settings, group: str, **more: Any) -> None:
+        """``group`` is one whose coordinator the clients may look for; ``more`` is as in `ClientKind.make`."""
+        self._settings, self._group, self._more = settings, group, more
         self._lock = threading.Lock()
         self._clients: dict[IsolationLevel, Lasting[Consumer]] = {}
 
@@ -90,7 +90,9 @@ class Offsets:
             if level not in self._clients:
                 refusals, kind = Refusals(), _KINDS[level]
                 self._clients[level] = Lasting(
-                    lambda: kind.make(self._settings, error_cb=refusals.note, **self._more),
+                    lambda: kind.make(
+                        self._settings, {"group.id": self._group}, error_cb=refusals.note, **self._more
+                    ),
                     explain=refusals.explain,
                 )
             return self._clients[level]

@@ -38,7 +38,8 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
     with second_broker(cluster, tmp_path / "second") as second:
         lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
         config = parse(lab.definition.config)
-        broker, bounds = connect(CLUSTER, config, lab.definition), InputBounds(kafka_settings(config))
+        broker = connect(CLUSTER, config, lab.definition)
+        bounds = InputBounds(kafka_settings(config), lab.definition.group)
         lab.name(0, 1)
         with lab.local("host-a") as active, lab.local("host-b") as standby:
             lab.settle(active, standby)

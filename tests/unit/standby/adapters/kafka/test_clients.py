@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import KINDS, ClientKind, check
@@ -136,6 +137,18 @@ def _called(module: ast.Module) -> set[str]:
 def test_a_client_is_made_of_its_kind_and_nowhere_else() -> None:
     classes = {"Producer", "Consumer", "AdminClient", "SerializingProducer", "DeserializingConsumer"}
     assert [path for path, module in _modules(classes) if _called(module) & classes] == []
+
+
+def test_a_consumer_of_a_job_is_of_the_jobs_group_the_only_one_on_which_its_principal_has_rights() -> None:
+    """Also one that commits nothing and asks for no offsets: librdkafka looks for its group's coordinator."""
+    names = clients.Names("the job's")
+    groups = {
+        kind.what: {**kind.ours, **kind.of_job(config(), names)}["group.id"]
+        for kind in KINDS
+        if kind.library is Consumer
+    }
+    assert groups.pop(clients.EVENTS_READER.what) == "standfast-events-reader"
+    assert set(groups.values()) == {"the job's"}
 
 
 #: What the admin client asks the coordinator of a group or of a transaction: librdkafka 2.16 can end the process when a
