@@ -252,6 +252,16 @@ def starting(lab: MemoryLab) -> Iterator[Make]:
             each.replicas.close(PATIENCE_SECONDS)
 
 
+def begun(lab: MemoryLab, start: Make, records: int = 20, *, keys: int = 5, **more: Any) -> MemoryContainer:
+    """Return copy 0 on host a, active at epoch 1, with so much input behind it."""
+    lab.name(0, 1)
+    active = start("a", **more)
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(records, keys)
+    active.await_processed()
+    return active
+
+
 def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
     """Return an active that has processed some input, and its standby in step."""
     lab.name(0, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,15 @@ from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.model import LeftOut, Phase, ReplicaId, Role
-from standby.naming import state_path, transactional_id
-from standby.replica.claim import Committed, epoch_in
+from standby.naming import state_path
+from standby.replica.claim import Committed
 from standby.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
-from tests.memory_lab import JOB, WAYS, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, WAYS, Make, MemoryContainer, MemoryLab, begun, pair
 from tests.patience import PATIENCE_SECONDS
-
-Make = Callable[..., MemoryContainer]
 
 #: What a commit may take by default: the transaction's time-out, and 5 s.
 COMMIT = 10.0
@@ -40,6 +37,14 @@ def lab(tmp_path: Path) -> MemoryLab:
     return MemoryLab(tmp_path)
 
 
+def tailing(start: Make, **more: Any) -> MemoryContainer:
+    """Return copy 0 on host a, which stands by."""
+    standby = start("a", **more)
+    standby.want(0, Role.STANDBY, 0)
+    standby.await_phase(Phase.TAILING)
+    return standby
+
+
 def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: MemoryLab, start: Make) -> None:
     lab.name(0, 1)
     active, standby = start("a"), start("b")
@@ -47,6 +52,7 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
     standby.want(1, Role.STANDBY, 1)
     lab.produce(100)
     active.await_processed()
+    assert [len(each) for each in active.feeds.made[0].starts] == [2], "both tasks start in one feed"
     standby.await_phase(Phase.TAILING)
     lab.assert_exact()
     standby.eventually(
@@ -61,17 +67,6 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
         assert each.role is Role.ACTIVE
         assert each.first_commit_ms is not None
         assert each.since_ms >= lab.now_ms
-    active.close()
-    standby.close()
-
-
-def test_both_tasks_start_in_one_feed(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
-    assert [len(each) for each in active.feeds.made[0].starts] == [2]
 
 
 def test_a_run_may_begin_at_the_end_of_its_input(tmp_path: Path) -> None:
@@ -85,17 +80,6 @@ def test_a_run_may_begin_at_the_end_of_its_input(tmp_path: Path) -> None:
     # The claim wrote it down: the next owner goes on there, whatever the input's end is then.
     assert {each.offset for each in lab.kafka.offsets.values()} == {15}
     container.close()
-
-
-def test_orders_of_an_older_epoch_are_ignored(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 5)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 5)
-    active.await_phase(Phase.ACTIVE)
-    active.want(0, Role.STANDBY, 4)
-    lab.produce(10)
-    active.await_processed()
-    assert {each.epoch for each in active.statuses()} == {5}
 
 
 def test_a_promotion_that_the_record_does_not_name_stops_without_fencing_anybody(
@@ -116,9 +100,7 @@ def test_an_offset_that_somebody_else_committed_fails_the_promotion_and_costs_no
     lab: MemoryLab, start: Make
 ) -> None:
     lab.name(0, 1)
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 0)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     for task in lab.tasks:
         lab.kafka.offsets["group", "in", task.partition] = Committed(0, "another tool's")
     standby.want(0, Role.ACTIVE, 1)
@@ -129,17 +111,6 @@ def test_an_offset_that_somebody_else_committed_fails_the_promotion_and_costs_no
     )
 
 
-def test_a_record_that_cannot_be_read_is_waited_for(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    lab.records.is_away = True
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    active.eventually(lambda: any("cannot be read" in each.detail for each in active.statuses()))
-    assert not lab.kafka.epochs, "nobody is fenced without a record"
-    lab.records.is_away = False
-    active.await_phase(Phase.ACTIVE)
-
-
 def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: MemoryLab, start: Make) -> None:
     """After a thousand tries the next pause, before it was bounded, was more than a float can hold."""
     lab.clock.hold()
@@ -148,6 +119,7 @@ def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: Memory
     active = start("a")
     active.want(0, Role.ACTIVE, 1)
     active.eventually(lambda: any("cannot be read" in each.detail for each in active.statuses()))
+    assert not lab.kafka.epochs, "nobody is fenced without a record"
 
     def has_tried_on() -> bool:
         replicas = active.replicas.held()
@@ -158,19 +130,6 @@ def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: Memory
     active.eventually(has_tried_on)
     lab.records.is_away = False
     active.await_phase(Phase.ACTIVE)
-
-
-def test_demoted_and_promoted_again_in_one_container(lab: MemoryLab, start: Make) -> None:
-    one, two = start("a"), start("b")
-    for epoch in range(1, 7):
-        copy = epoch % 2
-        active, standby = (two, one) if copy else (one, two)
-        lab.name(copy, epoch)
-        active.want(copy, Role.ACTIVE, epoch)
-        standby.want(1 - copy, Role.STANDBY, epoch)
-        lab.produce(23)
-        active.await_processed()
-    lab.assert_exact()
 
 
 def test_every_thread_ends_with_its_container(lab: MemoryLab, start: Make) -> None:
@@ -192,43 +151,8 @@ def test_every_thread_ends_with_its_container(lab: MemoryLab, start: Make) -> No
             assert not thread.is_alive(), thread.name
 
 
-def test_a_newer_epoch_for_the_same_copy_is_claimed(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_phase(Phase.ACTIVE)
-    lab.name(0, 2)
-    active.want(0, Role.ACTIVE, 2)
-    active.eventually(lambda: {epoch_in(each.metadata) for each in lab.kafka.offsets.values()} == {2})
-    lab.produce(20)
-    active.await_processed()
-    lab.assert_exact()
-
-
-def test_an_unknown_outcome_is_found_out_in_the_changelog(lab: MemoryLab, start: Make) -> None:
-    """The commit took effect, and its answer was lost: the batch must be neither repeated nor forgotten."""
-    lost = iter([True, False, True, True])
-
-    def lose_the_answer() -> None:
-        if next(lost, False):
-            raise WriterLost("no answer")
-
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(40)
-    active.await_processed()
-    lab.kafka.after_commit = lose_the_answer
-    lab.produce(60)
-    active.await_processed()
-    lab.assert_exact()
-
-
 def test_fenced_again_and_again_it_stops_by_itself(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_phase(Phase.ACTIVE)
+    active = begun(lab, start, 0)
 
     def fence() -> None:
         raise WriterLost("fenced by the test", fenced=True)
@@ -252,18 +176,15 @@ def test_fenced_again_and_again_it_stops_by_itself(lab: MemoryLab, start: Make) 
 
 
 def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(50)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
+    active, standby = pair(lab, start)
+    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
     lab.kafka.is_away = True
     lab.now_ms += 10_000
     standby.eventually(lambda: all(each.end is None and each.lag_ms is None for each in standby.statuses()))
+    active.eventually(lambda: all(each.is_cut_off for each in active.statuses()))
     assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
     lab.kafka.is_away = False
+    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
     lab.produce(50)
     active.await_processed()
     standby.eventually(lambda: all(each.lag_records == 0 for each in standby.statuses()))
@@ -271,11 +192,7 @@ def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: Memo
 
 
 def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     lab.disk.is_full = True
     lab.produce(20)
     active.await_phase(Phase.FAILED)
@@ -289,62 +206,25 @@ def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: Memor
     lab.assert_exact()
 
 
-def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab, start: Make) -> None:
-    """Readers of what it has written so far, perhaps beside other tasks, would stand still until it times out."""
-
-    def step(rows: object, state: object, out: Any) -> None:
-        out.emit(b"k", b"small")
-        out.emit(b"k", bytes(2_000))
-
-    lab.kafka.largest = {"out": 1_000}
-    lab.name(0, 1)
-    active = start("a", step=step)
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(2)
-    active.await_phase(Phase.FAILED)
-    assert all("a record of 2000 bytes for out" in each.detail for each in active.statuses())
-    assert not lab.kafka.open
-    for partition in (0, 1):
-        assert lab.kafka.committed_records("out", partition) == []
-        assert lab.kafka.stable_end(("out", partition)) == len(lab.kafka.logs["out", partition]) > 0
-
-
-def test_a_step_that_raises_fails_its_task_alone(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_phase(Phase.ACTIVE)
-    lab.kafka.append("in", 0, b"k", b"raise")
-    active.eventually(
-        lambda: sorted(each.phase for each in active.statuses()) == [Phase.ACTIVE, Phase.FAILED]
-    )
-    (failed,) = (each for each in active.statuses() if each.phase is Phase.FAILED)
-    assert failed.replica.task.partition == 0
-    assert failed.detail == "poison: input in[0], offsets [0, 1): ValueError: a poisoned record"
-    lab.kafka.append("in", 1, b"k", b"v")
-    active.eventually(
-        lambda: any(each.phase is Phase.ACTIVE and each.input_committed == 1 for each in active.statuses())
-    )
-
-
-def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab, start: Make) -> None:
+@pytest.mark.parametrize("where", ["before_commit", "after_commit"])
+def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(
+    lab: MemoryLab, start: Make, where: str
+) -> None:
     lab.clock.hold()
-    hang, hangs, go = threading.Event(), threading.Event(), threading.Event()
+    active = begun(lab, start)
+    fences = dict(lab.kafka.epochs)
+    hanging: list[threading.Thread] = []
+    hangs, go = threading.Event(), threading.Event()
 
     def stall() -> None:
-        if hang.is_set():
-            hang.clear()
-            hangs.set()
-            assert go.wait(PATIENCE_SECONDS)
+        with lab.kafka.lock:
+            if hanging:
+                return
+            hanging.append(threading.current_thread())
+        hangs.set()
+        assert go.wait(PATIENCE_SECONDS)
 
-    lab.kafka.before_commit = stall
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
-    fences = dict(lab.kafka.epochs)
-    hang.set()
+    setattr(lab.kafka, where, stall)
     lab.produce(20)
     assert hangs.wait(PATIENCE_SECONDS)
     pipeline = f"{JOB}-pipeline"
@@ -353,8 +233,11 @@ def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab, st
     assert lab.kafka.epochs == fences
     lab.clock.advance(1)
     active.await_processed()
-    # What hung comes back into a world in which its producer is fenced and its store belongs to another.
+    lab.produce(20)
+    active.await_processed()
+    # It comes back into a world in which its producer is fenced, and what it would write to the store is old.
     go.set()
+    hanging[0].join(PATIENCE_SECONDS)
     lab.produce(20)
     active.await_processed()
     lab.assert_exact()
@@ -395,11 +278,7 @@ def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: P
     def script(feed: MemoryFeed) -> None:
         feed.on_look = look
 
-    lab.name(0, 1)
-    active = lab.container("a", script=script)
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(10)
-    active.await_processed()
+    active = begun(lab, lab.container, 10, script=script)
     block.set()
     lab.produce(10)
     active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
@@ -413,10 +292,7 @@ def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: P
     active.close()
 
 
-TAKEOVER = [each for each in probes.POINTS if each.startswith("takeover")]
-
-
-@pytest.mark.parametrize("point", TAKEOVER)
+@pytest.mark.parametrize("point", [probes.RECORD_READ, probes.CLAIMED])
 def test_a_way_to_active_that_hangs_ends_the_container(tmp_path: Path, point: str) -> None:
     lab = MemoryLab(tmp_path, 1, **{"task.progress.timeout.ms": "1000"})
     lab.clock.hold()
@@ -438,21 +314,6 @@ def test_a_way_to_active_that_hangs_ends_the_container(tmp_path: Path, point: st
     lab.pass_time(1)
     container.eventually(lambda: "though Kafka answers" in str(container.replicas.broken))
     go.set()
-
-
-def test_an_active_says_when_nobody_answers_where_its_changelog_ends(tmp_path: Path) -> None:
-    lab = MemoryLab(tmp_path, 1)
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_phase(Phase.ACTIVE)
-    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
-    lab.kafka.is_away = True
-    lab.now_ms += 10_000
-    active.eventually(lambda: all(each.is_cut_off for each in active.statuses()))
-    lab.kafka.is_away = False
-    active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
-    active.close()
 
 
 def test_warming_up_gives_way_to_a_promotion(lab: MemoryLab, start: Make) -> None:
@@ -485,48 +346,25 @@ def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab, s
     assert not standby.replicas.is_warm
 
 
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that a feed has for its own; it runs for as long as a test needs it."""
+def test_the_death_of_a_feeds_process_breaks_the_container_however_many_events_there_are(
+    start: Make,
+) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
-        yield child
+
+        def script(feed: MemoryFeed) -> None:
+            feed.pids = (child.pid,)
+
+        standby = tailing(start, script=script)
+        assert standby.replicas.broken is None
+        # Not waited for: a zombie is dead, too.
         child.kill()
 
+        def is_seen() -> bool:
+            # It asks, and so orders, every 10 ms.
+            standby.want(0, Role.STANDBY, 1)
+            return str(child.pid) in str(standby.replicas.broken)
 
-def standby_with(child: subprocess.Popen[bytes], start: Make) -> MemoryContainer:
-    """Return a container with a standby that tails, and whose feed lives in ``child``."""
-
-    def script(feed: MemoryFeed) -> None:
-        feed.pids = (child.pid,)
-
-    standby = start("a", script=script)
-    standby.want(0, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
-    return standby
-
-
-def test_the_death_of_a_feeds_process_breaks_the_container(
-    child: subprocess.Popen[bytes], start: Make
-) -> None:
-    standby = standby_with(child, start)
-    assert standby.replicas.broken is None
-    # Not waited for: a zombie is dead, too.
-    child.kill()
-    standby.eventually(lambda: str(child.pid) in str(standby.replicas.broken))
-
-
-def test_what_no_event_tells_is_looked_at_however_many_events_there_are(
-    child: subprocess.Popen[bytes], start: Make
-) -> None:
-    standby = standby_with(child, start)
-    child.kill()
-
-    def is_seen() -> bool:
-        standby.want(0, Role.STANDBY, 1)
-        return standby.replicas.broken is not None
-
-    # It asks, and so orders, every 10 ms.
-    standby.eventually(is_seen)
+        standby.eventually(is_seen)
 
 
 def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: Make) -> None:
@@ -539,25 +377,6 @@ def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: 
     # It can be closed all the same: stores must be flushed.
     standby.await_phase(Phase.TAILING)
     assert standby.replicas.close(PATIENCE_SECONDS)
-
-
-def test_input_that_cannot_be_read_for_a_while_is_tried_again(lab: MemoryLab, start: Make) -> None:
-    failures = iter([Transient("not now")] * 3)
-
-    def fail() -> None:
-        error = next(failures, None)
-        if error is not None:
-            raise error
-
-    def script(feed: MemoryFeed) -> None:
-        feed.on_start = fail
-
-    lab.name(0, 1)
-    active = start("a", script=script)
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
-    lab.assert_exact()
 
 
 def test_input_that_cannot_be_read_for_hours_is_tried_again(lab: MemoryLab, start: Make) -> None:
@@ -603,11 +422,7 @@ def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_al
 ) -> None:
     """It is never passed when it is beyond the end: what is read there now would not be what was meant."""
     lab = MemoryLab(tmp_path, 2, **{"task.input.lost": policy})
-    lab.name(0, 1)
-    first = lab.container("a")
-    first.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    first.await_processed()
+    first = begun(lab, lab.container)
     first.close()
     lab.kafka.starts["in", 1] = first_left
     log = lab.kafka.logs["in", 1]
@@ -638,33 +453,10 @@ def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_al
     second.close()
 
 
-def test_a_changelog_cut_under_a_running_standby_is_never_restored_from(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(40)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
-    with lab.kafka.lock:
-        log = lab.kafka.logs["changelog", 0]
-        log.extend(Entry(b"\x06counts%d" % each, b"1") for each in range(50))
-        first = lab.kafka.starts["changelog", 0] = len(log) - 10
-    standby.eventually(
-        lambda: (
-            [each.phase for each in standby.statuses()] == [Phase.OPENING, Phase.TAILING]
-            and f"changelog-0 has lost its beginning: it begins at offset {first}"
-            in standby.statuses()[0].detail
-        )
-    )
-
-
 def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
 
     def outside(self: object, partition: int) -> tuple[int, int]:
         return 0, 1000
@@ -680,9 +472,7 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     lab: MemoryLab, start: Make
 ) -> None:
     lab.clock.hold(*WAYS)
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 0)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     hanging = Transaction()
     for partition in (0, 1):
         lab.kafka.logs["changelog", partition].append(Entry(b"\x06countsk", b"1", hanging))
@@ -694,87 +484,8 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(
     assert "standfast__cluster__ledger__main__0 is fenced" in details[0]
 
 
-def one_task(directory: Path) -> tuple[MemoryLab, MemoryContainer]:
-    """Return a job of one task, and its active, with some input behind it."""
-    lab = MemoryLab(directory, 1)
-    lab.clock.hold(*WAYS)
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
-    return lab, active
-
-
-@pytest.mark.parametrize("skipped", [("out",), ("changelog",), ("out", "changelog")], ids="-".join)
-def test_what_an_aborted_batch_left_open_in_some_partitions_is_never_seen(
-    tmp_path: Path, skipped: tuple[str, ...]
-) -> None:
-    """Kafka writes no marker to a partition that has no leader at that moment."""
-    lab, active = one_task(tmp_path)
-    losses = iter((True,))
-
-    def lose() -> None:
-        if next(losses, False):
-            lab.kafka.skipped = {(topic, 0) for topic in skipped}
-            raise WriterLost("no answer for too long")
-
-    lab.kafka.before_commit = lose
-    lab.produce(20)
-    active.await_processed()
-    assert not lab.kafka.skipped, "a marker was left out"
-    lab.assert_exact()
-    active.close()
-
-
-@pytest.mark.parametrize("loses", ["its answer", "the next batch's begin"])
-def test_what_a_committed_batch_left_open_is_shown_by_the_next_commit(tmp_path: Path, loses: str) -> None:
-    """An abort would take away what is committed."""
-    lab, active = one_task(tmp_path)
-    losses = ["no answer for too long"]
-
-    def leave_out() -> None:
-        lab.kafka.skipped = {("out", 0)} if not lab.kafka.left_open else set()
-
-    def lose() -> None:
-        if lab.kafka.left_open and losses:
-            raise WriterLost(losses.pop())
-
-    lab.kafka.before_commit = leave_out
-    if loses == "its answer":
-        lab.kafka.after_commit = lose
-    else:
-        lab.kafka.before_begin = lose
-    lab.produce(20)
-    active.await_processed()
-    lab.kafka.before_commit = lambda: None
-    lab.produce(20)
-    active.await_processed()
-    assert not losses, "a producer was lost"
-    lab.assert_exact()
-    active.close()
-
-
-def test_a_transaction_whose_marker_was_lost_is_ended_by_another_one(lab: MemoryLab, start: Make) -> None:
-    """A broker that has just started may end it without; nothing of it must be seen."""
-    lab.name(0, 1)
-    former, successor = start("a"), start("b")
-    former.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    former.await_processed()
-    former.close()
-    lab.kafka.hanging = {transactional_id("cluster", each): {} for each in lab.tasks}
-    lab.name(1, 2, claimed=True)
-    successor.want(1, Role.ACTIVE, 2)
-    lab.produce(20)
-    successor.await_processed()
-    lab.assert_exact()
-
-
 def test_a_hanging_transaction_that_ends_is_waited_for(lab: MemoryLab, start: Make) -> None:
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 0)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     hanging = Transaction()
     lab.kafka.logs["changelog", 0].append(Entry(b"\x06countsk", b"41", hanging))
     lab.name(0, 1)
@@ -793,11 +504,7 @@ def test_a_hanging_transaction_that_ends_is_waited_for(lab: MemoryLab, start: Ma
 
 
 def test_an_idle_active_commits_its_offset_again_every_hour(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     commits: list[int] = []
     lab.kafka.before_commit = lambda: commits.append(1)
     lab.now_ms += 3_500_000
@@ -807,26 +514,10 @@ def test_an_idle_active_commits_its_offset_again_every_hour(lab: MemoryLab, star
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
 
 
-def test_an_idle_zombie_finds_out_at_its_hourly_commit(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    zombie, successor = start("a"), start("b")
-    zombie.want(0, Role.ACTIVE, 1)
-    zombie.await_phase(Phase.ACTIVE)
-    lab.name(1, 2)
-    successor.want(1, Role.ACTIVE, 2)
-    successor.await_phase(Phase.ACTIVE)
-    lab.now_ms += 3_700_000
-    zombie.await_phase(Phase.FENCED)
-
-
 def test_a_full_disk_is_not_flushed_to_at_each_look(
     lab: MemoryLab, start: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     lab.disk.is_full = True
     lab.now_ms += 1_000_000
     for held_replica in active.replicas.held():
@@ -837,31 +528,8 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
 
 
-def test_state_kept_in_order_is_used_and_closing_is_complete(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(30)
-    active.await_processed()
-    active.close()
-    assert active.statuses() == []
-    assert not lab.disk.open_ones
-    batches: list[str] = []
-
-    def note(point: str) -> None:
-        if point == probes.REPLAYED:
-            batches.append(point)
-
-    again = start("a", probe=note)
-    again.want(0, Role.STANDBY, 1)
-    again.await_phase(Phase.TAILING)
-    assert len(batches) == 2, "one marker each lies beyond what was stored"
-
-
 def test_a_revoked_replica_is_told_closed_until_the_next_order(lab: MemoryLab, start: Make) -> None:
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     standby.replicas.obey((), {JOB: lab.definition})
     standby.await_phase(Phase.CLOSED)
     standby.replicas.obey((), {JOB: lab.definition})
@@ -871,9 +539,7 @@ def test_a_revoked_replica_is_told_closed_until_the_next_order(lab: MemoryLab, s
 
 
 def test_a_job_created_again_runs_as_it_is_defined_now(lab: MemoryLab, start: Make) -> None:
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     config = {**lab.definition.config, "task.batch.max.records": "9"}
     lab.definition = type(lab.definition)(JOB, "run 2", config, "changelog", "group", 2, revision=4)
     standby.want(0, Role.STANDBY, 1)
@@ -883,11 +549,7 @@ def test_a_job_created_again_runs_as_it_is_defined_now(lab: MemoryLab, start: Ma
 
 
 def test_the_same_run_and_revision_is_the_same_whatever_else_differs(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     since = {each.replica: each.since_ms for each in active.statuses()}
     config = {**lab.definition.config, "job.hotstandby.lag.time.ms": "9999"}
     lab.definition = type(lab.definition)(JOB, "run", config, "changelog", "group", 7)
@@ -902,11 +564,7 @@ def test_the_same_run_and_revision_is_the_same_whatever_else_differs(lab: Memory
 def test_another_revision_of_what_is_loaded_is_ignored_and_the_old_one_goes_on(
     lab: MemoryLab, start: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     first = lab.definition
     lab.definition = msgspec.structs.replace(first, revision=2, code="c0de")
     for _ in range(3):
@@ -936,9 +594,7 @@ def test_another_revision_of_what_is_loaded_is_ignored_and_the_old_one_goes_on(
 
 
 def test_a_job_created_again_with_other_code_is_closed_and_not_opened(lab: MemoryLab, start: Make) -> None:
-    standby = start("a")
-    standby.want(0, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = tailing(start)
     lab.definition = msgspec.structs.replace(lab.definition, run="run 2", code="c0de")
     standby.want(0, Role.STANDBY, 1)
     standby.eventually(lambda: standby.statuses() == [] and standby.feeds.made[0].is_closed)
@@ -987,19 +643,6 @@ def test_code_that_cannot_be_had_ends_the_container_naming_the_job(lab: MemoryLa
     standby.want(0, Role.STANDBY, 1)
     standby.eventually(lambda: standby.replicas.broken is not None)
     assert standby.replicas.broken == f"job {JOB}: there is no bundle c0de"
-
-
-def test_a_store_held_elsewhere_is_waited_for(lab: MemoryLab, start: Make, tmp_path: Path) -> None:
-    first, second = start("a"), start("a")
-    first.want(0, Role.STANDBY, 1)
-    first.await_phase(Phase.TAILING)
-    second.want(0, Role.STANDBY, 1)
-    second.eventually(
-        lambda: len(second.statuses()) == 2 and all("in use" in each.detail for each in second.statuses())
-    )
-    assert {each.phase for each in second.statuses()} == {Phase.OPENING}
-    first.close()
-    second.await_phase(Phase.TAILING)
 
 
 def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(tmp_path: Path) -> None:
@@ -1070,8 +713,11 @@ def test_a_step_that_takes_long_is_no_deaf_feed(tmp_path: Path) -> None:
         feed.may_go_deaf = True
         feed.batch = 20
 
+    takes_long = iter((True,))
+
     def step(rows: Any, state: Any, out: Any) -> None:
-        lab.clock.let_pass(2 * DEAF, f"{JOB}-ends", f"{JOB}-pipeline")
+        if next(takes_long, False):
+            lab.clock.let_pass(2 * DEAF, f"{JOB}-ends", f"{JOB}-pipeline")
         ledger_job.step(rows, state, out)
 
     active = lab.container("a", script=script, step=step)
