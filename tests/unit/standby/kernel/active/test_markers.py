@@ -34,11 +34,7 @@ def lab(tmp_path: Path) -> MemoryLab:
 @pytest.fixture
 def active(lab: MemoryLab, start: Make) -> MemoryContainer:
     """Return copy 0, active at epoch 1, with some input behind it."""
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     return active
 
 
@@ -369,11 +365,7 @@ def test_a_marker_that_one_of_several_outputs_lacks_tells_nothing_of_the_others(
     """Readers of the other have seen the batch, if it was committed: to abort it would show it twice there."""
 
     lab, start = lab_of_two
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, start)
     places = places_of(lab, ("changelog", "offsets", *hanging))
 
     def lose_it() -> None:

@@ -22,11 +22,7 @@ THROTTLE = 0.05
 def filled(tmp_path: Path, **config: str) -> MemoryLab:
     """Return a lab whose changelogs hold some 60 kB each."""
     lab = MemoryLab(tmp_path, 2, **config)
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(2_000, keys=500)
-    active.await_processed()
+    active = begun(lab, lab.container, 2_000, keys=500)
     active.close()
     return lab
 
@@ -117,11 +113,7 @@ def holders(lab: MemoryLab) -> list[set[int]]:
 def wide(tmp_path: Path, tasks: int, threads: int, **config: str) -> MemoryLab:
     """Return a lab with some hundred records in each of so many changelogs."""
     lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": str(threads), **config})
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(200 * tasks, keys=500)
-    active.await_processed()
+    active = begun(lab, lab.container, 200 * tasks, keys=500)
     active.close()
     return lab
 
