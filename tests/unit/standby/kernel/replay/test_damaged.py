@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from standby.model import Fault, Phase, Role
-from tests.memory_lab import MemoryContainer, MemoryLab, active_of
-
-Make = Callable[..., MemoryContainer]
+from tests.memory_lab import Make, MemoryContainer, MemoryLab, active_of
 
 
 @pytest.fixture
