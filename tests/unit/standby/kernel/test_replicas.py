@@ -206,26 +206,6 @@ def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: Memor
     lab.assert_exact()
 
 
-def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab, start: Make) -> None:
-    """Readers of what it has written so far, perhaps beside other tasks, would stand still until it times out."""
-
-    def step(rows: object, state: object, out: Any) -> None:
-        out.emit(b"k", b"small")
-        out.emit(b"k", bytes(2_000))
-
-    lab.kafka.largest = {"out": 1_000}
-    lab.name(0, 1)
-    active = start("a", step=step)
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(2)
-    active.await_phase(Phase.FAILED)
-    assert all("a record of 2000 bytes for out" in each.detail for each in active.statuses())
-    assert not lab.kafka.open
-    for partition in (0, 1):
-        assert lab.kafka.committed_records("out", partition) == []
-        assert lab.kafka.stable_end(("out", partition)) == len(lab.kafka.logs["out", partition]) > 0
-
-
 def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab, start: Make) -> None:
     lab.clock.hold()
     active = begun(lab, start)

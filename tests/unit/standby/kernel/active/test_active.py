@@ -1,4 +1,4 @@
-"""An active that is given up."""
+"""What an active leaves behind when a commit does not go well."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from standby.kernel.active.active import ActiveTask, Claim, Hooks, Seen
-from standby.kernel.ports import WriterLost
-from standby.kernel.probes import AFTER_COMMIT
+from standby.kernel.ports import RecordTooLarge, WriterLost
+from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
 from standby.kernel.store.store import TaskStore
 from standby.model import Offsets
+from standby.replica.store.overlay import Emitted
 from tests.memory_lab import MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
@@ -27,12 +28,25 @@ class Store:
         self.positions.append(position)
 
 
+@pytest.fixture
+def lab(tmp_path: Path) -> MemoryLab:
+    return MemoryLab(tmp_path, 1)
+
+
+def active_on(lab: MemoryLab, store: Store, probe: Probe = no_probe) -> ActiveTask:
+    broker = lab.kafka.connect("cluster", lab.config, lab.definition)
+    writer = broker.open_writer(0)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
+    hooks = Hooks(lambda *_: None, lab.clock, probe, Seen(broker, ("changelog", 0), PATIENCE_SECONDS))
+    claim = Claim(1, "run", Offsets.of(0))
+    return ActiveTask(lab.tasks[0], writer, cast("TaskStore", cast("Any", store)), claim, hooks)
+
+
 @pytest.mark.parametrize("is_given_up", [True, False])
-def test_nothing_reaches_the_store_after_the_task_was_given_up(tmp_path: Path, is_given_up: bool) -> None:
+def test_nothing_reaches_the_store_after_the_task_was_given_up(lab: MemoryLab, is_given_up: bool) -> None:
     """Another one may have it by then, and finds the changes in the changelog (rule `commit-first`)."""
-    lab, store = MemoryLab(tmp_path, 1), Store()
+    store, workers = Store(), list[threading.Thread]()
     committed, go_on = threading.Event(), threading.Event()
-    workers: list[threading.Thread] = []
 
     def stall(point: str) -> None:
         if point == AFTER_COMMIT:
@@ -40,12 +54,7 @@ def test_nothing_reaches_the_store_after_the_task_was_given_up(tmp_path: Path, i
             committed.set()
             assert go_on.wait(PATIENCE_SECONDS)
 
-    broker = lab.kafka.connect("cluster", lab.config, lab.definition)
-    writer = broker.open_writer(0)
-    writer.initialise(lambda: False, PATIENCE_SECONDS)
-    hooks = Hooks(lambda *_: None, lab.clock, stall, Seen(broker, ("changelog", 0), PATIENCE_SECONDS))
-    claim = Claim(1, "run", Offsets.of(0))
-    active = ActiveTask(lab.tasks[0], writer, cast("TaskStore", cast("Any", store)), claim, hooks)
+    active = active_on(lab, store, stall)
     outcome = active.claim()
     assert committed.wait(PATIENCE_SECONDS)
     if is_given_up:
@@ -59,3 +68,16 @@ def test_nothing_reaches_the_store_after_the_task_was_given_up(tmp_path: Path, i
     workers[0].join(PATIENCE_SECONDS)
     assert not workers[0].is_alive()
     assert len(store.positions) == (0 if is_given_up else 1)
+
+
+def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab) -> None:
+    """Readers of what it has written so far, perhaps beside other tasks, would stand still until it times out."""
+    lab.kafka.largest = {"out": 1_000}
+    active = active_on(lab, Store())
+    outputs = [Emitted("out", b"k", each) for each in (b"small", bytes(2_000))]
+    with pytest.raises(RecordTooLarge):
+        active.commit(Offsets.of(0), Offsets.of(2), outputs, {}).result(PATIENCE_SECONDS)
+    active.abandon()
+    assert not lab.kafka.open
+    assert lab.kafka.committed_records("out", 0) == []
+    assert lab.kafka.stable_end(("out", 0)) == len(lab.kafka.logs["out", 0]) > 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from standby.kernel import probes
 from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
 from tests.patience import PATIENCE_SECONDS
 
 #: For how long a reader may bring nothing of what is there.
@@ -18,49 +19,61 @@ SILENCE = 15.0
 #: A throttled restore takes what it may in steps of so long.
 THROTTLE = 0.05
 
+#: More than the lag at which a replica is no longer in step.
+LAG = 0.5
 
-def filled(tmp_path: Path, **config: str) -> MemoryLab:
-    """Return a lab whose changelogs hold some 60 kB each."""
-    lab = MemoryLab(tmp_path, 2, **config)
-    active = begun(lab, lab.container, 2_000, keys=500)
-    active.close()
+#: The thread of what is restored, where there is but one.
+RESTORE = f"{JOB}-restore-0"
+
+
+def filled(tmp_path: Path, tasks: int = 2, records: int = 400, **config: str) -> MemoryLab:
+    """Return a lab with so many input records' changes in its changelogs, and nobody at work."""
+    lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": "1", **config})
+    begun(lab, lab.container, records, keys=500).close()
     return lab
 
 
-def size(lab: MemoryLab) -> int:
-    """Return the bytes of all keys and values in the changelogs."""
-    return sum(
-        len(each.key or b"") + len(each.value or b"")
-        for task in lab.tasks
-        for each in lab.kafka.logs["changelog", task.partition]
-    )
+def ends(lab: MemoryLab) -> dict[TaskId, int]:
+    return {task: len(lab.kafka.logs["changelog", task.partition]) for task in lab.tasks}
+
+
+def await_all_applied(lab: MemoryLab, standby: MemoryContainer) -> None:
+    standby.eventually(lambda: {each.replica.task: each.applied for each in standby.statuses()} == ends(lab))
+
+
+def phases(container: MemoryContainer) -> dict[TaskId, Phase]:
+    return {each.replica.task: each.phase for each in container.statuses()}
+
+
+def restore_while(lab: MemoryLab, is_so: Callable[[], bool]) -> None:
+    """Let time pass for a throttled restore, on a clock that is held."""
+    while is_so():
+        lab.clock.advance(THROTTLE)
+        lab.clock.await_looks(RESTORE)
 
 
 def test_a_throttled_restore_goes_on_as_time_passes_and_no_further(tmp_path: Path) -> None:
     """How exactly the rate is kept to is told by the throttle's own tests."""
-    rate = 60_000
-    more = {"job.restore.max.bytes.per.second": str(rate), "job.restore.threads": "1"}
-    lab, thread = filled(tmp_path, **more), f"{JOB}-restore-0"
+    lab = filled(tmp_path, records=2_000, **{"job.restore.max.bytes.per.second": "60000"})
     lab.clock.hold()
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1)
-    standby.eventually(lambda: {each.phase for each in standby.statuses()} == {Phase.RESTORING})
+    standby.eventually(lambda: {*phases(standby).values()} == {Phase.RESTORING})
     standby.eventually(lambda: any(each.applied for each in standby.statuses()))
-    lab.clock.await_looks(thread)
+    lab.clock.await_looks(RESTORE)
     before = [each.applied for each in standby.statuses()]
-    lab.clock.await_looks(thread)
+    lab.clock.await_looks(RESTORE)
     assert [each.applied for each in standby.statuses()] == before
-    assert {each.phase for each in standby.statuses()} == {Phase.RESTORING}
-    while Phase.RESTORING in {each.phase for each in standby.statuses()}:
-        lab.clock.advance(THROTTLE)
-        lab.clock.await_looks(thread)
+    assert {*phases(standby).values()} == {Phase.RESTORING}
+    restore_while(lab, lambda: Phase.RESTORING in phases(standby).values())
     standby.await_phase(Phase.TAILING)
     standby.close()
 
 
 def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
-    # Each record at this rate takes some 15 s, all of them hours.
+    # No record may be read after the first one while no time passes.
     lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
+    lab.clock.hold()
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1)
     successor.await_phase(Phase.RESTORING)
@@ -73,7 +86,7 @@ def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
 
 
 def test_a_restore_waits_while_another_replica_drains(tmp_path: Path) -> None:
-    lab = filled(tmp_path)
+    lab = filled(tmp_path, records=2_000, **{"job.restore.threads": "2"})
     lab.kafka.read_limit = 10
     first, second = lab.tasks
     seen: dict[str, dict[int, int]] = {}
@@ -88,19 +101,13 @@ def test_a_restore_waits_while_another_replica_drains(tmp_path: Path) -> None:
     lab.name(1, 2)
     wanted = (Wanted(ReplicaId(first, 1), Role.ACTIVE, 2), Wanted(ReplicaId(second, 1), Role.STANDBY, 2))
     container.replicas.obey(wanted, {JOB: lab.definition})
-    container.eventually(
-        lambda: (
-            len(container.statuses()) == 2
-            and all(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in container.statuses())
-        )
-    )
+    container.eventually(lambda: phases(container) == {first: Phase.ACTIVE, second: Phase.TAILING})
     moved = {each: seen[probes.DRAINED][each] - seen[probes.OFFSETS_READ][each] for each in (0, 1)}
     # A few looks may pass until the drain has begun.
     assert moved[0] > 20 * moved[1], moved
     # It goes on afterwards, to the end.
-    end = len(lab.kafka.logs["changelog", 1])
     container.eventually(
-        lambda: {each.applied for each in container.statuses() if each.replica.task == second} == {end}
+        lambda: ends(lab)[second] in {e.applied for e in container.statuses() if e.replica.task == second}
     )
     container.close()
 
@@ -110,17 +117,9 @@ def holders(lab: MemoryLab) -> list[set[int]]:
     return [set(each.partitions) for each in lab.kafka.readers if each.partitions]
 
 
-def wide(tmp_path: Path, tasks: int, threads: int, **config: str) -> MemoryLab:
-    """Return a lab with some hundred records in each of so many changelogs."""
-    lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": str(threads), **config})
-    active = begun(lab, lab.container, 200 * tasks, keys=500)
-    active.close()
-    return lab
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Path, threads: int) -> None:
-    lab = wide(tmp_path, 7, threads)
+    lab = filled(tmp_path, 7, 1_400, **{"job.restore.threads": str(threads)})
     lab.kafka.readers.clear()
     most = 0
     gate = threading.Event()
@@ -162,7 +161,7 @@ def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
 
 def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> None:
     # The commit records of both take a second at this rate, all that the one behind has takes minutes.
-    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "200"})
+    lab = MemoryLab(tmp_path, 2, **{"job.restore.max.bytes.per.second": "200", "job.restore.threads": "1"})
     in_step, far_behind = lab.tasks
     lab.name(0, 1)
     active, standby = lab.container("a"), lab.container("b")
@@ -170,34 +169,34 @@ def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> 
     for number in range(2_000):
         lab.kafka.append("in", far_behind.partition, f"{far_behind.partition}/{number}".encode(), b"value")
     active.await_processed()
+    lab.clock.hold()
     standby.want(1, Role.STANDBY, 1)
-
-    def phases() -> dict[TaskId, Phase]:
-        return {each.replica.task: each.phase for each in standby.statuses()}
-
-    standby.eventually(lambda: phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING})
+    parted = {in_step: Phase.TAILING, far_behind: Phase.RESTORING}
+    standby.eventually(lambda: len(standby.statuses()) == 2 and Phase.OPENING not in phases(standby).values())
+    restore_while(lab, lambda: phases(standby) != parted)
     for number in range(50):
         lab.kafka.append("in", in_step.partition, f"{in_step.partition}/{number}".encode(), b"value")
     active.await_processed()
-    end = len(lab.kafka.logs["changelog", in_step.partition])
+    end = ends(lab)[in_step]
     standby.eventually(
         lambda: end in {each.applied for each in standby.statuses() if each.replica.task == in_step}
     )
-    assert phases() == {in_step: Phase.TAILING, far_behind: Phase.RESTORING}
+    assert phases(standby) == parted
     standby.close()
     active.close()
 
 
 def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: Path) -> None:
-    lab = wide(tmp_path, 2, 2)
+    lab = filled(tmp_path, **{"job.restore.threads": "2"})
     active, standby = in_step(lab)
     # It is told that it has caught up before it is handed over.
     standby.eventually(lambda: holders(lab) == [{0, 1}])
     tail = next(each for each in lab.kafka.readers if each.partitions)
-    # Less than what the lag bound of 400 ms lets through.
     lab.kafka.read_limit = 0
     lab.produce(200)
     active.await_processed()
+    lab.clock.await_looks(f"{JOB}-ends")
+    lab.clock.advance(LAG)
     standby.await_phase(Phase.RESTORING)
     standby.eventually(lambda: not tail.partitions)
     lab.kafka.read_limit = 1_000_000
@@ -214,12 +213,14 @@ def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: P
 
 def test_a_host_clock_that_is_set_back_hides_no_lag(tmp_path: Path) -> None:
     """Otherwise a copy that is behind would count as in step for as long as the clock was set back by."""
-    lab = wide(tmp_path, 2, 2)
+    lab = filled(tmp_path, **{"job.restore.threads": "2"})
     active, standby = in_step(lab)
     lab.now_ms -= 3_600_000
     lab.kafka.read_limit = 0
     lab.produce(200)
     active.await_processed()
+    lab.clock.await_looks(f"{JOB}-ends")
+    lab.clock.advance(LAG)
     standby.await_phase(Phase.RESTORING)
     lab.kafka.read_limit = 1_000_000
     standby.await_phase(Phase.TAILING)
@@ -228,7 +229,7 @@ def test_a_host_clock_that_is_set_back_hides_no_lag(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> None:
-    lab = wide(tmp_path, 1, 1)
+    lab = filled(tmp_path, 1, 200)
     lab.kafka.refused_readers = 1
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1)
@@ -238,8 +239,7 @@ def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> Non
 
 
 def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Path) -> None:
-    lab = wide(tmp_path, 2, 2)
-    lab.kafka.read_limit = 10
+    lab = filled(tmp_path, **{"job.restore.threads": "2"})
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1, is_paused=True)
     standby.await_phase(Phase.RESTORING)
@@ -255,20 +255,19 @@ def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Pa
 
 
 def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
-    lab = wide(tmp_path, 2, 2)
+    lab = filled(tmp_path, **{"job.restore.threads": "2"})
     active, standby = in_step(lab)
     standby.want(1, Role.STANDBY, 2, is_paused=True)
     lab.produce(50)
     active.await_processed()
-    ends = {task: len(lab.kafka.logs["changelog", task.partition]) for task in lab.tasks}
-    standby.eventually(lambda: {each.replica.task: each.applied for each in standby.statuses()} == ends)
+    await_all_applied(lab, standby)
     assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
     active.close()
     standby.close()
 
 
 def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
-    lab = wide(tmp_path, 2, 2)
+    lab = filled(tmp_path, **{"job.restore.threads": "2"})
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1, is_paused=True)
     successor.eventually(lambda: "paused" in "".join(each.detail for each in successor.statuses()))
@@ -285,15 +284,8 @@ NEVER_BEHIND = {"job.hotstandby.lag.time.ms": "3600000"}
 
 def tailing(tmp_path: Path, **config: str) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
     """Return a lab, its active and its standby, which tails."""
-    lab = MemoryLab(tmp_path, 2, **config)
-    lab.name(0, 1)
-    active, standby = lab.container("a"), lab.container("b")
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(200)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
-    return lab, active, standby
+    lab = MemoryLab(tmp_path, 2, **{"job.restore.threads": "1", **config})
+    return lab, *pair(lab, lab.container)
 
 
 def test_a_reader_that_brings_nothing_any_more_is_replaced(tmp_path: Path) -> None:
@@ -304,15 +296,12 @@ def test_a_reader_that_brings_nothing_any_more_is_replaced(tmp_path: Path) -> No
         each.is_deaf = True
     lab.produce(200)
     active.await_processed()
-    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
-    standby.eventually(lambda: {each.end for each in standby.statuses()} == {*ends.values()})
+    standby.eventually(lambda: {each.end for each in standby.statuses()} == {*ends(lab).values()})
     lab.clock.await_looks(f"{JOB}-tail")
     lab.pass_time(SILENCE - 1)
     assert lab.kafka.readers == readers
     lab.pass_time(2)
-    standby.eventually(
-        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
-    )
+    await_all_applied(lab, standby)
     assert len(lab.kafka.readers) > len(readers)
     standby.close()
     active.close()
@@ -343,10 +332,7 @@ def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_an
 
     standby.eventually(is_anew)
     active.await_processed()
-    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
-    standby.eventually(
-        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
-    )
+    await_all_applied(lab, standby)
     assert anew() == {0}
     assert lab.kafka.readers == readers
     standby.close()
@@ -358,8 +344,9 @@ def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_de
 ) -> None:
     # As after an outage: a lag that was not known is found to be long at once. The replayer that the replica has left
     # read it anew as well, met a chunk of a replica that it does not have, and failed every other one with it.
-    # The restore is slow: while it lasts the other replayer meets what it reads.
-    lab, active, standby = tailing(tmp_path, **{"job.restore.max.bytes.per.second": "2000"})
+    # The restore is throttled: while it lasts the other replayer meets what it reads.
+    lab, active, standby = tailing(tmp_path, **{"job.restore.max.bytes.per.second": "20000"})
+    lab.clock.hold()
     for each in lab.kafka.readers:
         each.deaf.add(0)
     lab.produce(200)
@@ -368,13 +355,11 @@ def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_de
     lab.clock.advance(SILENCE + 1)
     lab.clock.await_looks(f"{JOB}-ends")
     lab.kafka.is_away = False
-    standby.eventually(lambda: any(each.phase is not Phase.TAILING for each in standby.statuses()))
-    standby.await_phase(Phase.TAILING, Phase.FAILED)
+    standby.eventually(lambda: Phase.RESTORING in phases(standby).values())
+    lab.clock.await_looks(f"{JOB}-tail")
+    restore_while(lab, lambda: Phase.RESTORING in phases(standby).values())
     assert not any(Phase.FAILED in each.entered for each in standby.statuses())
-    ends = {each: len(lab.kafka.logs["changelog", each]) for each in (0, 1)}
-    standby.eventually(
-        lambda: {each.replica.task.partition: each.applied for each in standby.statuses()} == ends
-    )
+    await_all_applied(lab, standby)
     standby.eventually(lambda: sum(0 in each.partitions for each in lab.kafka.readers) == 1)
     standby.close()
     active.close()
