@@ -26,9 +26,15 @@ LAG = 0.5
 RESTORE = f"{JOB}-restore-0"
 
 
-def filled(tmp_path: Path, tasks: int = 2, records: int = 400, **config: str) -> MemoryLab:
-    """Return a lab with so many input records' changes in its changelogs, and nobody at work."""
-    lab = MemoryLab(tmp_path, tasks, **{"job.restore.threads": "1", **config})
+def filled(
+    tmp_path: Path, tasks: int = 2, records: int = 400, *, threads: int = 1, rate: int = 0
+) -> MemoryLab:
+    """Return a lab with so many input records' changes in its changelogs, and nobody at work.
+
+    Restores have so many threads, and so many bytes a second, or no bound.
+    """
+    bounds = {"job.restore.threads": str(threads), "job.restore.max.bytes.per.second": str(rate)}
+    lab = MemoryLab(tmp_path, tasks, **bounds)
     begun(lab, lab.container, records, keys=500).close()
     return lab
 
@@ -54,7 +60,7 @@ def restore_while(lab: MemoryLab, is_so: Callable[[], bool]) -> None:
 
 def test_a_throttled_restore_goes_on_as_time_passes_and_no_further(tmp_path: Path) -> None:
     """How exactly the rate is kept to is told by the throttle's own tests."""
-    lab = filled(tmp_path, records=2_000, **{"job.restore.max.bytes.per.second": "60000"})
+    lab = filled(tmp_path, records=2_000, rate=60_000)
     lab.clock.hold()
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1)
@@ -72,7 +78,7 @@ def test_a_throttled_restore_goes_on_as_time_passes_and_no_further(tmp_path: Pat
 
 def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
     # No record may be read after the first one while no time passes.
-    lab = filled(tmp_path, **{"job.restore.max.bytes.per.second": "1"})
+    lab = filled(tmp_path, rate=1)
     lab.clock.hold()
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1)
@@ -86,7 +92,7 @@ def test_a_promotion_is_never_throttled(tmp_path: Path) -> None:
 
 
 def test_a_restore_waits_while_another_replica_drains(tmp_path: Path) -> None:
-    lab = filled(tmp_path, records=2_000, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, records=2_000, threads=2)
     lab.kafka.read_limit = 10
     first, second = lab.tasks
     seen: dict[str, dict[int, int]] = {}
@@ -119,7 +125,7 @@ def holders(lab: MemoryLab) -> list[set[int]]:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_restores_share_so_many_readers_and_then_all_follow_on_one(tmp_path: Path, threads: int) -> None:
-    lab = filled(tmp_path, 7, 1_400, **{"job.restore.threads": str(threads)})
+    lab = filled(tmp_path, 7, 1_400, threads=threads)
     lab.kafka.readers.clear()
     most = 0
     gate = threading.Event()
@@ -187,7 +193,7 @@ def test_a_restore_that_is_throttled_holds_up_nobody_in_step(tmp_path: Path) -> 
 
 
 def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: Path) -> None:
-    lab = filled(tmp_path, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, threads=2)
     active, standby = in_step(lab)
     # It is told that it has caught up before it is handed over.
     standby.eventually(lambda: holders(lab) == [{0, 1}])
@@ -213,7 +219,7 @@ def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(tmp_path: P
 
 def test_a_host_clock_that_is_set_back_hides_no_lag(tmp_path: Path) -> None:
     """Otherwise a copy that is behind would count as in step for as long as the clock was set back by."""
-    lab = filled(tmp_path, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, threads=2)
     active, standby = in_step(lab)
     lab.now_ms -= 3_600_000
     lab.kafka.read_limit = 0
@@ -239,7 +245,7 @@ def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> Non
 
 
 def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Path) -> None:
-    lab = filled(tmp_path, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, threads=2)
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1, is_paused=True)
     standby.await_phase(Phase.RESTORING)
@@ -255,7 +261,7 @@ def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Pa
 
 
 def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
-    lab = filled(tmp_path, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, threads=2)
     active, standby = in_step(lab)
     standby.want(1, Role.STANDBY, 2, is_paused=True)
     lab.produce(50)
@@ -267,7 +273,7 @@ def test_a_pause_leaves_alone_what_is_in_step(tmp_path: Path) -> None:
 
 
 def test_a_promotion_needs_no_resume(tmp_path: Path) -> None:
-    lab = filled(tmp_path, **{"job.restore.threads": "2"})
+    lab = filled(tmp_path, threads=2)
     successor = lab.container("b")
     successor.want(1, Role.STANDBY, 1, is_paused=True)
     successor.eventually(lambda: "paused" in "".join(each.detail for each in successor.statuses()))
