@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ import pytest
 from standby.adapters.rocksdict import open_database
 from standby.api import Store
 from standby.errors import Transient
+from standby.kernel.pipeline.batch import Step
 from standby.kernel.ports import Profile
 from standby.kernel.probes import AFTER_COMMIT
 from standby.kernel.reads import Declined, Found, Question, look_up
 from standby.model import Phase, Role
 from standby.replica.store.keys import OWN, POSITION
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, begun
 from tests.patience import PATIENCE_SECONDS
-
-Make = Callable[..., MemoryContainer]
 
 
 @pytest.fixture
@@ -33,6 +31,14 @@ def lab(tmp_path: Path) -> MemoryLab:
 def count(rows: Any, state: Any, _: Any) -> None:
     """Count each key's records."""
     Counters(state["counts"], key=TEXT).add_many([key.decode() for key in rows["key"].to_pylist()])
+
+
+def counting_one(lab: MemoryLab, start: Make, step: Step = count, **more: Any) -> MemoryContainer:
+    """Return an active that has seen one record, of key k."""
+    active = begun(lab, start, 0, step=step, **more)
+    lab.kafka.append("in", 0, b"k", b"v")
+    active.await_processed()
+    return active
 
 
 def ask(
@@ -90,11 +96,7 @@ def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLa
             at_commit.set()
             assert go_on.wait(PATIENCE_SECONDS)
 
-    lab.name(0, 1)
-    active = start("a", step=count, probe=probe)
-    active.want(0, Role.ACTIVE, 1)
-    lab.kafka.append("in", 0, b"k", b"v")
-    active.await_processed()
+    active = counting_one(lab, start, probe=probe)
     hold.set()
     lab.kafka.append("in", 0, b"k", b"v")
     assert at_commit.wait(PATIENCE_SECONDS)
@@ -108,12 +110,9 @@ def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLa
 def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
     lab: MemoryLab, start: Make
 ) -> None:
-    lab.name(0, 1)
-    active, standby = start("a", step=count), start("b", step=count)
-    active.want(0, Role.ACTIVE, 1)
+    counting_one(lab, start)
+    standby = start("b", step=count)
     standby.want(1, Role.STANDBY, 1)
-    lab.kafka.append("in", 0, b"k", b"v")
-    active.await_processed()
     standby.await_phase(Phase.TAILING)
     standby.eventually(lambda: found(standby, "k", Role.STANDBY).value == INT.dump(1))
     lab.kafka.is_away = True
@@ -139,11 +138,7 @@ def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab, start: Make)
 
 
 def test_a_former_active_answers_at_its_own_epoch(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    former, successor = start("a", step=count), start("b", step=count)
-    former.want(0, Role.ACTIVE, 1)
-    lab.kafka.append("in", 0, b"k", b"v")
-    former.await_processed()
+    former, successor = counting_one(lab, start), start("b", step=count)
     lab.name(1, 2, claimed=True)
     successor.want(1, Role.ACTIVE, 2)
     successor.await_phase(Phase.ACTIVE)
@@ -245,11 +240,7 @@ def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab, start: Make)
 def test_a_replica_that_changes_while_it_is_read_is_judged_anew(
     lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.name(0, 1)
-    active = start("a", step=count)
-    active.want(0, Role.ACTIVE, 1)
-    lab.kafka.append("in", 0, b"k", b"v")
-    active.await_processed()
+    active = counting_one(lab, start)
     (held,) = active.replicas.held()
     readable = held.readable()
     assert readable is not None
@@ -272,11 +263,7 @@ def test_a_store_that_a_step_keeps_is_of_no_use_after_its_batch(lab: MemoryLab, 
         count(rows, state, out)
         kept.append(state["counts"])
 
-    lab.name(0, 1)
-    active = start("a", step=keep)
-    active.want(0, Role.ACTIVE, 1)
-    lab.kafka.append("in", 0, b"k", b"v")
-    active.await_processed()
+    active = counting_one(lab, start, step=keep)
     with pytest.raises(RuntimeError, match="over"):
         kept[0].put(b"k", b"late")
     assert found(active, "k").value == INT.dump(1)

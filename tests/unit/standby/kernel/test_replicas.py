@@ -340,7 +340,8 @@ def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab, s
 
 
 def test_the_death_of_a_feeds_process_breaks_the_container(start: Make) -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
+    # It runs until its input is closed.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
 
         def script(feed: MemoryFeed) -> None:
             feed.pids = (child.pid,)

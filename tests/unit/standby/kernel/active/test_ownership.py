@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from standby.model import Phase, Role
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.memory_lab import MemoryContainer, MemoryLab, begun
 
 
 @pytest.fixture
@@ -21,11 +21,7 @@ def lab(tmp_path: Path) -> MemoryLab:
 @pytest.fixture
 def active(lab: MemoryLab) -> Iterator[MemoryContainer]:
     """Both tasks, active at epoch 1, with all input processed."""
-    lab.name(0, 1)
-    container = lab.container("a")
-    container.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    container.await_processed()
+    container = begun(lab, lab.container)
     lab.kafka.committed_asked.clear()
     yield container
     container.close()

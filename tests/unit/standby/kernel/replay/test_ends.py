@@ -10,7 +10,7 @@ from standby.errors import Transient
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
 from standby.ports import InputAway
 from standby.replica.claim import epoch_in
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
 
 #: For how long a task is left out whose input nobody answers for.
 HELD_UP = 5.0
@@ -24,13 +24,7 @@ def test_a_partition_without_a_leader_leaves_the_other_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lab = MemoryLab(tmp_path)
-    lab.name(0, 1)
-    active, standby, late = (lab.container(host) for host in "abc")
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(20)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
+    (active, standby), late = pair(lab, lab.container), lab.container("c")
     lab.kafka.leaderless |= {("changelog", 1), ("in", 1)}
     lab.now_ms += 10_000
     standby.eventually(lambda: of_task(standby, 1).end is None and of_task(standby, 0).end is not None)
@@ -85,11 +79,7 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
 ) -> None:
     """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
     lab = MemoryLab(tmp_path)
-    lab.name(0, 1)
-    active = lab.container("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    active.await_processed()
+    active = begun(lab, lab.container)
     lab.kafka.leaderless.add(("in", 1))
     lab.now_ms += 10_000
     active.eventually(lambda: of_task(active, 1).input_end is None)
@@ -123,12 +113,8 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
 def test_a_promotion_waits_until_somebody_says_where_its_changelog_ends(tmp_path: Path) -> None:
     """Where it drained to a guess it would claim the task on a state that lacks the rest (rule `drain-target`)."""
     lab = MemoryLab(tmp_path)
-    lab.name(0, 1)
-    former, successor = lab.container("a"), lab.container("b")
-    former.want(0, Role.ACTIVE, 1)
-    lab.produce(20)
-    former.await_processed()
-    former.close()
+    begun(lab, lab.container).close()
+    successor = lab.container("b")
     lab.kafka.leaderless |= {("changelog", 0), ("changelog", 1)}
     lab.name(1, 2, claimed=True)
     successor.want(1, Role.ACTIVE, 2)

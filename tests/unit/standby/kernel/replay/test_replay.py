@@ -246,12 +246,15 @@ def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> Non
 
 def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Path) -> None:
     lab = filled(tmp_path, threads=2)
+    lab.clock.hold()
     standby = lab.container("b")
     standby.want(1, Role.STANDBY, 1, is_paused=True)
     standby.await_phase(Phase.RESTORING)
     said = "not replayed for now: job.restore.paused"
     standby.eventually(lambda: [each.detail for each in standby.statuses()] == [said] * 2)
     # It is still looked after: how far behind it is, is known.
+    lab.clock.await_looks(f"{JOB}-ends")
+    lab.clock.advance(LAG)
     standby.eventually(lambda: all(each.lag_ms for each in standby.statuses()))
     assert [each.applied for each in standby.statuses()] == [0, 0]
     standby.want(1, Role.STANDBY, 1)
