@@ -445,12 +445,12 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     cluster.run(5_000)
     cluster.fails_at_launch = lambda _: True
     cluster.kill(cluster.active_process(0).skein_id)
-    found: Scrape = {}
     most = 0.0
-    for _ in range(120):
-        cluster.run(500)
-        found = counted(cluster, metrics)
-        most = max((most, *found.get("standfast_retry_failures", {}).values()))
+    while not cluster.kinds().count("processor_parked"):
+        cluster.run(100)
+        shown_now = {each.name: each.values for each in gauges.of_view(cluster.view)}
+        most = max(most, *(number for _, number in shown_now["standfast_retry_failures"]), 0)
+    found = counted(cluster, metrics)
     assert value(found, "standfast_retry_allowed", job="job") == 2
     assert most == 3, "one more than is allowed"
     assert value(found, "standfast_parked_processors", job="job") == 1
