@@ -73,17 +73,6 @@ def until(cluster: FakeCluster, kind: Kind) -> None:
 # ---- the job model changes (SEP-23, part 2) ----
 
 
-def test_hot_standby_switched_on_moves_no_active() -> None:
-    cluster = deployed(standbys=0)
-    before = actives(cluster)
-    cluster.load(standbys=1)
-    settles(cluster)
-    assert actives(cluster) == before
-    assert Kind.FAILOVER not in decided(cluster)
-    assert Kind.HANDOVER not in decided(cluster)
-    assert len(cluster.processes) == 4
-
-
 def test_more_and_fewer_standbys_leave_actives_where_they_are() -> None:
     cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
     # The active is copy 1 somewhere: it is not the one to go.
@@ -129,16 +118,6 @@ def test_more_containers_on_no_more_hosts_than_a_task_has_copies(
     assert len(cluster.processes) == 2 * (1 + standbys)
     assert len(set(actives(cluster).values())) == 2
     assert not cluster.view.unsettled
-    assert Kind.FAILOVER not in decided(cluster)
-
-
-def test_fewer_containers_give_their_tasks_to_the_others() -> None:
-    cluster = deployed(tasks=6, containers=3, hosts=("h1", "h2", "h3", "h4"))
-    owners = actives(cluster)
-    cluster.load(containers=2)
-    settles(cluster, 60_000)
-    assert len(cluster.processes) == 4
-    assert sum(owners[task] != container for task, container in actives(cluster).items()) == 2
     assert Kind.FAILOVER not in decided(cluster)
 
 
@@ -627,14 +606,6 @@ def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_su
     assert cluster.versions[task].record.active == 0
     assert Kind.DISPLACE not in decided(cluster)
     assert Kind.FAILOVER in decided(cluster)
-
-
-def test_new_leader_goes_on_with_a_displacement() -> None:
-    cluster = deployed(policy=RESTART)
-    loses_the_active_s_host(cluster)
-    until(cluster, Kind.DISPLACE)
-    cluster.elect(2)
-    settles(cluster, 60_000)
 
 
 # ---- retry budgets, parking, poison ----

@@ -11,7 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import JobState, Policy, Presence
-from standby.model import Phase, ProcessorId, ReplicaId, Role, SlotId, TaskId
+from standby.model import Phase, ProcessorId, Role, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster
 
 
@@ -181,44 +181,6 @@ def test_zombie_that_wakes_within_the_grace_is_used_again_as_a_standby(cluster: 
     assert cluster.is_whole()
 
 
-def test_zombie_that_stays_away_is_released_and_replaced(cluster: FakeCluster) -> None:
-    zombie = cluster.active_process(0)
-    zombie.is_frozen = True
-    cluster.run(12_000)
-    assert any(
-        isinstance(each, todo.ReleaseContainer) and each.container == zombie.container
-        for each in cluster.actions
-    )
-    assert cluster.is_whole()
-
-
-def test_both_copies_lost_gives_the_job_back_with_a_new_epoch_and_counts_it(cluster: FakeCluster) -> None:
-    record = cluster.versions[TaskId("job", "main", 0)].record
-    for container in record.placed.values():
-        process = cluster.by_container(container)
-        assert process is not None
-        cluster.kill(process.skein_id)
-    cluster.run(6_000)
-    assert cluster.is_whole()
-    assert cluster.versions[TaskId("job", "main", 0)].record.epoch > record.epoch
-    assert cluster.kinds().count("failover_without_standby") == 1
-
-
-def test_two_hosts_and_one_lost_is_incomplete_with_the_reason_until_it_returns() -> None:
-    cluster = FakeCluster(hosts=("h1", "h2"))
-    cluster.run(5_000)
-    cluster.lose_host("h2", silent=False)
-    cluster.run(20_000)
-    job = cluster.view.jobs["job"]
-    assert job.state is JobState.INCOMPLETE
-    assert job.reasons
-    assert all(each.record.active is not None for each in cluster.versions.values())
-    cluster.return_host("h2")
-    cluster.run(30_000)
-    assert cluster.is_whole()
-    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
-
-
 def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster: FakeCluster) -> None:
     record = cluster.versions[TaskId("job", "main", 0)].record
     active_host = record.hosts[0]
@@ -275,14 +237,6 @@ def test_new_leader_rebuilds_the_same_plan_and_changes_nothing(cluster: FakeClus
     assert not [
         each for each in cluster.actions if isinstance(each, (todo.RequestContainer, todo.WriteRecords))
     ]
-
-
-def test_new_leader_finishes_what_died_meanwhile(cluster: FakeCluster) -> None:
-    cluster.processes.pop(cluster.active_process(0).skein_id)
-    cluster.elect(2)
-    cluster.run(15_000)
-    assert cluster.is_whole()
-    assert cluster.versions[TaskId("job", "main", 0)].record.active == 1
 
 
 def test_stall_of_the_leader_itself_is_nobody_elses_silence(cluster: FakeCluster) -> None:
@@ -459,13 +413,6 @@ def test_refused_write_is_read_back_before_anything_else_touches_those_tasks(clu
     cluster.run(5_000)
     assert "decision_refused" in cluster.kinds()
     assert cluster.is_whole()
-
-
-def test_wanted_of_a_container_is_its_whole_state(cluster: FakeCluster) -> None:
-    process = cluster.active_process(0)
-    assert [each.replica for each in process.wanted] == [
-        ReplicaId(TaskId("job", "main", each), 0) for each in (0, 2)
-    ]
 
 
 def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) -> None:
