@@ -213,19 +213,32 @@ class MemoryContainer:
             self.changed.clear()
 
     def await_phase(self, *phases: Phase) -> None:
-        self.eventually(
-            lambda: bool(self.statuses()) and all(each.phase in phases for each in self.statuses())
+        self.eventually(lambda: self.are(*phases))
+
+    def pass_time_until(self, is_so: Callable[[], bool]) -> None:
+        """Return once it is so, time passing by hand until then: nobody waits for what was put off."""
+        self.lab.clock.hold()
+
+        def look() -> bool:
+            if not is_so():
+                self.lab.pass_time(1)
+            return is_so()
+
+        self.eventually(look)
+
+    def are(self, *phases: Phase) -> bool:
+        """Return whether all replicas, of which there are some, are in one of these phases."""
+        return bool(self.statuses()) and all(each.phase in phases for each in self.statuses())
+
+    def is_processed(self) -> bool:
+        """Return whether all are active and have committed all input."""
+        ends = self.lab.ends()
+        return self.are(Phase.ACTIVE) and all(
+            each.input_committed == ends[each.replica.task.partition] for each in self.statuses()
         )
 
     def await_processed(self) -> None:
-        def is_processed() -> bool:
-            statuses, ends = self.statuses(), self.lab.ends()
-            return bool(statuses) and all(
-                each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition]
-                for each in statuses
-            )
-
-        self.eventually(is_processed)
+        self.eventually(self.is_processed)
 
     def close(self) -> None:
         assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)

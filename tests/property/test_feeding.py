@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from standby.feeding.actions import (
     StartFeed,
     StopFeed,
     TellGivenUp,
+    Warm,
 )
 from standby.feeding.events import (
     Event,
@@ -30,6 +32,8 @@ from standby.feeding.events import (
     TaskFailure,
     Unanswered,
 )
+from standby.feeding.failures import _FEED_FAILURES
+from standby.feeding.preparation import keeping_hot
 from standby.feeding.state import Cause, FeedFailure
 from standby.model import Offsets, TaskId
 from standby.replica.failing import CodeError, ErrorPolicy, FailureOf
@@ -39,12 +43,14 @@ from tests.fakes.feeding import BY_ITSELF, FeedingWorld, policy_of
 TASKS = tuple(TaskId("job", "main", each) for each in range(3))
 
 RAISED = CodeError("ValueError", "bad", "where")
+TRANSIENT = FeedFailure(Cause.TRANSIENT, "not now")
+TRANSFORM = FeedFailure(Cause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
 FAILURES = [
     BY_ITSELF,
     FeedFailure(Cause.AWAY, "no leader", partitions=frozenset((0,))),
-    FeedFailure(Cause.TRANSIENT, "not now"),
+    TRANSIENT,
     FeedFailure(Cause.OUTSIDE, "outside", "outside"),
-    FeedFailure(Cause.CODE, "bad", "ValueError: bad", "where", "story", RAISED),
+    TRANSFORM,
     FeedFailure(Cause.OTHER, "a bug", "RuntimeError: a bug", "where", "story"),
 ]
 
@@ -217,8 +223,10 @@ def test_whatever_fails_a_query_begins_at_what_is_committed_and_in_the_end_all_a
     assert world.state.held_up == {}
 
 
-@given(records=st.integers(1, 40), bad=st.integers(0, 39), two=st.booleans())
-def test_with_skip_exactly_the_bad_record_is_left_out(records: int, bad: int, *, two: bool) -> None:
+@given(records=st.integers(1, 40), bad=st.integers(0, 39), two=st.booleans(), troubles=st.integers(0, 8))
+def test_with_skip_exactly_the_bad_record_is_left_out(
+    records: int, bad: int, troubles: int, *, two: bool
+) -> None:
     bad %= records
     keys = {"task__inputs": "in,other"} if two else {}
     world = World(policy_of(task__on__error="skip", task__on__error__attempts="2", **keys), end=records)
@@ -231,6 +239,11 @@ def test_with_skip_exactly_the_bad_record_is_left_out(records: int, bad: int, *,
         if query is None:
             continue
         task, end = TASKS[0], Offsets((records,) * (2 if two else 1))
+        if query.apart is not None and troubles:
+            troubles -= 1
+            world.feed_ends(TRANSIENT)
+            assert world.state.suspects.keys() == {task}, "the search goes on"
+            continue
         until = end if query.apart is None else query.apart.until
         start = world.committed[task]
         if start.each[0] <= bad < until.each[0]:
@@ -245,6 +258,47 @@ def test_with_skip_exactly_the_bad_record_is_left_out(records: int, bad: int, *,
     assert left_out == [("in", bad)]
 
 
+@given(rounds=st.integers(1, 12))
+def test_any_number_of_rounds_in_which_the_transform_fails_on_one_task_are_gone_through(rounds: int) -> None:
+    keys = {"task__on__error__attempts": "1", "task__batch__max__records": "4"}
+    world = World(policy_of(task__on__error="skip", **keys))
+    for task in TASKS:
+        world.join(task)
+    world.turn()
+    given_up = 0
+    for _ in range(rounds):
+        bad = world.committed[TASKS[0]].total
+        world.feed_ends(TRANSFORM)
+        while world.state.suspects:
+            world.turn(6)
+            given_up += len(world.took(TellGivenUp))
+            query = world.state.query
+            if query is None or query.apart is None:
+                continue
+            if query.apart.task == TASKS[0] and world.committed[TASKS[0]].total == bad:
+                world.feed_ends(TRANSFORM)
+            else:
+                _commit(world, query.apart.task)
+                world.feed_ends()
+        world.turn(6)
+        assert world.fed.keys() == set(TASKS)
+    assert given_up == rounds
+
+
+def test_a_transform_that_fails_on_all_but_on_none_alone_ends_them_all() -> None:
+    world = World(end=0)
+    for task in TASKS:
+        world.join(task)
+    for _ in range(_FEED_FAILURES):
+        while world.fed.keys() != set(TASKS):
+            world.turn(6)
+        assert world.took(EndTask) == []
+        world.feed_ends(TRANSFORM)
+    ended = world.took(EndTask)
+    assert {each.task for each in ended} == set(TASKS)
+    assert all("times in a row: ValueError: bad" in each.detail for each in ended)
+
+
 @given(kind=st.sampled_from([InputChanged("another topic"), Unanswered("no broker")]))
 def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: Event) -> None:
     world = World(may_skip_lost=True, first=30)
@@ -254,3 +308,20 @@ def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: Event) 
     world.answers[CommitPast] = deque([PastFailed(TaskFailure(TASKS[0], Signal.WRITER_LOST, "fenced"))])
     world.turn()
     assert world.took(CommitPast) == []
+
+
+@given(is_planned=st.booleans(), turns=st.integers(1, 60))
+def test_a_feed_that_a_prepared_query_keeps_warm_is_neither_warmed_nor_looked_at_all_the_time(
+    is_planned: bool, turns: int
+) -> None:
+    world = World(positions=dict.fromkeys(TASKS, 10))
+    if is_planned:
+        world.announce(planned=frozenset(TASKS))
+    else:
+        world.outlook = keeping_hot(world.outlook, frozenset(TASKS), world.now)
+    while not world.is_prepared:
+        world.wait()
+    world.done.clear()
+    waits = [world.wait() for _ in range(turns)]
+    assert world.took(Warm) == []
+    assert not any(one == other == 0 for one, other in pairwise(waits))

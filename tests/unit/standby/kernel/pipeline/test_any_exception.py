@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +36,35 @@ def is_sent(container: MemoryContainer) -> bool:
     return wire.decode_up(wire.encode(report)) == report
 
 
-def raising(kind: str) -> Callable[..., None]:
-    def step(rows: Any, state: Any, out: Any) -> None:
+@pytest.mark.parametrize("where", ["step", "transform"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_that_raises_anything_fails_its_task_alone_and_says_where(
+    tmp_path: Path, kind: str, where: str
+) -> None:
+    def raises(rows: Any) -> None:
         if b"raise" in rows["value"].to_pylist():
             error = KINDS[kind]()
             raise error
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        if where == "step":
+            raises(rows)
         ledger_job.step(rows, state, out)
 
-    return step
+    def script(feed: MemoryFeed) -> None:
+        feed.transform = raises if where == "transform" else feed.transform
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_raises_anything_fails_its_task_alone_and_says_where(tmp_path: Path, kind: str) -> None:
     lab = lab_of(tmp_path, "fail")
     lab.produce(6)
     lab.poison(0)
-    with active_of(lab, step=raising(kind)) as container:
+    with active_of(lab, step=step, script=script) as container:
         container.eventually(lambda: has_failed(container))
         assert is_sent(container)
         failed, other = status_of(container, 0), status_of(container, 1)
         assert failed is not None
         assert other is not None
-        assert failed.detail.startswith(
-            f"poison: input in[0], offsets [0, 4): {type(KINDS[kind]()).__name__}"
-        )
+        assert failed.detail.startswith("poison: input in[0], offsets [")
+        assert f"): {type(KINDS[kind]()).__name__}" in failed.detail
         assert "raise error" in failed.traceback
         assert "batch.py" not in failed.traceback
         assert (other.phase, other.traceback) == (Phase.ACTIVE, "")
@@ -68,41 +72,25 @@ def test_a_step_that_raises_anything_fails_its_task_alone_and_says_where(tmp_pat
         assert container.replicas.broken is None
 
 
-@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_record_on_which_anything_is_raised_is_given_up(tmp_path: Path, kind: str, on_error: str) -> None:
-    lab = lab_of(tmp_path, on_error)
+def test_a_record_on_which_anything_is_raised_is_given_up_with_a_dead_letter(
+    tmp_path: Path, kind: str
+) -> None:
+    def step(rows: Any, state: Any, out: Any) -> None:
+        if b"raise" in rows["value"].to_pylist():
+            error = KINDS[kind]()
+            raise error
+        ledger_job.step(rows, state, out)
+
+    lab = lab_of(tmp_path, "dead-letter")
     lab.produce(6)
     given_up = lab.poison(0)
     lab.produce(6)
-    with active_of(lab, step=raising(kind)) as container:
+    with active_of(lab, step=step) as container:
         container.await_processed()
         assert is_sent(container)
         assert container.replicas.broken is None
     lab.assert_exact([given_up])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_transform_that_raises_anything_fails_its_task_alone(tmp_path: Path, kind: str) -> None:
-    def transform(rows: Any) -> None:
-        if b"raise" in rows["value"].to_pylist():
-            error = KINDS[kind]()
-            raise error
-
-    def script(feed: MemoryFeed) -> None:
-        feed.transform = transform
-
-    lab = lab_of(tmp_path, "fail")
-    lab.produce(6)
-    lab.poison(0)
-    with active_of(lab, script=script) as container:
-        container.eventually(lambda: has_failed(container))
-        assert is_sent(container)
-        failed = status_of(container, 0)
-        assert failed is not None
-        assert "raise error" in failed.traceback
-        container.eventually(lambda: (status_of(container, 1) or failed).input_committed == 3)
-        assert container.replicas.broken is None
 
 
 def refused() -> Any:
@@ -159,7 +147,7 @@ def test_a_transform_that_cannot_be_begun_is_told_with_where_it_failed(tmp_path:
     lab = lab_of(tmp_path, "skip")
     lab.produce(6)
     with active_of(lab, script=script) as container:
-        container.await_phase(Phase.FAILED)
+        container.pass_time_until(lambda: container.are(Phase.FAILED))
         assert is_sent(container)
         assert all("raise error" in each.traceback for each in container.statuses())
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from standby.errors import Transient
-from standby.feeding import preparation
 from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
@@ -110,10 +109,7 @@ def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
     lab.assert_exact()
 
 
-def test_what_cannot_be_prepared_is_tried_again(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparation, "_RETRY_SECONDS", 0.01)
+def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab, start: Make) -> None:
     tries: list[None] = []
 
     def away() -> None:
@@ -126,24 +122,8 @@ def test_what_cannot_be_prepared_is_tried_again(
 
     _, standby = pair(lab, start, script=script)
     want_next(standby, 1, 1)
-    await_prepared(standby)
+    standby.pass_time_until(lambda: all(each.is_prepared for each in standby.statuses()))
     assert len(tries) == 3
-
-
-def test_no_rehearsal_runs_once_a_warm_standby_is_next(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparation, "_WARM_SECONDS", 0.01)
-    _, standby = pair(lab, start)
-    (feed,) = standby.feeds.made
-    standby.eventually(lambda: feed.warms > 3)
-    want_next(standby, 1, 1)
-    await_prepared(standby)
-    warms = feed.warms
-    renewed = threading.Event()
-    feed.on_prepare = renewed.set
-    assert renewed.wait(PATIENCE_SECONDS), "the next look at what is prepared"
-    assert feed.warms == warms
 
 
 def test_a_job_that_never_ran_has_nothing_to_prepare_and_is_deployed_all_the_same(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 import pytest
 
 from standby.feeding import core, preparation, state
+from standby.kernel.replay import ends
 from standby.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
@@ -77,43 +76,6 @@ def test_a_promotion_that_nobody_announced_uses_the_query_that_runs(lab: MemoryL
     lab.assert_exact()
 
 
-def test_its_pipeline_waits_although_it_is_not_warmed_up(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The query keeps it warm, so a warming-up stays due: nobody is to look for it all the time."""
-    monkeypatch.setattr(preparation, "_WARM_SECONDS", 0.02)
-    _, standby = pair(lab, start)
-    await_hot(lab, standby)
-    worker = standby.replicas._jobs[JOB].pipeline._worker
-    wait, waits = worker.wait, list[float | None]()
-
-    def noted(seconds: float | None) -> bool:
-        waits.append(seconds)
-        return wait(seconds)
-
-    monkeypatch.setattr(worker, "wait", noted)
-    standby.eventually(lambda: len(waits) > 50)
-    assert not any(one == other == 0 for one, other in pairwise(waits))
-
-
-def test_it_follows_the_active_in_one_query(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
-    feed = await_hot(lab, standby)
-    begun = len(feed.prepares)
-    for _ in range(4):
-        lab.produce(25)
-        active.await_processed()
-    reading = feed._prepared
-    assert reading is not None
-    ends = lab.ends()
-    # One batch stays at the gate, whatever else has been let go.
-    standby.eventually(
-        lambda: all(ends[task.partition] - at.total <= 7 for task, at in reading.positions.items())
-    )
-    assert len(feed.prepares) == begun
-    assert feed.starts == []
-
-
 def test_with_several_inputs(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path / "several", 2, **HOT, **{"task.inputs": "in,also"})
     with starting(lab) as start:
@@ -151,36 +113,13 @@ def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLa
     lab.assert_exact()
 
 
-def test_a_query_that_fails_hurts_nobody_and_is_begun_again(lab: MemoryLab, start: Make) -> None:
-    failed: list[None] = []
-
-    def refuse(_: pa.Table) -> None:
-        if len(failed) < 3:
-            failed.append(None)
-            raise ValueError("no number")
-
-    def script(feed: MemoryFeed) -> None:
-        feed.transform = refuse
-
-    active, standby = pair(lab, start, script=script)
-    feed = await_hot(lab, standby)
-    assert len(feed.prepares) == 4
-    assert all(each.phase is Phase.TAILING and each.failures is None for each in standby.statuses())
-    active.await_processed()
-    kill(active)
-    promote(lab, standby)
-    lab.produce(20)
-    standby.await_processed()
-    assert feed.starts_ahead == 1
-    lab.assert_exact()
-
-
 def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None:
     active, standby = pair(lab, start)
     feed = await_hot(lab, standby)
     active.await_processed()
     with lab.kafka.lock:
         lab.kafka.is_away = True
+    lab.clock.advance(ends._STALE_MS / 1000)
     standby.eventually(lambda: not any(each.end is not None for each in standby.statuses()))
     with lab.kafka.lock:
         lab.kafka.is_away = False
@@ -198,11 +137,12 @@ def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None
 def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(tmp_path: Path) -> None:
     for more in ({"job.hotstandby.query": "warm"}, {"task.feed": "plain"}):
         lab = MemoryLab(tmp_path / str(len(more)) / next(iter(more)), 2, **{**HOT, **more})
+        lab.clock.hold()
         with starting(lab) as start:
             _, standby = pair(lab, start)
             (feed,) = standby.feeds.made
             warms = feed.warms
-            standby.eventually(lambda feed=feed, warms=warms: feed.warms > warms)  # type: ignore[misc]
+            standby.pass_time_until(lambda feed=feed, warms=warms: feed.warms > warms)  # type: ignore[misc]
             assert feed.prepares == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -41,16 +41,12 @@ def may_be_cut(batch: TaskBatch, row: int) -> bool:
     return not set(records[:row]) & set(records[row:])
 
 
-@pytest.mark.parametrize(("batch", "row"), list(product(CASES, range(7))))
-def test_a_cut_is_the_last_one_before_a_row_that_parts_no_record(batch: TaskBatch, row: int) -> None:
-    if row < batch.rows.num_rows:
-        assert before(batch, row) == max(each for each in range(row + 1) if may_be_cut(batch, each))
-
-
 @pytest.mark.parametrize("batch", CASES)
-def test_the_head_is_the_first_record_with_what_cannot_be_parted_from_it(batch: TaskBatch) -> None:
-    rows = batch.rows.num_rows
-    assert head(batch) == min(each for each in range(1, rows + 1) if may_be_cut(batch, each))
+def test_a_cut_parts_no_record_be_it_the_first_or_the_last_one_before_a_row(batch: TaskBatch) -> None:
+    cuts = [each for each in range(batch.rows.num_rows + 1) if may_be_cut(batch, each)]
+    assert head(batch) == cuts[1]
+    for row in range(batch.rows.num_rows):
+        assert before(batch, row) == max(each for each in cuts if each <= row), row
 
 
 @pytest.mark.parametrize("batch", CASES)

@@ -155,34 +155,3 @@ def test_a_standby_that_waits_and_is_to_become_active_fails(
     standby.want(1, Role.ACTIVE, 2)
     standby.await_phase(Phase.FAILED)
     assert "has lost its beginning" in standby.statuses()[0].detail
-
-
-def test_a_standby_that_the_changelog_has_left_behind_is_filled_by_a_peer(
-    lab: MemoryLab, start: Make
-) -> None:
-    active = began(lab, start)
-    standby = start("b")
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
-    standby.close()
-    lab.produce(60)
-    active.await_processed()
-    lose(lab, end_of(lab) - 5)
-    again = start("b")
-    again.want(1, Role.STANDBY, 1)
-    again.await_phase(Phase.TAILING)
-    assert by_source(again.restores) == {"active": 1}
-
-
-def test_state_that_the_changelog_has_left_behind_is_not_deleted_in_vain(lab: MemoryLab, start: Make) -> None:
-    began(lab, start).close()
-    with lab.kafka.lock:
-        lab.kafka.logs["changelog", 0].extend([lab.kafka.logs["changelog", 0][-1]] * 20)
-    lose(lab, end_of(lab) - 5)
-    before = {path: dict(found) for path, found in lab.disk.flushed.items() if path.is_dir()}
-    lab.name(0, 2, claimed=True)
-    again = start("a")
-    again.want(0, Role.ACTIVE, 2)
-    again.await_phase(Phase.FAILED)
-    again.close()
-    assert {path: dict(found) for path, found in lab.disk.flushed.items() if path.is_dir()} == before != {}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from standby.adapters.rocksdict import open_database
-from standby.errors import BadConfiguration
 from standby.kernel.ports import Profile
 from standby.kernel.store import places
 from standby.model import Phase, Role
@@ -178,12 +177,6 @@ def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disk
     again.await_processed()
     again.close()
     assert contents(lab, disks[1]) == expected(lab)
-
-
-@pytest.mark.parametrize("text", ["relative,/absolute", "/twice,/twice", ","])
-def test_state_directories_are_absolute_and_different(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"job\.state\.dir"):
-        MemoryLab(tmp_path, 1, **{"job.state.dir": text})
 
 
 def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
