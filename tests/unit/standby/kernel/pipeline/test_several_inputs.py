@@ -170,18 +170,6 @@ def test_exactly_the_record_of_the_input_that_fails_is_left_out(start: Start, po
     lab.assert_exact(given_up["in"], given_up["also"])
 
 
-def test_the_input_that_fails_is_told(start: Start) -> None:
-    def fill(lab: MemoryLab) -> None:
-        values(lab, "in", 3)
-        lab.poison(0, topic="also")
-
-    _, active = start(fill=fill, config={"task.on.error": "fail"})
-    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
-    assert status(active).detail == (
-        "poison: input in[0], offsets [0, 3) and also[0], offsets [0, 1): ValueError: a poisoned record"
-    )
-
-
 def test_a_dead_letter_names_the_input_that_it_comes_from(start: Start) -> None:
     def fill(lab: MemoryLab) -> None:
         values(lab, "in", 6)

@@ -29,7 +29,7 @@ from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.security.roles import Caller, PeerRole
 from tests.fakes.certificates import keys_of
-from tests.fakes.peers import Giver, PeerNet, SilentPort
+from tests.fakes.peers import Giver, PeerNet
 from tests.fakes.stores import open_store
 from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 
@@ -419,60 +419,11 @@ def test_files_that_were_summed_up_are_not_read_again(
 # ---- cutting it off ----
 
 
-@pytest.mark.parametrize("phase", ["connecting", "manifest", "file", "waiting"])
-def test_it_is_cut_off_at_once_in_every_phase(
-    net: PeerNet, given: TaskStore, scratch: Scratch, phase: str
-) -> None:
-    reached, ended = threading.Event(), threading.Event()
-    silent = SilentPort()
-    release = threading.Event()
-
-    def find(task: TaskId, run: str) -> Offer:
-        if phase == "manifest":
-            reached.set()
-            release.wait()
-        return offer(given)
-
-    giver = net.give("giver", find)
-    if phase == "connecting":
-        net.addresses["giver"] = type(net.addresses["giver"])("giver", "127.0.0.1", silent.port)
-        reached = silent.reached
-    if phase == "file":
-
-        def hold(_: bytes) -> None:
-            reached.set()
-            release.wait()
-
-        giver.on_piece = hold
-    source = source_of(net, silence_seconds=NEVER_SECONDS)
-    outcome: list[BaseException] = []
-
-    def wait(_: int) -> None:
-        if phase == "waiting":
-            # What a cancelled wait does; see the kernel's own tests for that it is one.
-            reached.set()
-            ended.wait()
-            raise Transient("called off")
-
-    def work() -> None:
-        try:
-            with scratch.locked():
-                scratch.fetch(source, taken(source), wait, nothing)
-        except Transient as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    assert reached.wait(PATIENCE_SECONDS)
+def test_a_source_that_was_called_off_asks_for_nothing_more(source: SnapshotSource, giver: Giver) -> None:
     source.interrupt()
-    ended.set()
-    thread.join(PATIENCE_SECONDS)
-    assert len(outcome) == 1, "it goes on, or ended in another way"
-    release.set()
-    silent.close()
-    source.close()
-    with pytest.raises(Transient):
+    with pytest.raises(Transient, match="called off"):
         taken(source)
+    assert giver.requests == []
 
 
 def test_a_wait_for_a_slot_is_called_off() -> None:

@@ -124,28 +124,6 @@ def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
     lab.assert_exact()
 
 
-def test_state_is_looked_for_on_every_disk_before_new_is_made(
-    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer]
-) -> None:
-    lab.name(0, 1)
-    # The first disk has less room for a while.
-    ballast = disks[0] / "ballast"
-    ballast.write_bytes(b"\0" * (500 << 20))
-    container = start()
-    container.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    container.await_processed()
-    container.close()
-    assert where(lab, disks[1]).is_dir()
-    ballast.unlink()
-    again = start()
-    again.want(0, Role.ACTIVE, 1)
-    again.await_phase(Phase.ACTIVE)
-    assert {labels[1] for labels, _ in next(iter(again.restores.metrics())).values} == {"local"}
-    again.close()
-    assert not where(lab, disks[0]).exists()
-
-
 def test_without_any_disk_that_can_be_written_the_replica_fails_and_says_why(
     lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer]
 ) -> None:
