@@ -80,7 +80,7 @@ class Lab:
 
     INPUTS: ClassVar[tuple[str, ...]] = ("in",)
     BROKERS: ClassVar[tuple[int, ...]] = ()
-    """The brokers that inputs and changelog lie on, one for each task; (): wherever Kafka likes."""
+    """The brokers that a task's inputs, outputs and changelog lie on, one for each task; (): wherever Kafka likes."""
     REPLICAS: ClassVar[int] = 1
     """How many brokers have each partition."""
 
@@ -129,7 +129,7 @@ class Lab:
             placed = {"replica_assignment": [[each] for each in self.BROKERS]}
         topics = [
             *(NewTopic(each, tasks, config=large, **placed) for each in self.inputs),
-            NewTopic(f"{name}-out", tasks, self.REPLICAS),
+            NewTopic(f"{name}-out", tasks, **placed),
             NewTopic(
                 f"{name}-changelog", tasks, config={"cleanup.policy": changelog_policy, **large}, **placed
             ),

@@ -7,8 +7,10 @@ has freed if the answer comes at once (librdkafka 2.16, `rd_kafka_topic_partitio
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -16,6 +18,7 @@ from confluent_kafka import (
     OFFSET_END,
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -28,11 +31,15 @@ from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
 from standby.model import InputPartition
 
+_log: Final = logging.getLogger(__name__)
+
 Settings = Mapping[str, "str | int | bool"]
 
 #: What is asked for, in place of a time.
 EARLIEST: Final[int] = OFFSET_BEGINNING
 LATEST: Final[int] = OFFSET_END
+
+_WHAT: Final = {EARLIEST: "begins", LATEST: "ends"}
 
 _KINDS: Final = {
     IsolationLevel.READ_COMMITTED: clients.STABLE_OFFSETS,
@@ -40,11 +47,20 @@ _KINDS: Final = {
 }
 
 
-def offset_in(answer: TopicPartition, what: str) -> int:
+#: For so long all are asked at once, before it is found out who is away.
+_AT_ONCE_SECONDS: Final = 1.0
+
+#: An offset, or why there is none.
+_Answer = TopicPartition | KafkaError
+
+
+def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
     """Return the offset in an answer to `offsets_for_times`; raises `StandfastError` where there is none.
 
     What nobody has answered for in time comes back as it was asked.
     """
+    if isinstance(answer, KafkaError):
+        raise translate(answer, what)
     if answer.error is not None:
         raise translate(answer.error, what)
     if answer.offset < 0:
@@ -72,17 +88,20 @@ class Offsets:
         if not places:
             return {}, None
         with self._client(level).use() as consumer:
-            answers = [_ask(consumer, places, spec, timeout_seconds) for spec in specs]
-            found: dict[InputPartition, tuple[int, ...]] = {}
+            found: dict[InputPartition, tuple[int, ...]] = dict.fromkeys(places, ())
             failure: StandfastError | None = None
-            for each in places:
-                what = f"asking where {each[0]}[{each[1]}] {'ends' if len(specs) == 1 else 'begins and ends'}"
-                try:
-                    found[each] = tuple(offset_in(answer[each], what) for answer in answers)
-                except StandfastError as error:
-                    failure = error
-            if failure is not None and not found:
-                raise failure
+            for spec in specs:
+                answers = _ask(consumer, found, spec, timeout_seconds)
+                for place, before in list(found.items()):
+                    what = f"asking where {place[0]}[{place[1]}] {_WHAT[spec]}"
+                    try:
+                        found[place] = (*before, offset_in(answers[place], what))
+                    except StandfastError as error:
+                        failure = error
+                        # Who does not answer one question is not waited for with the next.
+                        del found[place]
+                if failure is not None and not found:
+                    raise failure
         return found, failure
 
     def _client(self, level: IsolationLevel) -> Lasting[Consumer]:
@@ -100,13 +119,57 @@ class Offsets:
 
 def _ask(
     consumer: Consumer, places: Collection[InputPartition], spec: int, timeout_seconds: float
-) -> dict[InputPartition, TopicPartition]:
-    asked = [TopicPartition(*each, spec) for each in places]
+) -> dict[InputPartition, _Answer]:
+    """Return an answer for each place.
+
+    All are asked at once, which answers nothing where one of the leaders is away; then each leader is asked apart.
+    """
     try:
-        return {
-            (each.topic, each.partition): each for each in consumer.offsets_for_times(asked, timeout_seconds)
-        }
+        return _ask_at_once(consumer, places, spec, min(timeout_seconds, _AT_ONCE_SECONDS))
     except KafkaException as error:
-        # Of all of them: that no leader is known, or nobody answers.
-        names = ", ".join(f"{topic}[{number}]" for topic, number in sorted(places))
-        raise translate(error.args[0], f"asking for the offsets of {names}") from error
+        _log.debug("asking for offsets: %s", error)
+    leaders: dict[int, list[InputPartition]] = {}
+    answers: dict[InputPartition, _Answer] = {}
+    for place, leader in _leaders(consumer, places, timeout_seconds).items():
+        if isinstance(leader, KafkaError):
+            answers[place] = leader
+        else:
+            leaders.setdefault(leader, []).append(place)
+
+    def ask(of_one: list[InputPartition]) -> dict[InputPartition, _Answer]:
+        try:
+            return _ask_at_once(consumer, of_one, spec, timeout_seconds)
+        except KafkaException as error:
+            return dict.fromkeys(of_one, error.args[0])
+
+    with ThreadPoolExecutor(max(1, len(leaders)), "offsets") as threads:
+        for each in threads.map(ask, leaders.values()):
+            answers.update(each)
+    return answers
+
+
+def _ask_at_once(
+    consumer: Consumer, places: Collection[InputPartition], spec: int, timeout_seconds: float
+) -> dict[InputPartition, _Answer]:
+    asked = [TopicPartition(*each, spec) for each in places]
+    return {(each.topic, each.partition): each for each in consumer.offsets_for_times(asked, timeout_seconds)}
+
+
+def _leaders(
+    consumer: Consumer, places: Collection[InputPartition], timeout_seconds: float
+) -> dict[InputPartition, int | KafkaError]:
+    """Return the leader of each place, or why it has none; raises `StandfastError` when nobody says."""
+    names = sorted({topic for topic, _ in places})
+    try:
+        topics = {name: consumer.list_topics(name, timeout_seconds).topics[name] for name in names}
+    except KafkaException as error:
+        raise translate(error.args[0], f"asking for the leaders of {', '.join(names)}") from error
+    found: dict[InputPartition, int | KafkaError] = {}
+    for topic, number in places:
+        partition = topics[topic].partitions.get(number)
+        if partition is not None and partition.leader >= 0:
+            found[topic, number] = partition.leader
+        else:
+            why = topics[topic].error if partition is None else partition.error
+            found[topic, number] = why or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    return found
