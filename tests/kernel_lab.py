@@ -80,7 +80,7 @@ class Lab:
 
     INPUTS: ClassVar[tuple[str, ...]] = ("in",)
     BROKERS: ClassVar[tuple[int, ...]] = ()
-    """The brokers that a task's inputs, outputs and changelog lie on, one for each task; (): wherever Kafka likes."""
+    """The brokers of inputs and changelog, one for each task, and of outputs the first; (): wherever Kafka likes."""
     REPLICAS: ClassVar[int] = 1
     """How many brokers have each partition."""
 
@@ -125,11 +125,14 @@ class Lab:
         self._ends: dict[tuple[str, int], int] = {}
         large = {"max.message.bytes": str(CHANGELOG_RECORD_BYTES)}
         placed: dict[str, Any] = {"replication_factor": self.REPLICAS}
+        shown = placed
         if self.BROKERS:
             placed = {"replica_assignment": [[each] for each in self.BROKERS]}
+            # Each task writes to all of its partitions.
+            shown = {"replica_assignment": [[self.BROKERS[0]]] * tasks}
         topics = [
             *(NewTopic(each, tasks, config=large, **placed) for each in self.inputs),
-            NewTopic(f"{name}-out", tasks, **placed),
+            NewTopic(f"{name}-out", tasks, **shown),
             NewTopic(
                 f"{name}-changelog", tasks, config={"cleanup.policy": changelog_policy, **large}, **placed
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -47,8 +47,8 @@ _KINDS: Final = {
 }
 
 
-#: For so long all are asked at once, before it is found out who is away.
-_AT_ONCE_SECONDS: Final = 1.0
+#: For so long all are asked at once before it is found out who is away, and others are waited for once one is there.
+_AT_ONCE_SECONDS: Final = 0.5
 
 #: An offset, or why there is none.
 _Answer = TopicPartition | KafkaError
@@ -122,7 +122,8 @@ def _ask(
 ) -> dict[InputPartition, _Answer]:
     """Return an answer for each place.
 
-    All are asked at once, which answers nothing where one of the leaders is away; then each leader is asked apart.
+    All are asked at once, which answers nothing where one of the leaders is away; then each leader is asked apart, and
+    the others are waited for a little longer than the first that answers.
     """
     try:
         return _ask_at_once(consumer, places, spec, min(timeout_seconds, _AT_ONCE_SECONDS))
@@ -142,9 +143,16 @@ def _ask(
         except KafkaException as error:
             return dict.fromkeys(of_one, error.args[0])
 
-    with ThreadPoolExecutor(max(1, len(leaders)), "offsets") as threads:
-        for each in threads.map(ask, leaders.values()):
-            answers.update(each)
+    threads = ThreadPoolExecutor(max(1, len(leaders)), "offsets")
+    asked = {threads.submit(ask, of_one): of_one for of_one in leaders.values()}
+    threads.shutdown(wait=False)
+    done, waiting = wait(asked, timeout_seconds, FIRST_COMPLETED)
+    # Whoever has an answer is not kept waiting for as long as one that is away may take.
+    more, late = wait(waiting, _AT_ONCE_SECONDS)
+    for each in done | more:
+        answers.update(each.result())
+    for each in late:
+        answers.update(dict.fromkeys(asked[each], KafkaError(KafkaError._TIMED_OUT)))  # noqa: SLF001
     return answers
 
 

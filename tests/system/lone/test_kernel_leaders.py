@@ -35,6 +35,7 @@ def cluster() -> Iterator[LocalCluster]:
 def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
+    have_coordinators(cluster, tmp_path / "before")
     with second_broker(cluster, tmp_path / "second") as second:
         lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
         config = parse(lab.definition.config)
@@ -68,6 +69,16 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
                 assert of_task(late, 1).phase is not Phase.TAILING
                 assert of_task(standby, 1).end is None
         broker.close()
+
+
+def have_coordinators(cluster: LocalCluster, directory: Path) -> None:
+    """Have Kafka make its own topics, for groups and for transactions, while there is one broker to place them on."""
+    directory.mkdir()
+    lab = Lab(cluster.kafka_bootstrap, directory, 1)
+    lab.name(0, 1)
+    with lab.local("host-a") as active:
+        active.want(0, Role.ACTIVE, 1)
+        active.await_phase(Phase.ACTIVE)
 
 
 def is_past(found: int | None, before: int | None) -> bool:
