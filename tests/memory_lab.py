@@ -212,6 +212,10 @@ class MemoryContainer:
             self.changed.wait(LOOK_SECONDS)
             self.changed.clear()
 
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool]) -> None:
+        """Return once it is so of all replicas, of which there have to be some."""
+        self.eventually(lambda: bool(self.statuses()) and all(map(is_so, self.statuses())))
+
     def await_phase(self, *phases: Phase) -> None:
         self.eventually(lambda: self.are(*phases))
 

@@ -55,11 +55,8 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
     assert [len(each) for each in active.feeds.made[0].starts] == [2], "both tasks start in one feed"
     standby.await_phase(Phase.TAILING)
     lab.assert_exact()
-    standby.eventually(
-        lambda: all(
-            each.applied == len(lab.kafka.logs["changelog", each.replica.task.partition])
-            for each in standby.statuses()
-        )
+    standby.await_all(
+        lambda each: each.applied == len(lab.kafka.logs["changelog", each.replica.task.partition])
     )
     for each in standby.statuses():
         assert (each.role, each.lag_records, each.lag_ms) == (Role.STANDBY, 0, 0)
@@ -180,14 +177,14 @@ def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: Memo
     active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
     lab.kafka.is_away = True
     lab.now_ms += 10_000
-    standby.eventually(lambda: all(each.end is None and each.lag_ms is None for each in standby.statuses()))
-    active.eventually(lambda: all(each.is_cut_off for each in active.statuses()))
+    standby.await_all(lambda each: each.end is None and each.lag_ms is None)
+    active.await_all(lambda each: each.is_cut_off)
     assert {each.phase for each in standby.statuses()} == {Phase.TAILING}
     lab.kafka.is_away = False
     active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))
     lab.produce(50)
     active.await_processed()
-    standby.eventually(lambda: all(each.lag_records == 0 for each in standby.statuses()))
+    standby.await_all(lambda each: each.lag_records == 0)
     lab.assert_exact()
 
 

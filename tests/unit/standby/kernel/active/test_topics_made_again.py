@@ -120,9 +120,7 @@ def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryL
         standby.want(1, Role.STANDBY, 1)
         process(lab, active)
         ends = {each.partition: len(lab.kafka.logs["changelog", each.partition]) for each in lab.tasks}
-        standby.eventually(
-            lambda: all(each.applied == ends[each.replica.task.partition] for each in standby.statuses())
-        )
+        standby.await_all(lambda each: each.applied == ends[each.replica.task.partition])
         lab.kafka.make_again("changelog")
         assert_told(standby, "changelog")
         standby.close()
@@ -140,7 +138,7 @@ def test_a_changelog_that_was_only_cut_off_is_told_as_that(recorded: MemoryLab) 
         for task in lab.tasks:
             lab.kafka.starts["changelog", task.partition] = 4
         standby.want(1, Role.STANDBY, 1)
-        standby.eventually(lambda: all("it begins at offset 4" in each.detail for each in standby.statuses()))
+        standby.await_all(lambda each: "it begins at offset 4" in each.detail)
         standby.close()
 
 

@@ -11,13 +11,16 @@ from standby.errors import Transient
 from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
+from tests.memory_lab import JOB, WAYS, Make, MemoryContainer, MemoryLab, pair
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path)
+    """Return a lab in which nobody gives up waiting for the other task, however slow the machine is."""
+    lab = MemoryLab(tmp_path)
+    lab.clock.hold(*WAYS)
+    return lab
 
 
 def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
@@ -26,7 +29,7 @@ def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
 
 
 def await_prepared(container: MemoryContainer) -> None:
-    container.eventually(lambda: all(each.is_prepared for each in container.statuses()))
+    container.await_all(lambda each: each.is_prepared)
 
 
 def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer) -> None:

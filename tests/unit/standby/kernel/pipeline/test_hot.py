@@ -148,5 +148,5 @@ def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(tmp_path: P
 
 def test_a_standby_tells_what_a_promotion_would_wait_for(lab: MemoryLab, start: Make) -> None:
     active, standby = pair(lab, start)
-    standby.eventually(lambda: all(each.start_ms == 0 for each in standby.statuses()))
+    standby.await_all(lambda each: each.start_ms == 0)
     assert all(each.start_ms is None for each in active.statuses())

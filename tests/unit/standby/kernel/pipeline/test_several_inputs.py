@@ -100,7 +100,7 @@ def test_a_promoted_standby_goes_on_in_both(tmp_path: Path) -> None:
     active.await_processed()
     standby.await_phase(Phase.TAILING)
     standby.want(1, Role.STANDBY, 1, is_next=True)
-    standby.eventually(lambda: all(each.is_prepared for each in standby.statuses()))
+    standby.await_all(lambda each: each.is_prepared)
     # What is prepared ahead is behind in one input or the other by then.
     lab.produce(20)
     active.await_processed()

@@ -255,7 +255,7 @@ def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(tmp_path: Pa
     # It is still looked after: how far behind it is, is known.
     lab.clock.await_looks(f"{JOB}-ends")
     lab.clock.advance(LAG)
-    standby.eventually(lambda: all(each.lag_ms for each in standby.statuses()))
+    standby.await_all(lambda each: bool(each.lag_ms))
     assert [each.applied for each in standby.statuses()] == [0, 0]
     standby.want(1, Role.STANDBY, 1)
     standby.await_phase(Phase.TAILING)
@@ -336,7 +336,8 @@ def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_an
     def is_anew() -> bool:
         # The other one goes on all the while: a reader that brings something is not to be taken for well by that.
         lab.produce(20)
-        lab.clock.advance(1)
+        active.await_processed()
+        lab.clock.let_pass(1, f"{JOB}-tail")
         return bool(anew())
 
     standby.eventually(is_anew)

@@ -110,7 +110,7 @@ def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
         fill(disks[0])
     # The replica is given up and opened again, in the same container.
     container.replicas.obey((), {"ledger": lab.definition})
-    container.eventually(lambda: all(each.phase is Phase.CLOSED for each in container.statuses()))
+    container.await_all(lambda each: each.phase is Phase.CLOSED)
     if fail is make_read_only:
         # A disk that is written to cannot be made so from outside; one that broke is found like this.
         make_read_only(disks[0])
