@@ -325,7 +325,10 @@ class LocalCluster:
         return self.directory / "log" / f"{server}.log"
 
     def container_processes(self, host: str | None = None) -> list[ContainerProcess]:
-        """Return the processes inside containers, of one host or of all, oldest first."""
+        """Return the processes inside containers, of one host or of all, oldest first.
+
+        One that ends while it is looked at has no command any more, and is none of them.
+        """
         self._refresh()
         servers = set(self._state.servers.values())
         found = [
@@ -333,13 +336,13 @@ class LocalCluster:
                 identity=process.identity,
                 host=where,
                 container_id=environment_of(process.pid).get("CONTAINER_ID", ""),
-                command=command_of(process.pid),
+                command=command,
                 memory_bytes=process.memory_bytes,
                 is_stopped=process.is_stopped,
             )
             for where in (self.hosts if host is None else (self._known(host),))
             for process in self._owned.processes(where)
-            if process.identity not in servers
+            if process.identity not in servers and (command := command_of(process.pid))
         ]
         return sorted(found, key=lambda each: each.identity.started_ticks)
 
