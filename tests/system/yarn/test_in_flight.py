@@ -36,12 +36,6 @@ NAME, TASKS = "inflight", 4
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> HoldPoints:
-    """Return the points at which the cluster's processes can be held."""
-    return HoldPoints(tmp_path_factory.mktemp("points"))
-
-
-@pytest.fixture(scope="module")
 def job(
     cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, points: HoldPoints
 ) -> Iterator[CountingJob]:

@@ -16,11 +16,6 @@ from tests.system.yarn.counting import CountingJob, some, submitted
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> HoldPoints:
-    return HoldPoints(tmp_path_factory.mktemp("points"))
-
-
-@pytest.fixture(scope="module")
 def job(
     cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, points: HoldPoints
 ) -> Iterator[CountingJob]:
