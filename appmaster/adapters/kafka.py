@@ -113,7 +113,7 @@ def read_events(
                 position = offset + 1
                 yield json.loads(value)
     finally:
-        consumer.close()
+        clients.close(consumer)
 
 
 class Topics:
@@ -213,7 +213,7 @@ class Topics:
                 f"offsets of {topic} cannot be committed for {group}: {self._said(error)}"
             ) from error
         finally:
-            member.close()
+            clients.close(member)
 
     @staticmethod
     def _committed(member: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:

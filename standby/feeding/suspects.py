@@ -277,7 +277,7 @@ def _unreadable(policy: Policy, member: Member, known: Known) -> InputRecord | N
     number = known.route.next(member.committed)
     offset = member.committed.each[number]
     is_in = policy.errors.topics[number] == topic and offset < until
-    return InputRecord(offset, None, None, unreadable_until=until) if is_in else None
+    return InputRecord(offset, None, None) if is_in else None
 
 
 def _read(state: FeedingState, task: TaskId) -> Step:

@@ -9,9 +9,10 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events, topics_of
 from appmaster.config import cluster
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.changelog import KafkaChangelog
-from standby.adapters.kafka.lasting import lasting_admin
+from standby.adapters.kafka.lasting import lasting
 from standby.adapters.kafka.rights import Rights
 from standby.adapters.kafka.sizes import Sizes
 from standby.adapters.kafka.writer import KafkaWriter, Refusal
@@ -58,7 +59,7 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
         TopicPartition(JOB.changelog, 0),
         "id",
         None,
-        Refusal(Sizes(CONFIG, lasting_admin({})), Rights(lasting_admin({}))),
+        Refusal(Sizes(CONFIG, lasting(clients.QUESTIONS, {})), Rights(lasting(clients.QUESTIONS, {}))),
     ),
     "the plain feed": lambda: PlainFeed(CONFIG, JOB).warm(),
 }

@@ -11,7 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.input import Settings
+from standby.adapters.kafka.clients import Settings
 from standby.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
 from standby.adapters.kafka.input import InputReader
-from standby.adapters.kafka.lasting import Lasting, lasting_admin
+from standby.adapters.kafka.lasting import lasting
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.adapters.kafka.refusals import Refusals
 from standby.adapters.kafka.rights import Rights
@@ -55,21 +55,18 @@ class KafkaBroker:
         self._definition = definition
         self._inputs = config.inputs
         self._settings = kafka_settings(config)
-        self._admin = lasting_admin(self._settings)
+        self._admin = lasting(clients.QUESTIONS, self._settings)
         self._offsets = Offsets(self._settings, definition.group)
         self._sizes = Sizes(config, self._admin)
         self._rights = Rights(self._admin)
         self._refusals = Refusals()
-        self._member = Lasting(
-            lambda: self._of_group(clients.MEMBER, error_cb=self._refusals.note),
-            explain=self._refusals.explain,
-        )
+        self._member = lasting(clients.MEMBER, self._settings, {"group.id": definition.group}, self._refusals)
         with self._member.use() as consumer:
             self._group = consumer.consumer_group_metadata()
 
-    def _of_group(self, kind: ClientKind[Consumer], **more: Any) -> Consumer:
-        """Return a client of the job's group; ``more`` is as in `ClientKind.make`."""
-        return kind.make(self._settings, {"group.id": self._definition.group}, **more)
+    def _of_group(self, kind: ClientKind[Consumer]) -> Consumer:
+        """Return a client of the job's group."""
+        return kind.make(self._settings, {"group.id": self._definition.group})
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
         """Ask for Kafka's id of each topic; what is returned waits for the answer."""

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import ClientKind
+from standby.adapters.kafka.clients import ClientKind, Settings
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.errors import CorruptState, StandfastError, Transient
@@ -18,8 +18,6 @@ from standby.model import InputPartition
 from standby.ports import InputAway, UnreadableRecord
 
 _LOG: Final = logging.getLogger(__name__)
-
-Settings = Mapping[str, "str | int | bool"]
 
 #: So long after a damaged batch its reader waits for the answer to the fetch behind it, which takes milliseconds.
 _RESET_SECONDS: Final = 0.5

@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
-from confluent_kafka.admin import AdminClient
-
 from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.refusals import Refusals
 
 _log: Final = logging.getLogger(__name__)
@@ -76,9 +75,16 @@ class Lasting(Generic[C]):
                 self._failing_since = None
 
 
-def lasting_admin(settings: Mapping[str, str | int | bool], **more: Any) -> Lasting[AdminClient]:
-    """Return a client for questions about topics and offsets; ``more`` is as in `ClientKind.make`."""
-    refusals = Refusals()
-    return Lasting(
-        lambda: clients.QUESTIONS.make(settings, error_cb=refusals.note, **more), explain=refusals.explain
-    )
+def lasting(
+    kind: ClientKind[clients.C],
+    settings: clients.Settings,
+    own: clients.Settings | None = None,
+    refusals: Refusals | None = None,
+    **more: Any,
+) -> Lasting[clients.C]:
+    """Return clients of a kind whose failures say why a broker does not let them in.
+
+    ``refusals`` remembers that; where nobody else asks it, it is made here. The rest is as in `ClientKind.make`.
+    """
+    told = refusals or Refusals()
+    return Lasting(lambda: kind.make(settings, own, error_cb=told.note, **more), explain=told.explain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, Final
 
@@ -24,16 +24,14 @@ from confluent_kafka import (
 )
 
 from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import Settings
 from standby.adapters.kafka.codes import translate
-from standby.adapters.kafka.lasting import Lasting
-from standby.adapters.kafka.refusals import Refusals
+from standby.adapters.kafka.lasting import Lasting, lasting
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
 from standby.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
-
-Settings = Mapping[str, "str | int | bool"]
 
 #: What is asked for, in place of a time.
 EARLIEST: Final[int] = OFFSET_BEGINNING
@@ -107,13 +105,8 @@ class Offsets:
     def _client(self, level: IsolationLevel) -> Lasting[Consumer]:
         with self._lock:
             if level not in self._clients:
-                refusals, kind = Refusals(), _KINDS[level]
-                self._clients[level] = Lasting(
-                    lambda: kind.make(
-                        self._settings, {"group.id": self._group}, error_cb=refusals.note, **self._more
-                    ),
-                    explain=refusals.explain,
-                )
+                own = {"group.id": self._group}
+                self._clients[level] = lasting(_KINDS[level], self._settings, own, **self._more)
             return self._clients[level]
 
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from standby.adapters.kafka.ahead import Ahead
-from standby.adapters.kafka.input import Settings
+from standby.adapters.kafka.clients import Settings
 
 #: A topic that is asked for is there, and empty.
 SETTINGS: Settings = {"bootstrap.servers": "", "test.mock.num.brokers": 1, "allow.auto.create.topics": True}
