@@ -37,6 +37,8 @@ class Wire:
         self._listens = threading.Event()
         self.unanswered = 0
         """How many connections, of those to come, are still to hear nothing."""
+        self.taken = 0
+        """How many connections there were."""
 
     def cut(self) -> None:
         """Let nothing through from now on."""
@@ -99,6 +101,7 @@ class Wire:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         is_whole = self._is_whole
+        self.taken += 1
         try:
             if self.unanswered:
                 self.unanswered -= 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import queue
+import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -364,12 +365,16 @@ def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path:
 
 
 @contextmanager
-def wired(zookeeper: LoneZooKeeper, session_ms: int) -> Iterator[tuple[Wire, KazooClient]]:
-    """Have a client, not started yet, that reaches the server by a wire."""
-    (port,) = free_ports(1)
-    client = make_client(f"{LOOPBACK}:{port}", session_ms)
-    with Wire(port, int(zookeeper.connect.rpartition(":")[2])) as wire:
-        yield wire, client
+def wired(
+    zookeeper: LoneZooKeeper, session_ms: int, ways: int = 1
+) -> Iterator[tuple[tuple[Wire, ...], KazooClient]]:
+    """Have a client, not started yet, that reaches the server by wires, and takes them for as many servers."""
+    ports = free_ports(ways)
+    client = make_client(",".join(f"{LOOPBACK}:{port}" for port in ports), session_ms)
+    to = int(zookeeper.connect.rpartition(":")[2])
+    with ExitStack() as open_wires:
+        wires = tuple(open_wires.enter_context(Wire(port, to)) for port in ports)
+        yield wires, client
         client.stop()
         client.close()
 
@@ -391,7 +396,7 @@ def test_a_server_that_takes_connections_and_does_not_answer_costs_no_session(
     zookeeper: LoneZooKeeper,
 ) -> None:
     """A server that starts loses what was sent to it too early; one that hangs takes connections all the same."""
-    with wired(zookeeper, 6_000) as (wire, client):
+    with wired(zookeeper, 6_000) as ((wire,), client):
         with outlived(client):
             wire.break_off(unanswered=2)
         assert wire.unanswered == 0
@@ -401,7 +406,7 @@ def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
     zookeeper: LoneZooKeeper,
 ) -> None:
     """What is sent counts as a sign of life of ours, and not of the server's."""
-    with wired(zookeeper, 3_000) as (wire, client), outlived(client) as states:
+    with wired(zookeeper, 3_000) as ((wire,), client), outlived(client) as states:
         wire.hush()
 
         def has_left() -> bool:
@@ -411,10 +416,29 @@ def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
         soon(has_left, "it leaves the server")
 
 
+def test_a_server_that_fell_silent_is_tried_last(
+    zookeeper: LoneZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever chance says: of the session there may be no more left than to connect once."""
+    with wired(zookeeper, 3_000, ways=2) as (wires, client):
+        order = [port for _, port in client.hosts]
+        monkeypatch.setattr(
+            random, "shuffle", lambda hosts: hosts.sort(key=lambda each: order.index(each[-1]))
+        )
+        other, silent = wires
+        other.cut()
+        with outlived(client):
+            other.mend()
+            order.reverse()
+            taken = silent.taken
+            silent.cut()
+        assert silent.taken == taken
+
+
 def test_a_server_that_is_slow_to_answer_everybody_is_given_the_time_in_the_end(
     zookeeper: LoneZooKeeper,
 ) -> None:
     """Whoever gave up too early comes back with more patience."""
-    with wired(zookeeper, 1_000) as (wire, client):
+    with wired(zookeeper, 1_000) as ((wire,), client):
         wire.hold_back(0.5)
         client.start(timeout=PATIENCE_SECONDS)
