@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shutil
@@ -20,8 +21,9 @@ from tests.patience import PATIENCE_SECONDS
 
 
 def new_keyring(cluster: str = "tests") -> Keyring:
-    """Return the keyring of another cluster, in a directory of its own."""
+    """Return the keyring of another cluster, in a directory of its own that goes with the process."""
     directory = Path(tempfile.mkdtemp(prefix="standfast-keyring-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     with mock.patch.dict(os.environ, {VARIABLE: str(directory)}):
         return make_sure(cluster)
 
