@@ -264,18 +264,33 @@ def test_containers_of_a_cell_that_does_not_answer_a_new_leader_serve_until_they
     assert all(set(cells_of(cluster, each).values()) == {2} for each in records(cluster))
 
 
+def registered(cluster: FakeCluster, container: str, attempt: str) -> Presence:
+    """Return what becomes of a container of cell 1 that this leader does not expect and that registers."""
+    cluster.tell(
+        happened.ContainerRegistered(
+            container, f"skein_{container}", 99, "h1", 9, 0, (), (), cluster.now_ms, {}, 1, attempt
+        )
+    )
+    return cluster.view.containers[container].presence
+
+
+def test_container_that_nobody_expected_serves_where_its_cell_cannot_be_asked(cluster: FakeCluster) -> None:
+    present = cluster.attempts[1]
+    assert registered(cluster, "unexpected", present) is Presence.ORPHAN
+    cluster.attempts.pop(1)
+    cluster.elect(2, silent=(1,))
+    assert registered(cluster, "of_present", present) is Presence.LIVE
+    assert registered(cluster, "of_former", "former") is Presence.ORPHAN
+    assert registered(cluster, "of_none", "") is Presence.ORPHAN
+
+
 def test_lost_container_of_a_silent_cell_is_not_taken_in_again(cluster: FakeCluster) -> None:
     lost = actives_in(cluster, 1)[0]
     lost.is_frozen = True
     cluster.run(8_000)
     assert lost.container not in cluster.view.containers, "it was given back"
     cluster.tell(happened.CellLost(1, cluster.latest[1], "its AM answers nothing", cluster.now_ms))
-    cluster.tell(
-        happened.ContainerRegistered(
-            lost.container, lost.skein_id, 99, lost.host, 9, 0, (), (), cluster.now_ms, {}, 1, lost.attempt
-        )
-    )
-    assert cluster.view.containers[lost.container].presence is Presence.ORPHAN
+    assert registered(cluster, lost.container, lost.attempt) is Presence.ORPHAN
 
 
 def test_cell_that_is_silent_at_a_take_over_is_left_alone_until_it_is_judged(cluster: FakeCluster) -> None:
