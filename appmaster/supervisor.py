@@ -4,7 +4,8 @@ The application must not end with the candidate's process, for YARN would take a
 it, although they need no candidate of their own cell: whoever leads asks its Skein AM. So a
 candidate that crashes is started again for ever, sooner after a long life than after a short one, and its
 record in ZooKeeper tells which life it is and how the last one ended. A candidate that was deposed comes
-back as a follower at once.
+back as a follower at once. Once the application's master is gone, which started the supervisor, no further life begins:
+YARN ends what is left of its container, but not always, and the next attempt has a candidate of its own.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def supervise(command: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     lives = Lives()
+    master = os.getppid()
     while not ending.is_set():
         born = time.monotonic()
         try:
@@ -104,6 +106,9 @@ def supervise(command: list[str]) -> int:
         if wait is None:
             return status
         ending.wait(wait)
+        if os.getppid() != master:
+            _log.error("the application's master is gone: its candidate does not live again")
+            return status
     return FINISHED
 
 

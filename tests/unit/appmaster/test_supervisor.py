@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,25 @@ def test_termination_is_passed_on_and_ends_it() -> None:
         assert process.stdout.readline() == b"1\n"
         process.terminate()
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
+
+
+def test_candidate_does_not_live_again_once_its_application_s_master_is_gone() -> None:
+    """YARN ends what is left of it, as a rule; what it forgets would be started again for ever."""
+    candidate = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    supervisor = (
+        "import sys; from appmaster.supervisor import supervise; "
+        f"supervise([sys.executable, '-c', {candidate!r}])"
+    )
+    master = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {supervisor!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", master], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        os.kill(pid, signal.SIGKILL)
+        second_life = process.stdout.readline()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        assert second_life == b""
