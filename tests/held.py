@@ -53,14 +53,22 @@ class HeldPoint:
         self._name = re.sub(r"\W+", "-", point)
         self._held = directory / f"{self._name}.held"
 
-    @property
-    def is_held(self) -> bool:
-        return self._held.exists()
-
     def hold(self) -> None:
         for each in self._directory.glob(f"{self._name}.reached.*"):
             each.unlink()
         self._held.touch()
+
+    def let_others_pass(self) -> None:
+        """Have those that stand there stay, and nobody else."""
+        self._held.write_text(" ".join(map(str, self.reached)), encoding="utf-8")
+
+    def holds(self, pid: int) -> bool:
+        """Return whether a process that comes to it stops there."""
+        try:
+            only = self._held.read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return False
+        return not only or str(pid) in only
 
     def let_go(self) -> None:
         """Have those that stand there go on, and all others pass."""
@@ -83,9 +91,9 @@ class HeldPoint:
 def reach(directory: Path, point: str) -> None:
     """Stop the process that has come to a point for as long as the point is held."""
     held = HeldPoint(directory, point)
-    if held.is_held:
+    if held.holds(os.getpid()):
         held.arrive()
-        while held.is_held:
+        while held.holds(os.getpid()):
             time.sleep(LOOK_SECONDS)
 
 

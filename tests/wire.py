@@ -13,6 +13,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
 from embedded.servers import LOOPBACK
 from tests.patience import PATIENCE_SECONDS
 
@@ -28,8 +30,11 @@ class Wire:
     def __init__(self, port: int, to: int) -> None:
         self._port, self._to = port, to
         self._loop = asyncio.new_event_loop()
-        self._is_whole = asyncio.Event()
-        self._is_whole.set()
+        self._is_cut = False
+        #: The processes that are cut off.
+        self._cut_off = set[int]()
+        #: By the client's port; cleared while nothing is let through.
+        self._gates: dict[int, asyncio.Event] = {}
         self._connections = set[asyncio.Task[None]]()
         self._delay_seconds = 0.0
         self._ends = asyncio.Event()
@@ -42,11 +47,15 @@ class Wire:
 
     def cut(self) -> None:
         """Let nothing through from now on."""
-        self._loop.call_soon_threadsafe(self._is_whole.clear)
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def cut_off(self, pid: int) -> None:
+        """Let nothing of one process through from now on."""
+        self._loop.call_soon_threadsafe(self._cut_off_now, pid)
 
     def mend(self) -> None:
         """Let through what waits, and what comes."""
-        self._loop.call_soon_threadsafe(self._is_whole.set)
+        self._loop.call_soon_threadsafe(self._mend)
 
     def hush(self) -> None:
         """Let nothing through for ever over the connections that there are; they stay open, and others are made."""
@@ -72,10 +81,37 @@ class Wire:
         self._thread.join()
         self._loop.close()
 
+    def _cut(self) -> None:
+        self._is_cut = True
+        for each in self._gates.values():
+            each.clear()
+
+    def _cut_off_now(self, pid: int) -> None:
+        self._cut_off.add(pid)
+        for port in self._ports_of(pid) & self._gates.keys():
+            self._gates[port].clear()
+
+    def _mend(self) -> None:
+        self._is_cut = False
+        self._cut_off.clear()
+        for each in self._gates.values():
+            each.set()
+
     def _hush(self) -> None:
-        self._is_whole.clear()
-        self._is_whole = asyncio.Event()
-        self._is_whole.set()
+        for each in self._gates.values():
+            each.clear()
+        self._gates.clear()
+
+    def _ports_of(self, pid: int) -> set[int]:
+        """Return from which ports a process is connected."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(pid).net_connections("tcp4")
+            established = (each for each in found if each.status == psutil.CONN_ESTABLISHED)
+            return {each.laddr.port for each in established if each.raddr.port == self._port}
+        return set()
+
+    def _is_let_through(self, port: int) -> bool:
+        return not self._is_cut and not any(port in self._ports_of(each) for each in self._cut_off)
 
     def _break_off(self, unanswered: int) -> None:
         self.unanswered = unanswered
@@ -100,7 +136,10 @@ class Wire:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_whole = self._is_whole
+        port = writer.get_extra_info("peername")[1]
+        is_whole = self._gates[port] = asyncio.Event()
+        if self._is_let_through(port):
+            is_whole.set()
         self.taken += 1
         try:
             if self.unanswered:
@@ -117,6 +156,8 @@ class Wire:
                 finally:
                     to_writer.close()
         finally:
+            if self._gates.get(port) is is_whole:
+                del self._gates[port]
             writer.close()
 
     async def _carry(

@@ -56,8 +56,9 @@ class CountingJob(RunningJob):
         self.partitions = partitions
         self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
         """What was produced and is to be counted."""
+        self.kafka: str = settings.get("kafka.bootstrap.servers", cluster.kafka_bootstrap)
         # One for all: an idempotent producer takes half a second and more until it sends.
-        self._producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap, "enable.idempotence": True})
+        self._producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
         self._open = ExitStack()
         self.file = directory / "job.yaml"
         directory.mkdir()
@@ -79,8 +80,8 @@ class CountingJob(RunningJob):
         }
         self.file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
         topics = (*self.inputs, f"{topic}-out", f"{topic}-dead")
-        make_topics(cluster.kafka_bootstrap, [NewTopic(each, partitions, 1) for each in topics])
-        self._log = EventLog(cluster.kafka_bootstrap, naming.event_topic(self.cluster_name))
+        make_topics(self.kafka, [NewTopic(each, partitions, 1) for each in topics])
+        self._log = EventLog(self.kafka, naming.event_topic(self.cluster_name))
         self._is_watched = False
         self._client: ClusterClient | None = None
 
@@ -148,20 +149,18 @@ class CountingJob(RunningJob):
 
     def grow(self, partitions: int) -> None:
         """Add partitions to the inputs, up to so many."""
-        client = AdminClient({"bootstrap.servers": self.cluster.kafka_bootstrap})
+        client = AdminClient({"bootstrap.servers": self.kafka})
         wanted = [NewPartitions(each, partitions) for each in self.inputs]
         for future in client.create_partitions(wanted, operation_timeout=PATIENCE_SECONDS).values():
             future.result()
         self.taken += [[] for _ in range(partitions - self.partitions)]
         self.partitions = partitions
         # The one before knows the topics as they were.
-        self._producer = Producer(
-            {"bootstrap.servers": self.cluster.kafka_bootstrap, "enable.idempotence": True}
-        )
+        self._producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
 
     def dead_letters(self) -> list[Stamped]:
         """Return every committed record of the topic of dead letters."""
-        return list(read_committed(self.cluster.kafka_bootstrap, f"{self.topic}-dead"))
+        return list(read_committed(self.kafka, f"{self.topic}-dead"))
 
     def assert_exact(self, partitions: Iterable[int] | None = None, run: str | None = None) -> None:
         """Fail unless, once their input is committed as processed, outputs and state of tasks are exact.
@@ -169,7 +168,7 @@ class CountingJob(RunningJob):
         ``run`` is the run id, where no leader can be asked for it.
         """
         tasks = set(range(self.partitions) if partitions is None else partitions)
-        run, bootstrap = run or self.run_id, self.cluster.kafka_bootstrap
+        run, bootstrap = run or self.run_id, self.kafka
         self._wait_until_processed(tasks, run)
         counts: Counter[bytes] = Counter()
         owed: dict[bytes, list[bytes]] = {}
@@ -191,7 +190,7 @@ class CountingJob(RunningJob):
 
     def _wait_until_processed(self, tasks: set[int], run: str) -> None:
         group = naming.consumer_group(self.cluster_name, self.name, "main", run)
-        consumer = Consumer({"bootstrap.servers": self.cluster.kafka_bootstrap, "group.id": group})
+        consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": group})
         asked = [TopicPartition(topic, task) for topic in self.inputs for task in sorted(tasks)]
         try:
             ends = {
