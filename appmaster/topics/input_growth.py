@@ -32,6 +32,7 @@ from appmaster.topics import changelog
 from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig, parse_recorded
+from standby.config.kafka import kafka_settings
 from standby.errors import StandfastError
 from standby.wire import JobDefinition
 
@@ -105,7 +106,8 @@ class InputGrowth:
     _told: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was told."""
     _stop: threading.Event = field(default_factory=threading.Event)
-    _topics: dict[str, InputTopics] = field(default_factory=dict)
+    _topics: dict[str, tuple[Mapping[str, object], InputTopics]] = field(default_factory=dict)
+    """Job → the connection to its brokers, and with which settings it was made."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -140,6 +142,7 @@ class InputGrowth:
             if obstacle is None and (is_due or not before.is_policy_known):
                 risk = self._risk(name, record.definition.changelog, before.risk)
             found[name] = _Found(record.definition.run, note, obstacle, risk, is_policy_known=True)
+        self._topics = {name: each for name, each in self._topics.items() if name in found}
         told_before = (self.notes, self.obstacles, self.risks)
         self._found = found
         if (self.notes, self.obstacles, self.risks) != told_before:
@@ -163,7 +166,7 @@ class InputGrowth:
 
     def _risk(self, name: str, topic: str, before: str) -> str:
         """Return why a job's state is about to be deleted from its changelog; ``before`` when that is not known."""
-        topics = self._topics[name]
+        _, topics = self._topics[name]
         try:
             # One that is missing is told as that.
             return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else before
@@ -174,9 +177,7 @@ class InputGrowth:
 
     def _look_at(self, name: str, record: JobRecord) -> tuple[str, Obstacle | None]:
         definition, config = record.definition, parse_recorded(asked_of(record))
-        if name not in self._topics:
-            self._topics[name] = self.connect(config)
-        topics = self._topics[name]
+        topics = self._connected(name, config)
         judged = judge(definition, config, topics.ids(kinds(definition, config)))
         if judged.obstacle:
             # What is in it is not the run's: nothing else follows from that.
@@ -195,6 +196,13 @@ class InputGrowth:
             prepare(topics, record, config, partitions)
             self.records.update(name, lambda present: grown(present, partitions))
         return note(config, definition.tasks, counts), None
+
+    def _connected(self, name: str, config: JobConfig) -> InputTopics:
+        """Return the connection to a job's brokers, a new one where a change has given it other settings."""
+        settings = kafka_settings(config)
+        if name not in self._topics or self._topics[name][0] != settings:
+            self._topics[name] = (settings, self.connect(config))
+        return self._topics[name][1]
 
     def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
         """Record what was found of topics, and tell of it, once."""

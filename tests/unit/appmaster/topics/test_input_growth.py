@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
+import msgspec
 import pytest
 
 from appmaster.adapters.kafka import Topics
@@ -239,3 +240,28 @@ def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_told(t
     looking.look()
     assert looking.risks == {}
     assert "2 of them are not read" in looking.notes["j"]
+
+
+def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(topics: FakeTopics) -> None:
+    records, made = FakeRecords(topics), list[Mapping[str, str]]()
+
+    def connect(config: JobConfig) -> Topics:
+        made.append(config.kafka)
+        return cast("Topics", topics)
+
+    jobs: dict[str, JobRecord] = {"j": records.record}
+    looking = InputGrowth(records, lambda: jobs, lambda: None, connect)
+    looking.look()
+    looking.look()
+    assert made == [{}]
+    definition = records.record.definition
+    changed = msgspec.structs.replace(definition, config={**definition.config, "kafka.client.id": "other"})
+    jobs["j"] = msgspec.structs.replace(records.record, definition=changed)
+    looking.look()
+    looking.look()
+    assert made == [{}, {"client.id": "other"}]
+    del jobs["j"]
+    looking.look()
+    jobs["j"] = records.record
+    looking.look()
+    assert made == [{}, {"client.id": "other"}, {}], "the one of the job that was gone is not kept"
