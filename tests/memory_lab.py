@@ -287,7 +287,10 @@ def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, Mem
     standby.want(1, Role.STANDBY, 1)
     lab.produce(60)
     active.await_processed()
-    standby.await_phase(Phase.TAILING)
+    ends = {each.replica.task: each.applied or 0 for each in active.statuses()}
+    standby.await_all(
+        lambda each: each.phase is Phase.TAILING and (each.applied or 0) >= ends[each.replica.task]
+    )
     return active, standby
 
 
