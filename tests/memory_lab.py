@@ -212,9 +212,14 @@ class MemoryContainer:
             self.changed.wait(LOOK_SECONDS)
             self.changed.clear()
 
+    def is_so_of_all(self, is_so: Callable[[ReplicaStatus], bool]) -> bool:
+        """Return whether it is so of all replicas, of which there are some."""
+        statuses = self.statuses()
+        return bool(statuses) and all(map(is_so, statuses))
+
     def await_all(self, is_so: Callable[[ReplicaStatus], bool]) -> None:
         """Return once it is so of all replicas, of which there have to be some."""
-        self.eventually(lambda: bool(self.statuses()) and all(map(is_so, self.statuses())))
+        self.eventually(lambda: self.is_so_of_all(is_so))
 
     def await_phase(self, *phases: Phase) -> None:
         self.eventually(lambda: self.are(*phases))
@@ -232,7 +237,7 @@ class MemoryContainer:
 
     def are(self, *phases: Phase) -> bool:
         """Return whether all replicas, of which there are some, are in one of these phases."""
-        return bool(self.statuses()) and all(each.phase in phases for each in self.statuses())
+        return self.is_so_of_all(lambda each: each.phase in phases)
 
     def is_processed(self) -> bool:
         """Return whether all are active and have committed all input."""

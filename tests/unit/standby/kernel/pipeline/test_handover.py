@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
-from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -28,15 +29,13 @@ def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
     container.want(copy, Role.STANDBY, epoch, is_next=True)
 
 
-def await_prepared(lab: MemoryLab, container: MemoryContainer) -> None:
+def await_prepared(container: MemoryContainer) -> None:
     """Let time pass until all is prepared: with a transaction open that cannot be, and is tried again later."""
+    container.pass_time_until(lambda: container.is_so_of_all(lambda each: each.is_prepared))
 
-    def is_prepared() -> bool:
-        lab.clock.advance(LOOK_SECONDS)
-        statuses = container.statuses()
-        return bool(statuses) and all(each.is_prepared for each in statuses)
 
-    container.eventually(is_prepared)
+def has_started_ahead(container: MemoryContainer, times: int) -> bool:
+    return sum(feed.starts_ahead for feed in container.feeds.made) == times
 
 
 def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer) -> None:
@@ -51,7 +50,7 @@ def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryL
     assert not any(each.is_prepared for each in standby.statuses())
     assert standby.feeds.made[0].prepares == []
     want_next(standby, 1, 1)
-    await_prepared(lab, standby)
+    await_prepared(standby)
     (feed,) = standby.feeds.made
     assert feed.prepares == [dict.fromkeys(lab.tasks, Offsets.of(30))]
     assert feed.starts == []
@@ -64,7 +63,7 @@ def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_
     lab.produce(30)
     active.await_processed()
     want_next(standby, 1, 1)
-    await_prepared(lab, standby)
+    await_prepared(standby)
     # It goes on for a while: one batch of the prepared query is wholly below what it commits, one partly.
     lab.produce(20)
     active.await_processed()
@@ -81,7 +80,7 @@ def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_
 def test_a_preparation_that_is_called_off_leaves_nothing_running(lab: MemoryLab, start: Make) -> None:
     active, standby = pair(lab, start)
     want_next(standby, 1, 1)
-    await_prepared(lab, standby)
+    await_prepared(standby)
     standby.want(1, Role.STANDBY, 1)
     (feed,) = standby.feeds.made
     standby.eventually(lambda: feed._prepared is None)
@@ -132,7 +131,7 @@ def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab, start: Make) -> 
 
     _, standby = pair(lab, start, script=script)
     want_next(standby, 1, 1)
-    standby.pass_time_until(lambda: all(each.is_prepared for each in standby.statuses()))
+    await_prepared(standby)
     assert len(tries) == 3
 
 
@@ -161,7 +160,6 @@ def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> Non
     two.want(1, Role.STANDBY, 1)
     lab.produce(20)
     one.await_processed()
-    starts = [0, 0]
     for epoch in range(2, 8):
         to_two = epoch % 2 == 0
         active, standby = (one, two) if to_two else (two, one)
@@ -169,16 +167,13 @@ def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> Non
         standby.await_phase(Phase.TAILING)
         want_next(standby, new, epoch - 1)
         lab.produce(17)
-        await_prepared(lab, standby)
+        await_prepared(standby)
         lab.name(new, epoch, claimed=True)
         active.want(old, Role.STANDBY, epoch)
         standby.want(new, Role.ACTIVE, epoch)
         lab.produce(17)
         # The former active may have processed all that there is.
-        starts[new] += 1
-        standby.eventually(
-            lambda: [sum(feed.starts_ahead for feed in each.feeds.made) for each in (one, two)] == starts
-        )
+        standby.eventually(partial(has_started_ahead, standby, epoch // 2))
         standby.await_processed()
     lab.assert_exact()
 
@@ -204,7 +199,7 @@ def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(
 ) -> None:
     active, standby = pair(lab, start)
     want_next(standby, 1, 1)
-    await_prepared(lab, standby)
+    await_prepared(standby)
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -228,6 +223,6 @@ def test_another_jobs_tasks_are_not_prepared(lab: MemoryLab, start: Make) -> Non
     other = JobDefinition("other", "run", {**lab.definition.config, "job.name": "other"}, "c2", "g2", 2)
     wanted = tuple(Wanted(ReplicaId(task, 1), Role.STANDBY, 1, is_next=True) for task in lab.tasks)
     standby.replicas.obey(wanted, {JOB: lab.definition, "other": other})
-    await_prepared(lab, standby)
+    await_prepared(standby)
     standby.eventually(lambda: len(standby.feeds.made) == 2)
     assert [len(each.prepares) for each in standby.feeds.made] == [1, 0]
