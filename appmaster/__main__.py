@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 from appmaster.adapters.credentials.certificates import as_metric
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
-from appmaster.adapters.kafka import EventLog, fence_job, topics_of
+from appmaster.adapters.kafka import EventLog, Topics, fence_job
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -209,7 +209,7 @@ def _run(probe: Probe) -> int:
             inbox,
             election,
             _wall_ms,
-            topics_of,
+            Topics,
             config.racks,
             services.quarantined,
             services.waiting,

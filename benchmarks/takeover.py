@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.adapters.kafka import topics_of
+from appmaster.adapters.kafka import Topics
 from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -271,7 +271,7 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
             reload=lambda: None,
             replies=Replies(inbox.post),
         )
-        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0, topics_of)
+        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0, Topics)
         begun = time.perf_counter()
         epoch = election.enter()
         found["seizure_ms"] = (time.perf_counter() - begun) * 1000

@@ -32,14 +32,12 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import Names
 from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
-from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
 from standby.errors import Transient, Unavailable
 from standby.model import TaskId
 from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
-
-Settings = Mapping[str, str | int | bool]
 
 _ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
 
@@ -62,7 +60,7 @@ def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
 class EventLog:
     """Writes the cluster's event log: one JSON object a record, in order, never blocking the leader."""
 
-    def __init__(self, settings: Settings, topic: str) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self._topic = topic
         self._producer = clients.EVENTS_WRITER.make(settings, logger=clients.LIBRARY_LOG)
 
@@ -85,7 +83,7 @@ class EventLog:
 
 
 def read_events(
-    settings: Settings, topic: str, *, follow: bool, stop: Callable[[], bool]
+    settings: KafkaSettings, topic: str, *, follow: bool, stop: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of the event log from its start; with ``follow``, wait for more until ``stop()``.
 
@@ -119,7 +117,7 @@ def read_events(
 class Topics:
     """What the command line needs of the brokers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
         self._settings = dict(settings)
         self._refusals = Refusals()
@@ -283,11 +281,6 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() not in gone:
                     raise Unavailable(f"group {group} cannot be deleted: {self._said(error)}") from error
-
-
-def topics_of(config: JobConfig) -> Topics:
-    """Return a connection to a job's brokers."""
-    return Topics(kafka_settings(config))
 
 
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:

@@ -21,7 +21,7 @@ from appmaster.planning.state.view import ClusterView, JobState
 from appmaster.records import JobRecord, Loaded
 from appmaster.topics.input_growth import InputGrowth
 from appmaster.topics.ports import InputTopics
-from standby.config import JobConfig
+from standby.config import KafkaSettings
 from standby.errors import Fenced, Transient
 from standby.threads.inbox import Inbox
 
@@ -53,7 +53,7 @@ class Candidate:
     inbox: Inbox[Event]
     election: Election
     wall_ms: Callable[[], int]
-    topics: Callable[[JobConfig], InputTopics]
+    topics: Callable[[KafkaSettings], InputTopics]
     """Makes a connection to a job's brokers."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN had it when the application was submitted."""

@@ -31,8 +31,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import changelog
 from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
-from standby.config import JobConfig, parse_recorded
-from standby.config.kafka import kafka_settings
+from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
 from standby.errors import StandfastError
 from standby.wire import JobDefinition
 
@@ -96,7 +95,7 @@ class InputGrowth:
     """The jobs as the leader loaded them last."""
     reload: Callable[[], None]
     """Called when a note has changed."""
-    connect: Callable[[JobConfig], InputTopics]
+    connect: Callable[[KafkaSettings], InputTopics]
     """Makes the connection to a job's brokers."""
     tell: Callable[[TopicNoted], None] = lambda _: None
     """Takes what belongs into the event log."""
@@ -106,7 +105,7 @@ class InputGrowth:
     _told: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was told."""
     _stop: threading.Event = field(default_factory=threading.Event)
-    _topics: dict[str, tuple[Mapping[str, object], InputTopics]] = field(default_factory=dict)
+    _topics: dict[str, tuple[KafkaSettings, InputTopics]] = field(default_factory=dict)
     """Job → the connection to its brokers, and with which settings it was made."""
 
     def start(self) -> None:
@@ -200,9 +199,12 @@ class InputGrowth:
     def _connected(self, name: str, config: JobConfig) -> InputTopics:
         """Return the connection to a job's brokers, a new one where a change has given it other settings."""
         settings = kafka_settings(config)
-        if name not in self._topics or self._topics[name][0] != settings:
-            self._topics[name] = (settings, self.connect(config))
-        return self._topics[name][1]
+        before = self._topics.get(name)
+        if before is not None and before[0] == settings:
+            return before[1]
+        topics = self.connect(settings)
+        self._topics[name] = (settings, topics)
+        return topics
 
     def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
         """Record what was found of topics, and tell of it, once."""

@@ -5,7 +5,13 @@
 one.
 """
 
-from standby.config.kafka import CHANGELOG_RECORD_BYTES, OWNED_BY_KERNEL, kafka_settings, librdkafka_settings
+from standby.config.kafka import (
+    CHANGELOG_RECORD_BYTES,
+    OWNED_BY_KERNEL,
+    KafkaSettings,
+    kafka_settings,
+    librdkafka_settings,
+)
 from standby.config.keys import Applies, Key
 from standby.config.parse import (
     REMOVED,
@@ -26,6 +32,7 @@ __all__ = [
     "REMOVED",
     "Applies",
     "JobConfig",
+    "KafkaSettings",
     "Key",
     "flatten",
     "in_one_form",

@@ -8,6 +8,9 @@ from typing import Final
 from standby.config.whole import JobConfig
 from standby.security.secret_files import resolved
 
+#: Of one client, by librdkafka's names.
+KafkaSettings = Mapping[str, "str | int | bool"]
+
 #: The largest record that a changelog takes, key and value: the topic, its writers and its readers agree on it.
 CHANGELOG_RECORD_BYTES: Final = 8 << 20
 

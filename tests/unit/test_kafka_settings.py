@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events, topics_of
+from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
 from appmaster.config import cluster
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
@@ -49,7 +49,6 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
         read_events(kafka_settings(CONFIG), "events", follow=False, stop=lambda: True)
     ),
     "topics, groups, records": lambda: Topics(kafka_settings(CONFIG)),
-    "looking for new partitions": lambda: topics_of(CONFIG),
     "fencing": lambda: fence(CONFIG, ("id",)),
     "fencing a job": lambda: fence_job("cluster", JOB),
     "a kernel's broker": lambda: connect("cluster", CONFIG, JOB),

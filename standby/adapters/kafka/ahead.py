@@ -11,7 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import Settings
+from standby.config import KafkaSettings
 from standby.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _POLL_SECONDS: Final = 0.05
 class Ahead:
     """Looks at some of the records on a thread of its own, while the batch before them is worked on."""
 
-    def __init__(self, settings: Settings, group: str) -> None:
+    def __init__(self, settings: KafkaSettings, group: str) -> None:
         """``group`` is as in `standby.adapters.kafka.input.InputReader`; nothing connects before the first look."""
         self._settings, self._group = settings, group
         self._consumer: Consumer | None = None

@@ -17,12 +17,9 @@ from typing import Any, Final, Generic, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, kafka_settings
+from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, KafkaSettings, kafka_settings
 from standby.errors import BadConfiguration
 from standby.security.disclosure import HIDDEN, shown
-
-Value = str | int | bool
-Settings = Mapping[str, Value]
 
 #: librdkafka's own log.
 LIBRARY_LOG: Final = logging.getLogger("librdkafka")
@@ -105,16 +102,16 @@ class ClientKind(Generic[C]):
     what: str
     """What it is, for people: "the writer of a task's transactions"."""
     library: Callable[..., C]
-    ours: Settings
+    ours: KafkaSettings
     """Set by us, whatever the job says."""
-    defaults: Settings
+    defaults: KafkaSettings
     """Where the job says nothing."""
-    of_job: Callable[[JobConfig, Names], Settings]
+    of_job: Callable[[JobConfig, Names], KafkaSettings]
     """Gives what is set by us and depends on the job, its names, or what was learned meanwhile."""
     is_connection_only: bool
     """Whether of the job's settings it takes only those by which brokers are found and let it in."""
 
-    def make(self, settings: Settings, own: Settings | None = None, **more: Any) -> C:
+    def make(self, settings: KafkaSettings, own: KafkaSettings | None = None, **more: Any) -> C:
         """Return a new client with the job's ``settings`` and with ``own``, which is as `of_job` gives it.
 
         ``more`` goes to the client's class: callbacks and loggers. Asks nobody anything. Raises `BadConfiguration`
@@ -126,7 +123,7 @@ class ClientKind(Generic[C]):
         except (KafkaException, TypeError, ValueError, AttributeError) as error:
             raise BadConfiguration(self._refusal(settings, own or {}, more, _said(error))) from error
 
-    def _merged(self, settings: Settings, own: Settings) -> dict[str, Any]:
+    def _merged(self, settings: KafkaSettings, own: KafkaSettings) -> dict[str, Any]:
         """Return all settings, ours last: one of two names of the same setting wins by being the later one."""
         ours = {**self.ours, **own}
         theirs = {
@@ -136,7 +133,9 @@ class ClientKind(Generic[C]):
         }
         return {**self.defaults, **theirs, **ours}
 
-    def _refusal(self, settings: Settings, own: Settings, more: Mapping[str, Any], said: str) -> str:
+    def _refusal(
+        self, settings: KafkaSettings, own: KafkaSettings, more: Mapping[str, Any], said: str
+    ) -> str:
         """Return what is told of settings that are refused."""
         left = dict(settings)
         # Which they are is found out by leaving out: names may be other names of those in the text.
@@ -148,7 +147,7 @@ class ClientKind(Generic[C]):
         why = self._explained(said, settings, own)
         return f"{', '.join(keys) or 'kafka.*'}: {self.what} cannot be made with that: {why}"
 
-    def _tried(self, settings: Settings, own: Settings, more: Mapping[str, Any]) -> str:
+    def _tried(self, settings: KafkaSettings, own: KafkaSettings, more: Mapping[str, Any]) -> str:
         """Return why a client with these settings is refused; empty when it is not."""
         try:
             client = self.library(self._merged(settings, own), **more)
@@ -157,7 +156,7 @@ class ClientKind(Generic[C]):
         end(client)
         return ""
 
-    def _explained(self, said: str, settings: Settings, own: Settings) -> str:
+    def _explained(self, said: str, settings: KafkaSettings, own: KafkaSettings) -> str:
         """Return librdkafka's words, with the values of our own settings that are their bounds."""
         known = {**self.defaults, **self.ours, **own}
         bounds = [
@@ -208,16 +207,16 @@ def end(client: Producer | Consumer | AdminClient) -> None:
 KINDS: Final[list[ClientKind[Any]]] = []
 
 
-def _nothing(config: JobConfig, names: Names) -> Settings:
+def _nothing(config: JobConfig, names: Names) -> KafkaSettings:
     return {}
 
 
-def _of_group(config: JobConfig, names: Names) -> Settings:
+def _of_group(config: JobConfig, names: Names) -> KafkaSettings:
     # A consumer insists on one. Without a subscription it is never joined; where offsets are committed, by name.
     return {"group.id": names.group}
 
 
-def _of_transactions(config: JobConfig, names: Names) -> Settings:
+def _of_transactions(config: JobConfig, names: Names) -> KafkaSettings:
     return {
         "transactional.id": names.transactional_id,
         "transaction.timeout.ms": config.transaction_timeout_ms,
@@ -227,10 +226,10 @@ def _of_transactions(config: JobConfig, names: Names) -> Settings:
 def _kind(
     what: str,
     library: Callable[..., C],
-    ours: Settings,
-    of_job: Callable[[JobConfig, Names], Settings] = _nothing,
+    ours: KafkaSettings,
+    of_job: Callable[[JobConfig, Names], KafkaSettings] = _nothing,
     *,
-    defaults: Settings | None = None,
+    defaults: KafkaSettings | None = None,
     is_connection_only: bool = False,
 ) -> ClientKind[C]:
     """Return a kind that is in `KINDS` from now on."""
@@ -289,7 +288,7 @@ QUESTIONS: Final = _kind(
     {"metadata.max.age.ms": LEADERS_RENEWED_MS, "reconnect.backoff.max.ms": RECONNECT_MS},
 )
 
-_OFFSETS: Final[Settings] = {
+_OFFSETS: Final[KafkaSettings] = {
     "enable.auto.commit": False,
     "allow.auto.create.topics": False,
     "metadata.max.age.ms": LEADERS_RENEWED_MS,
@@ -310,7 +309,7 @@ OFFSETS_OF_ALL: Final = _kind(
     _of_group,
 )
 
-_MEMBER: Final[Settings] = {
+_MEMBER: Final[KafkaSettings] = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
     "check.crcs": True,
@@ -345,14 +344,14 @@ STABLE_RECORDS: Final = _kind(
 )
 
 #: Of those that read at positions that they are given.
-_READER: Final[Settings] = {
+_READER: Final[KafkaSettings] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
     "reconnect.backoff.max.ms": RECONNECT_MS,
 }
 
-_WHOLE_READER: Final[Settings] = {
+_WHOLE_READER: Final[KafkaSettings] = {
     **_READER,
     # A position outside the partition is an error of ours, never a jump.
     "auto.offset.reset": "error",
@@ -363,7 +362,7 @@ _WHOLE_READER: Final[Settings] = {
 }
 
 
-def _of_changelog(config: JobConfig, names: Names) -> Settings:
+def _of_changelog(config: JobConfig, names: Names) -> KafkaSettings:
     # The one that follows the replicas in step has its part, too.
     queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
     return {

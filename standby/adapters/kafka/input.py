@@ -10,9 +10,10 @@ from typing import Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import ClientKind, Settings
+from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
+from standby.config import KafkaSettings
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.model import InputPartition
 from standby.ports import InputAway, UnreadableRecord
@@ -29,7 +30,7 @@ _LOOK_RECORDS: Final = 16
 class InputBounds:
     """Asks where partitions of topics begin and end, over connections that are kept."""
 
-    def __init__(self, settings: Settings, group: str, timeout_seconds: float = 5.0) -> None:
+    def __init__(self, settings: KafkaSettings, group: str, timeout_seconds: float = 5.0) -> None:
         """``group`` is the job's."""
         self._timeout_seconds = timeout_seconds
         self._offsets = Offsets(settings, group, logger=_LOG)
@@ -84,7 +85,7 @@ class InputReader:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KafkaSettings,
         topics: Sequence[str],
         group: str,
         kind: ClientKind[Consumer] = clients.INPUT,

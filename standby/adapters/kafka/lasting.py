@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.refusals import Refusals
+from standby.config import KafkaSettings
 
 _log: Final = logging.getLogger(__name__)
 
@@ -77,8 +78,8 @@ class Lasting(Generic[C]):
 
 def lasting(
     kind: ClientKind[clients.C],
-    settings: clients.Settings,
-    own: clients.Settings | None = None,
+    settings: KafkaSettings,
+    own: KafkaSettings | None = None,
     refusals: Refusals | None = None,
     **more: Any,
 ) -> Lasting[clients.C]:

@@ -24,9 +24,9 @@ from confluent_kafka import (
 )
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import Settings
 from standby.adapters.kafka.codes import translate
 from standby.adapters.kafka.lasting import Lasting, lasting
+from standby.config import KafkaSettings
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
 from standby.model import InputPartition
@@ -69,7 +69,7 @@ def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
 class Offsets:
     """Asks where partitions begin and end, over one connection for each isolation level; from any thread."""
 
-    def __init__(self, settings: Settings, group: str, **more: Any) -> None:
+    def __init__(self, settings: KafkaSettings, group: str, **more: Any) -> None:
         """``group`` is one whose coordinator the clients may look for; ``more`` is as in `ClientKind.make`."""
         self._settings, self._group, self._more = settings, group, more
         self._lock = threading.Lock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import msgspec
@@ -14,7 +14,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import input_growth
 from appmaster.topics.input_growth import InputGrowth, note
 from appmaster.topics.ports import TopicShape
-from standby.config import JobConfig, parse
+from standby.config import JobConfig, KafkaSettings, parse
 from standby.errors import Unavailable
 from standby.wire import JobDefinition
 
@@ -243,25 +243,27 @@ def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_told(t
 
 
 def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(topics: FakeTopics) -> None:
-    records, made = FakeRecords(topics), list[Mapping[str, str]]()
+    records, made = FakeRecords(topics), list[KafkaSettings]()
 
-    def connect(config: JobConfig) -> Topics:
-        made.append(config.kafka)
+    def connect(settings: KafkaSettings) -> Topics:
+        made.append(settings)
         return cast("Topics", topics)
 
     jobs: dict[str, JobRecord] = {"j": records.record}
     looking = InputGrowth(records, lambda: jobs, lambda: None, connect)
     looking.look()
     looking.look()
-    assert made == [{}]
+    of_job = {"bootstrap.servers": "k:9092"}
+    assert made == [of_job]
     definition = records.record.definition
     changed = msgspec.structs.replace(definition, config={**definition.config, "kafka.client.id": "other"})
     jobs["j"] = msgspec.structs.replace(records.record, definition=changed)
     looking.look()
     looking.look()
-    assert made == [{}, {"client.id": "other"}]
+    of_change = {**of_job, "client.id": "other"}
+    assert made == [of_job, of_change]
     del jobs["j"]
     looking.look()
     jobs["j"] = records.record
     looking.look()
-    assert made == [{}, {"client.id": "other"}, {}], "the one of the job that was gone is not kept"
+    assert made == [of_job, of_change, of_job], "the one of the job that was gone is not kept"

@@ -7,10 +7,14 @@ import logging
 import pytest
 
 from standby.adapters.kafka.ahead import Ahead
-from standby.adapters.kafka.clients import Settings
+from standby.config import KafkaSettings
 
 #: A topic that is asked for is there, and empty.
-SETTINGS: Settings = {"bootstrap.servers": "", "test.mock.num.brokers": 1, "allow.auto.create.topics": True}
+SETTINGS: KafkaSettings = {
+    "bootstrap.servers": "",
+    "test.mock.num.brokers": 1,
+    "allow.auto.create.topics": True,
+}
 
 #: How often a look is begun, or waited for a little: the first may end before the client has found its broker.
 TURNS = 20
