@@ -168,7 +168,7 @@ class CountingJob(RunningJob):
         ``run`` is the run id, where no leader can be asked for it.
         """
         tasks = set(range(self.partitions) if partitions is None else partitions)
-        run, bootstrap = run or self.run_id, self.kafka
+        run = run or self.run_id
         self._wait_until_processed(tasks, run)
         counts: Counter[bytes] = Counter()
         owed: dict[bytes, list[bytes]] = {}
@@ -178,12 +178,12 @@ class CountingJob(RunningJob):
                 owed.setdefault(key, []).append(b"%d %s" % (counts[key], value))
         others = {key for task in range(self.partitions) if task not in tasks for key, _ in self.taken[task]}
         seen: dict[bytes, list[bytes]] = {}
-        for record in read_committed(bootstrap, f"{self.topic}-out"):
+        for record in read_committed(self.kafka, f"{self.topic}-out"):
             if record.key not in others:
                 seen.setdefault(record.key, []).append(record.value or b"")
         assert seen == owed
         changelog = naming.changelog_topic(self.cluster_name, self.name, "main", run)
-        changes = [each for each in read_committed(bootstrap, changelog) if not is_own(each.key)]
+        changes = [each for each in read_committed(self.kafka, changelog) if not is_own(each.key)]
         state = {split(each.key)[1]: each.value for each in changes}
         found = {key: value for key, value in state.items() if key not in others and value is not None}
         assert found == {key: b"%d" % count for key, count in counts.items()}

@@ -44,7 +44,8 @@ def job(
 def whole(job: CountingJob) -> tuple[Task, Replica]:
     """Return the task with all its copies in sync, and its active."""
     (task,) = job.wait(lambda status: not what_is_missing(status, 1, 3), "whole").tasks
-    return task, next(each for each in task.replicas if each.copy == task.active)
+    assert task.active_replica is not None
+    return task, task.active_replica
 
 
 def produce(job: CountingJob) -> None:
