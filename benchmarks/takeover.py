@@ -42,12 +42,12 @@ from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
 from benchmarks.contest import Results, say
 from benchmarks.planner import World
 from benchmarks.report import Measure, Report
-from embedded.ensemble import Ensemble
 from standby import naming, records
 from standby.errors import Fenced
 from standby.records import ContainerRecord, ControllerRecord
 from standby.threads.inbox import Inbox
 from standby.wire import JobDefinition
+from tests.servers.ensemble import Ensemble
 
 #: Records in one transaction while the stage is set.
 _WRITES: Final = 500

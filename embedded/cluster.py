@@ -443,11 +443,6 @@ class LocalCluster:
         """Start a Kafka broker again, with its topics, and wait until it serves."""
         self.start_server(self.brokers[number - 1])
 
-    def restart_kafka(self) -> None:
-        """Kill the first Kafka broker and start it again."""
-        self.stop_kafka()
-        self.start_kafka()
-
     def status(self) -> ClusterStatus:
         """Return how every server and host is."""
         self._refresh()

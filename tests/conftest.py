@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from embedded.cluster import LocalCluster
 from embedded.registry import names
-from tests.servers import shared_cluster
+from tests.servers.shared import shared_cluster
 
 _TAIL_LINES = 60
 _TAIL_FILES = 12

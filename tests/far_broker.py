@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from embedded.broker import OwnBroker
 from embedded.ports import free_ports
 from embedded.servers import LOOPBACK
+from tests.servers.broker import OwnBroker
 from tests.wire import Wire
 
 if TYPE_CHECKING:

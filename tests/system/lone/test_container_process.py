@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 import pytest
 
-from embedded.ensemble import Ensemble
 from embedded.web import open_url
 from standby.cluster import ClusterConfig, dump
 from standby.control import exits
@@ -38,6 +37,7 @@ from tests.fakes.leader import ScriptedLeader
 from tests.fakes.replicas import BREAKS, SPINS
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.servers.ensemble import Ensemble
 
 ROOT = Path(__file__).parents[3]
 HEARTBEAT_MS = 100

@@ -30,7 +30,6 @@ from appmaster.cli.jobfile import JobFile
 from appmaster.cli.jobs.submit import check_topics
 from appmaster.config import cluster as cluster_settings
 from embedded.jars import classpath
-from embedded.secured import SecuredBroker
 from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
@@ -42,6 +41,7 @@ from tests.fakes.authorities import certificate_in, write_certificate
 from tests.fakes.token_server import AUDIENCE, TokenServer
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, soon
+from tests.servers.secured import SecuredBroker
 
 USER, PASSWORD = "alice", "a-s3cret-of-alice"
 

@@ -16,7 +16,6 @@ import pytest
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
-from embedded.ensemble import Ensemble
 from standby.cluster import ClusterConfig
 from standby.errors import StandfastError
 from standby.security.roles import PeerRole
@@ -25,6 +24,7 @@ from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.certificates import keys_of, shared_keyring
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import TRY_SECONDS, soon
+from tests.servers.ensemble import Ensemble
 from tests.system.lone.test_container_process import Stage
 
 #: A third of it is left for another server when one falls silent: a busy machine takes seconds for that.

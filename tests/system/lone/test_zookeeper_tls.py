@@ -11,7 +11,6 @@ import pytest
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.main import main
 from appmaster.records import CellRecord
-from embedded.secured import SecuredZooKeeper
 from standby import ensemble
 from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
 from standby.cluster import FILE, ClusterConfig, dump, load
@@ -22,6 +21,7 @@ from tests.fakes.authorities import certificate_in, write_certificate
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.certificates import shared_keyring, user_directory
 from tests.patience import soon
+from tests.servers.secured import SecuredZooKeeper
 
 
 @pytest.fixture(scope="module")

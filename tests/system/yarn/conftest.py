@@ -8,7 +8,7 @@ import pytest
 
 from embedded.cluster import LocalCluster
 from tests.held import HoldPoints
-from tests.servers import shared_cluster
+from tests.servers.shared import shared_cluster
 
 _HOSTS = 3
 

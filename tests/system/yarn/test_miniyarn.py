@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from appmaster.adapters.skein_library import load_skein
-from embedded.miniyarn import MiniYarn
 from embedded.processes import Owned
 from embedded.registry import names
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.servers.miniyarn import MiniYarn
 
 
 def test_an_application_runs_on_the_node_it_asked_for(

@@ -22,11 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from appmaster.api.client import ClusterClient
 from embedded.cluster import LocalCluster
-from embedded.secured import SecuredBroker, SecuredZooKeeper
 from standby import ensemble
 from standby.ensemble import Tls
 from tests.fakes.authorities import certificate_in, write_certificate
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.servers.secured import SecuredBroker, SecuredZooKeeper
 from tests.system.yarn.counting import CountingJob, some, submitted
 from tests.system.yarn.running import keyring
 

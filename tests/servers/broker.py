@@ -1,4 +1,4 @@
-"""A Kafka broker of its own, beside no cluster, with listeners of one's choice. For tests."""
+"""A Kafka broker of its own, beside no cluster, with listeners of one's choice."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from embedded import probes
-from embedded.own import OwnServer, own_blueprint
 from embedded.ports import free_ports
 from embedded.servers import KAFKA, LOOPBACK
+from tests.servers.own import OwnServer, own_blueprint
 
 _START_SECONDS: Final = 180.0
 

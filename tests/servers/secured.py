@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embedded import probes
-from embedded.broker import OwnBroker
-from embedded.own import OwnServer, own_blueprint
 from embedded.ports import free_ports
 from embedded.probes import Patience
 from embedded.servers import LOOPBACK, ZOOKEEPER
+from tests.servers.broker import OwnBroker
+from tests.servers.own import OwnServer, own_blueprint
 
 _SECURITY = "org.apache.kafka.common.security"
 _VALIDATOR = f"{_SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"

@@ -16,10 +16,10 @@ from typing import Final
 from kazoo.client import KazooClient
 
 from embedded import probes
-from embedded.own import Started, check_lives, own_blueprint
 from embedded.ports import free_ports
 from embedded.servers import LOOPBACK, ZOOKEEPER, Launch, Member, start_child
 from standby.errors import Unavailable
+from tests.servers.own import Started, check_lives, own_blueprint
 
 #: How long an ensemble may take until it serves, on a machine that is busy with other things.
 _START_SECONDS: Final = 60.0
