@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from embedded import probes
 from embedded.ports import free_ports
 from embedded.servers import KAFKA, LOOPBACK
+from tests.patience import PATIENCE_SECONDS
 from tests.servers.own import OwnServer, own_blueprint
-
-_START_SECONDS: Final = 180.0
 
 
 class OwnBroker(OwnServer):
@@ -45,7 +43,7 @@ listener.security.protocol.map={",".join(protocols)},CONTROLLER:PLAINTEXT
 {further}"""
         )
         launch = replace(launch, environment={**launch.environment, "JDK_JAVA_OPTIONS": java_options})
-        super().__init__("the broker", launch, directory / "kafka.log", _START_SECONDS)
+        super().__init__("the broker", launch, directory / "kafka.log", PATIENCE_SECONDS)
 
     def await_service(self, patience: probes.Patience) -> None:
         """Return when it serves."""

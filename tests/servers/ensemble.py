@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Final
 
 from kazoo.client import KazooClient
 
@@ -19,10 +18,8 @@ from embedded import probes
 from embedded.ports import free_ports
 from embedded.servers import LOOPBACK, ZOOKEEPER, Launch, Member, start_child
 from standby.errors import Unavailable
+from tests.patience import PATIENCE_SECONDS, TRY_SECONDS
 from tests.servers.own import Started, check_lives, own_blueprint
-
-#: How long an ensemble may take until it serves, on a machine that is busy with other things.
-_START_SECONDS: Final = 60.0
 
 
 class Ensemble(Started):
@@ -62,7 +59,7 @@ class Ensemble(Started):
 
     def await_service(self) -> None:
         """Return when every server that runs is part of the ensemble, and serves."""
-        patience = probes.Patience(time.monotonic() + _START_SECONDS, self._check, threading.Event())
+        patience = probes.Patience(time.monotonic() + PATIENCE_SECONDS, self._check, threading.Event())
         for each in self._processes:
             probes.zookeeper(self.address(each), patience)
 
@@ -96,7 +93,7 @@ class Ensemble(Started):
     def client(self) -> KazooClient:
         """Return a started client."""
         client = KazooClient(self.connect, timeout=10)
-        client.start(timeout=20)
+        client.start(timeout=PATIENCE_SECONDS)
         return client
 
     def kill(self, *numbers: int) -> None:
@@ -123,7 +120,7 @@ class Ensemble(Started):
     def _ask(self, number: int, word: bytes) -> str:
         """Return what a server says to one of ZooKeeper's four-letter words; nothing when it does not answer."""
         try:
-            with socket.create_connection((LOOPBACK, self._ports[number]), timeout=1) as connection:
+            with socket.create_connection((LOOPBACK, self._ports[number]), timeout=TRY_SECONDS) as connection:
                 connection.sendall(word)
                 said = b""
                 while piece := connection.recv(4096):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
 from embedded.state import State, save
 from embedded.templates import render_hadoop
 from standby.errors import BadConfiguration, Unavailable
+from tests.patience import PATIENCE_SECONDS, looks
 
 HOST_MEMORY_MB: Final = 4096
 HOST_VCORES: Final = 32
@@ -68,7 +68,7 @@ class MiniYarn:
         *,
         nodes: int = 2,
         environment: Mapping[str, str] | None = None,
-        timeout_seconds: float = 120,
+        timeout_seconds: float = PATIENCE_SECONDS,
     ) -> MiniYarn:
         """Start the JVM, wait until every NodeManager runs, and return the cluster.
 
@@ -216,14 +216,12 @@ def _start_yarn(gateway: Any, directory: Path, nodes: int) -> dict[str, int]:
 
 
 def _await_nodes(resource_manager_url: str, count: int, timeout_seconds: float) -> tuple[str, ...]:
-    deadline = time.monotonic() + timeout_seconds
-    while True:
+    running: tuple[str, ...] = ()
+    for _ in looks(timeout_seconds):
         running = probes.running_node_ids(resource_manager_url)
         if len(running) >= count:
             return running
-        if time.monotonic() > deadline:
-            raise Unavailable(f"{len(running)} of {count} NodeManagers run after {timeout_seconds:.0f} s")
-        time.sleep(0.05)
+    raise Unavailable(f"{len(running)} of {count} NodeManagers run after {timeout_seconds:.0f} s")
 
 
 def _note(blueprint: Blueprint, name: str, java: subprocess.Popen[str]) -> None:
