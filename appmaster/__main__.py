@@ -19,6 +19,7 @@ from appmaster.adapters.credentials.certificates import as_metric
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog, Topics, fence_job
+from appmaster.adapters.node_logs import last_lines
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -26,8 +27,6 @@ from appmaster.api.audit import Auditor
 from appmaster.api.discovery import targets
 from appmaster.api.leader_api import LeaderApi
 from appmaster.api.snapshot import snapshot
-from appmaster.cli.main import version
-from appmaster.cli.reading.logs import last_lines
 from appmaster.driver import Driver, now_ms
 from appmaster.effects import Effects, Replies
 from appmaster.eventlog.entries import EntryKind, LeaderElected, LogEntry, written
@@ -45,6 +44,7 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord, CellRecord
 from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
+from appmaster.version import version
 from standby import cluster as cluster_file
 from standby import naming
 from standby.adapters.gate import of_gates

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from appmaster.blame import Blame, blame, is_of_job, told
-from appmaster.leadership.cells import Cells
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action, Change
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
-from appmaster.ports import ControlPort, LeaderRecords
+from appmaster.ports import ContainerRequests, ControlPort, LeaderRecords
 from appmaster.probes import ASSIGNING, REQUESTED, WRITING, WRITTEN
 from appmaster.records import EndedRecord, StatusRecord
 from standby import wire
@@ -65,7 +64,7 @@ class Effects:
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
     records: LeaderRecords
-    cells: Cells
+    cells: ContainerRequests
     control: ControlPort
     fence: Callable[[JobDefinition], None]
     """Fences the writers of every task of a job, and may take long; raises `StandfastError`."""

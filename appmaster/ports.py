@@ -56,6 +56,18 @@ class ControlPort(Protocol):
         ...
 
 
+class ContainerRequests(Protocol):
+    """Containers asked of cells. Calls return at once; what becomes of them comes back as an event."""
+
+    def request(self, number: int, host: str | None, cell: int) -> None:
+        """Ask a cell for a container, on ``host`` if there is one named."""
+        ...
+
+    def release(self, granted: str) -> None:
+        """Give a container, or a request, back."""
+        ...
+
+
 class JobUpdates(Protocol):
     """Jobs' records, as they are changed."""
 

@@ -27,10 +27,10 @@ from standby.kernel.ports import OpenDatabase
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
-from standby.kernel.restore.snapshots import ROUTE, Snapshots
+from standby.kernel.restore.snapshots import Snapshots
 from standby.model import ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
 from standby.naming import state_path
-from standby.peers import PeerAddress
+from standby.peers import SNAPSHOTS_ROUTE, PeerAddress
 from standby.ports import MakeFeed
 from standby.security.roles import PeerRole
 from standby.wire import JobDefinition
@@ -143,7 +143,7 @@ class Container:
         """Lend copies of its states to peers; return the port."""
         self._snapshots = Snapshots(self.replicas.offer, self._restores)
         self._server = PeerServer("127.0.0.1", keys)
-        self._server.start({ROUTE: self._snapshots.answer})
+        self._server.start({SNAPSHOTS_ROUTE: self._snapshots.answer})
         return self._server.port
 
     def want(self, copy: int, role: Role, epoch: int = 1) -> None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def start(probe: Callable[[str], None] | None = None) -> NoReturn:
-    """End the process with the container's exit code; see `standby.control.exits`.
+    """End the process with the container's exit code; see `standby.shared.exits`.
 
     ``probe`` is called at each named point (`standby.probes`, `standby.kernel.probes`).
     """
@@ -31,12 +31,12 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.kernel.environment import Environment
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.restore.fetch import Peers
-    from standby.kernel.restore.snapshots import ROUTE, Snapshots
+    from standby.kernel.restore.snapshots import Snapshots
     from standby.kernel.store.directories import tighten_below
     from standby.kernel.store.leftovers import find_leftovers, purge_run
     from standby.kernel.store.strays import Roots, Strays
     from standby.model import Leftover
-    from standby.peers import STATE_ROUTE, only
+    from standby.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, only
     from standby.probes import no_probe
     from standby.process.container import Kernel, Surroundings, main
     from standby.process.lookup import Lookups
@@ -63,7 +63,7 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
         snapshots = Snapshots(replicas.offer, environment.restores)
         lookups = Lookups(replicas.held, REAL.now_ms)
         routes = {
-            ROUTE: only((PeerRole.CONTAINER,), snapshots.answer),
+            SNAPSHOTS_ROUTE: only((PeerRole.CONTAINER,), snapshots.answer),
             STATE_ROUTE: only((PeerRole.OPERATOR,), lookups.answer),
         }
         directories = [Path(each) for each in cluster.state_dirs]

@@ -16,6 +16,9 @@ from standby.security.roles import Caller, PeerRole
 #: First part of the path under which state is looked up (`standby.process.lookup`).
 STATE_ROUTE: Final = "state"
 
+#: First part of the paths under which copies of states are given (`standby.kernel.restore.snapshots`).
+SNAPSHOTS_ROUTE: Final = "snapshots"
+
 #: First part of the path under which candidates give code (`standby.adapters.peers.code`).
 CODE_ROUTE: Final = "code"
 

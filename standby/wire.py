@@ -19,7 +19,7 @@ import msgspec
 
 from standby.errors import BadConfiguration
 from standby.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
-from standby.process.ended import ProcessEnd, Ran
+from standby.shared.exits import ProcessEnd, Ran
 
 #: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
 PROTOCOL = 1

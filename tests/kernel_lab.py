@@ -32,8 +32,7 @@ from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.environment import Environment
-from standby.kernel.pipeline.batch import Step
-from standby.kernel.ports import OpenDatabase, Profile
+from standby.kernel.ports import OpenDatabase, Profile, Step
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters

@@ -12,8 +12,7 @@ from typing import Any
 from standby.config import parse
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.environment import Environment
-from standby.kernel.pipeline.batch import Step
-from standby.kernel.ports import OpenDatabase
+from standby.kernel.ports import OpenDatabase, Step
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby import wire
-from standby.process.ended import ProcessEnd
 from standby.process.witness import READ
+from standby.shared.exits import ProcessEnd
 
 #: How long a host is waited for that does not answer at all, seconds: less than Linux waits before it sends a lost
 #: packet again, for the next attempt comes sooner.

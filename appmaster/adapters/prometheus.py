@@ -13,7 +13,7 @@ from appmaster.eventlog.counting import Count, counts
 from appmaster.eventlog.entries import LogEntry
 from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import Present
-from standby.process.metrics import Metric
+from standby.shared.metric import Metric
 
 #: The time at which each series began is a series of its own by the library's default: nobody reads it.
 client.disable_created_metrics()  # type: ignore[no-untyped-call]

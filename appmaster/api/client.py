@@ -108,7 +108,7 @@ class ClusterClient:
     # ---- what any candidate answers ----
 
     def info(self) -> dict[str, Any]:
-        """Return the cluster's info (`appmaster.api.discovery.info`); raises `Unavailable` when nobody answers."""
+        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Unavailable` when nobody answers."""
         return self.call_any("cluster")
 
     def call_any(self, operation: str, **arguments: Any) -> dict[str, Any]:

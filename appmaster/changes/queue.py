@@ -11,9 +11,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from appmaster.api import discovery
 from appmaster.blame import is_of_job
-from appmaster.changes import operations
+from appmaster.changes import cluster_info, operations
 from appmaster.changes.operations import Present
 from appmaster.changes.ports import ChangeRecords, ClusterTree
 from appmaster.changes.waiting import change_of, outlived, queued
@@ -76,18 +75,18 @@ class ChangeQueue:
     # ---- what any thread may ask ----
 
     def info(self) -> dict[str, Any]:
-        """Return the cluster's info (`appmaster.api.discovery.info`); raises `Transient` before it was ever read."""
+        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Transient` before it was ever read."""
         nodes = self._tree.nodes
         if not nodes and not self._tree.is_complete:
             raise Transient("ZooKeeper has not been read yet")
-        found = discovery.info(
+        found = cluster_info.info(
             self._cluster, {path: each.data for path, each in nodes.items()}, self._wall_ms()
         )
         return {**found, **self._more(), "answered_by": self._me, "is_fresh": self._tree.is_complete}
 
     def leader(self) -> Mapping[str, Any] | None:
         """Return id, host and port of the candidate that leads; None while none does, as far as is known."""
-        return discovery.leader({path: each.data for path, each in self._tree.nodes.items()})
+        return cluster_info.leader({path: each.data for path, each in self._tree.nodes.items()})
 
     def queue(
         self, operation: str, arguments: Mapping[str, Any], submitter: str = "", change: str = ""

@@ -9,7 +9,6 @@ one line on standard error and the error's ``exit_status``.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import logging
 import os
 import sys
@@ -21,6 +20,7 @@ from appmaster.cli.clusters import candidates, cells, credentials, drain, protec
 from appmaster.cli.foreign import translated
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
+from appmaster.version import version
 from standby.errors import StandfastError
 
 #: What a shell reports for a process that SIGINT ended.
@@ -57,14 +57,6 @@ def build_parser() -> argparse.ArgumentParser:
     for add_commands in COMMAND_MODULES:
         add_commands(subparsers)
     return parser
-
-
-def version() -> str:
-    """Return the installed distribution's version, or ``unknown`` in a tree that was never installed."""
-    try:
-        return importlib.metadata.version("standfast")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

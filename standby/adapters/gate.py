@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standby.errors import Unavailable
-from standby.process.metrics import Kind, Metric
+from standby.shared.metric import Kind, Metric
 
 _log: Final = logging.getLogger(__name__)
 

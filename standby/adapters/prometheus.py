@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from standby.adapters.http_port import HttpPages, Page, Request
 from standby.adapters.processes import ProcessFigures
-from standby.process.metrics import Kind, Metric
+from standby.shared.metric import Kind, Metric
 
 #: Whether all is well, and what else is worth knowing.
 Health = Callable[[], tuple[bool, Mapping[str, object]]]

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from standby.config import parse_recorded
-from standby.control import exits
 from standby.control.effects import (
     Assign,
     CloseReplicas,
@@ -51,6 +50,7 @@ from standby.control.events import (
 from standby.control.state import Closing, ControlState, NoStream, Registration, Stream
 from standby.control.turn import turned
 from standby.errors import BadConfiguration
+from standby.shared import exits
 from standby.wire import JobDefinition
 
 Step = tuple[ControlState, tuple[Effect, ...]]

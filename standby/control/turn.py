@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from standby.control import exits
 from standby.control.effects import (
     CloseReplicas,
     CloseStream,
@@ -27,6 +26,7 @@ from standby.control.state import (
     signature,
     statuses_told,
 )
+from standby.shared import exits
 
 Step = tuple[ControlState, tuple[Effect, ...]]
 

@@ -10,8 +10,7 @@ from standby.clock import REAL, Clock
 from standby.config import JobConfig
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.marks import Marks
-from standby.kernel.pipeline.batch import Step
-from standby.kernel.ports import Connect, OpenDatabase
+from standby.kernel.ports import Connect, OpenDatabase, Step
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers

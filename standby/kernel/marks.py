@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from standby.model import Offsets, TaskId
-from standby.process.ended import Ran
+from standby.shared.exits import Ran
 
 #: Keeps what runs, and with which status the child has ended whose death ends the process (None: none has).
 Keep = Callable[[tuple[Ran, ...], "int | None"], None]

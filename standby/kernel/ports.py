@@ -1,4 +1,4 @@
-"""The seams of the kernel: what it asks of a Kafka cluster and of a local database.
+"""The seams of the kernel: what it asks of a Kafka cluster and of a local database, and the job's own function.
 
 The real adapters are in `standby.adapters`; the fakes in `tests/fakes` keep the same contracts
 (`tests/contracts`).
@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Transient
@@ -21,6 +21,9 @@ from standby.replica.failing import InputRecord
 from standby.replica.store.overlay import Changes, Emitted
 from standby.replica.store.scan import Page
 from standby.wire import JobDefinition
+
+#: The job's own function: (rows, state, out) → None.
+Step = Callable[[Any, Any, Any], Any]
 
 #: A changelog record: full key and value; None as value is a tombstone.
 Change = tuple[bytes, "bytes | None"]

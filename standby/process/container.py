@@ -34,7 +34,6 @@ from standby.adapters.zookeeper.membership import (
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
-from standby.control import exits
 from standby.control.effects import Quit
 from standby.control.events import Event, ReplicasChanged, Terminated
 from standby.control.loop import ControlLoop
@@ -47,11 +46,13 @@ from standby.kernel.marks import Marks
 from standby.peers import Routes
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
 from standby.probes import Probe, no_probe
-from standby.process.metrics import Metric, of_container
+from standby.process.metrics import of_container
 from standby.process.witness import Note, Witnessed
 from standby.records import ContainerRecord
 from standby.security import credentials
 from standby.security.roles import PeerRole
+from standby.shared import exits
+from standby.shared.metric import Metric
 from standby.threads.inbox import Inbox
 from standby.wire import PROTOCOL, JobDefinition, encode_entry
 
@@ -145,7 +146,7 @@ def run(
     witnessed: Witnessed,
     probe: Probe = no_probe,
 ) -> int:
-    """Return the process's exit code once the container is to end; see `standby.control.exits`.
+    """Return the process's exit code once the container is to end; see `standby.shared.exits`.
 
     Raises `BadConfiguration` and `Unavailable` before anything of it can be seen from outside.
     """

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from standby.control.state import ControlState, Registration, is_in_sync
 from standby.model import Phase, ReplicaStatus, Role
-
-
-class Kind(enum.Enum):
-    """How Prometheus is to take the values."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric with all its present values."""
-
-    name: str
-    """A counter's name ends with ``_total``."""
-    help: str
-    kind: Kind
-    labels: tuple[str, ...]
-    values: tuple[tuple[tuple[str, ...], float], ...]
-    """Label values → value."""
-
-
-#: Labels of everything that is said of one replica.
-REPLICA_LABELS: Final = ("job", "stage", "partition", "copy", "role")
+from standby.shared.metric import REPLICA_LABELS, Kind, Metric
 
 _Value = Callable[[ReplicaStatus], "float | None"]
 

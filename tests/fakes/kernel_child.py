@@ -21,7 +21,6 @@ from standby.adapters.kafka.broker import connect
 from standby.adapters.processes import end_children
 from standby.adapters.rocksdict import open_database
 from standby.config import JobConfig
-from standby.control import exits
 from standby.feed.functions import step_of
 from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
@@ -29,6 +28,7 @@ from standby.kernel.environment import Environment
 from standby.kernel.replicas import LocalReplicas
 from standby.model import Wanted
 from standby.ports import Feed
+from standby.shared import exits
 from standby.wire import JobDefinition
 from tests.fakes.records import FileRecords
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS

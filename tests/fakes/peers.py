@@ -15,9 +15,9 @@ from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
-from standby.kernel.restore.snapshots import ROUTE, FindOffer, Snapshots
+from standby.kernel.restore.snapshots import FindOffer, Snapshots
 from standby.model import TaskId, TaskRecord
-from standby.peers import PeerAddress, PeerAnswer, PeerRequest
+from standby.peers import SNAPSHOTS_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.ports import RecordReader
 from standby.security.roles import PeerRole
 from tests.fakes.certificates import keys_of
@@ -72,7 +72,7 @@ class Giver:
         #: Makes other bytes of a piece on its way.
         self.change: Callable[[bytes], bytes] = lambda piece: piece
         self._server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
-        self._server.start({ROUTE: self._answer})
+        self._server.start({SNAPSHOTS_ROUTE: self._answer})
         self.port = self._server.port
 
     def _now(self) -> float:

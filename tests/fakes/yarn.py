@@ -22,7 +22,7 @@ from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, JobState, Operation, Policy, Recorded
 from locality.hosts import HostInfo
 from standby.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
-from standby.process.ended import ProcessEnd
+from standby.shared.exits import ProcessEnd
 
 HEARTBEAT_MS = 150
 RESTORE_MS = 300

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from standby import wire
 from standby.control import events as told
-from standby.control import exits
 from standby.control.core import step
 from standby.control.effects import (
     Assign,
@@ -25,8 +24,9 @@ from standby.control.state import ControlState, Identity, Policy
 from standby.control.turn import due_in_ms
 from standby.errors import StandfastError
 from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
-from standby.process.ended import ProcessEnd
 from standby.records import ContainerRecord
+from standby.shared import exits
+from standby.shared.exits import ProcessEnd
 from tests.simulation.clock import WALL_MS
 from tests.simulation.kafka import Log
 from tests.simulation.kernel import Kernel

@@ -11,8 +11,8 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import ClusterView
 from standby.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
-from standby.process.ended import ProcessEnd, Ran
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
+from standby.shared.exits import ProcessEnd, Ran
 from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
 from tests.simulation.zookeeper import SESSION_MS

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from standby.model import Phase, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
-from standby.process.ended import Ran
 from standby.replica.lifecycle import Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
+from standby.shared.exits import Ran
 from standby.wire import JobDefinition
 from tests.simulation.feeding import Feeding
 from tests.simulation.kafka import Log

@@ -30,7 +30,7 @@ from standby import wire
 from standby.control.events import Leader
 from standby.errors import Fenced, StandfastError, Transient
 from standby.model import TaskId
-from standby.process.ended import ProcessEnd
+from standby.shared.exits import ProcessEnd
 from standby.threads.inbox import Inbox
 from tests.simulation.clock import WALL_MS
 from tests.simulation.network import Stream

@@ -12,7 +12,7 @@ from appmaster.planning.plan import plan
 from standby.control.events import Leader
 from standby.errors import BrokenInvariant
 from standby.model import Phase, ReplicaId, TaskRecord
-from standby.process.ended import ProcessEnd
+from standby.shared.exits import ProcessEnd
 from tests.simulation.clock import Clock
 from tests.simulation.container import Container
 from tests.simulation.invariants import Invariants

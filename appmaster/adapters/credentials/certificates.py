@@ -12,7 +12,7 @@ from typing import Final
 from cryptography import x509
 
 from standby.errors import BadConfiguration
-from standby.process.metrics import Kind, Metric
+from standby.shared.metric import Kind, Metric
 
 #: From then on it is told, days before the end.
 _SOON_DAYS: Final = 45

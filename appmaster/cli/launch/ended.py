@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from appmaster.adapters import node_logs
 from appmaster.cli import yarn
-from appmaster.cli.reading import logs
 from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
 
 #: Lines of its master's output that are shown with it.
@@ -72,7 +72,7 @@ def _of(report: Any) -> Ended:
         "" if report.host in (None, "N/A") else report.host,
         # Skein gives local times, without their zone.
         int(report.finish_time.timestamp() * 1000) if report.finish_time is not None else 0,
-        logs.master_output(report.tracking_url or "", report.id, _LINES),
+        node_logs.master_output(report.tracking_url or "", report.id, _LINES),
     )
 
 

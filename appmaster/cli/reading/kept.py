@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from appmaster.cli.reading.logs import Log
+from appmaster.adapters.node_logs import Log
 from appmaster.leadership.yarn_ids import application_of
 
 #: An application that runs for months has had many containers: only its last ones are asked for.

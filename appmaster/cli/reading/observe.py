@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from appmaster.adapters import node_logs
 from appmaster.adapters.kafka import read_events
 from appmaster.api.client import ClusterClient
 from appmaster.cli import yarn
@@ -21,7 +22,7 @@ from appmaster.cli.launch.ended import Ended, ended, latest
 from appmaster.cli.launch.ended import entry as end_entry
 from appmaster.cli.output import print_json, print_table
 from appmaster.cli.parsers import add_command
-from appmaster.cli.reading import logs, unled
+from appmaster.cli.reading import unled
 from appmaster.cli.reading.kept import Kept, kept
 from appmaster.eventlog.entries import EntryKind
 from standby import naming
@@ -297,6 +298,12 @@ def _past(arguments: argparse.Namespace, config: JobConfig) -> Kept:
         return Kept()
 
 
+def _collected(driver: Any, application: str, arguments: argparse.Namespace) -> list[node_logs.Log]:
+    report = yarn.report(driver, application)
+    address = (report.tracking_url or "") if report is not None else ""
+    return node_logs.collect(driver, application, address, arguments.container, arguments.lines)
+
+
 def _logs(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client, yarn.skein_client() as driver:
         past, cells = Kept(), 0
@@ -314,14 +321,10 @@ def _logs(arguments: argparse.Namespace) -> int:
                 f"{arguments.job} has no application, and neither YARN nor the event log tells of one that has ended; "
                 "is the name right, or --cluster missing?"
             )
-        found = [
-            log
-            for each in applications
-            for log in logs.collect(driver, each, arguments.container, arguments.lines)
-        ]
+        found = [log for each in applications for log in _collected(driver, each, arguments)]
         past = past.of(applications, arguments.container)
-        found += logs.of_containers(driver, past.missing(found), arguments.lines)
-    found = [*logs.in_order(found), *past.logs(found)]
+        found += node_logs.of_containers(driver, past.missing(found), arguments.lines)
+    found = [*node_logs.in_order(found), *past.logs(found)]
     if arguments.json:
         print_json([each.as_json() for each in found])
         return 0 if found else 1

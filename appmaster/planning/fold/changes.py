@@ -27,7 +27,7 @@ from standby.model import (
     SlotId,
     TaskId,
 )
-from standby.process.ended import Cause, ProcessEnd
+from standby.shared.exits import Cause, ProcessEnd
 
 
 def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:

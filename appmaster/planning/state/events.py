@@ -14,7 +14,7 @@ from appmaster.planning.state.reasons import Failure, Loss, Reason
 from appmaster.planning.state.view import Command, Effect, Policy, Recorded
 from locality.hosts import HostInfo
 from standby.model import Leftover, ReplicaStatus
-from standby.process.ended import ProcessEnd
+from standby.shared.exits import ProcessEnd
 
 
 @dataclass(frozen=True, slots=True)

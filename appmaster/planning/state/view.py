@@ -26,7 +26,7 @@ from standby.model import (
     TaskId,
     TaskRecord,
 )
-from standby.process.ended import ProcessEnd
+from standby.shared.exits import ProcessEnd
 
 
 class OnExhausted(str, enum.Enum):

@@ -15,9 +15,8 @@ from typing import Final
 from standby.adapters.tls import Context, Keys
 from standby.errors import Transient
 from standby.kernel.ports import OpenSource, Refused
-from standby.kernel.restore.snapshots import ROUTE
 from standby.model import TaskId
-from standby.peers import PeerAddress
+from standby.peers import SNAPSHOTS_ROUTE, PeerAddress
 from standby.security.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
@@ -53,7 +52,7 @@ class HttpSnapshotSource:
             }
         )
         manifest = bytearray()
-        for piece in self._ask("POST", f"/{ROUTE}?{query}", 0):
+        for piece in self._ask("POST", f"/{SNAPSHOTS_ROUTE}?{query}", 0):
             manifest += piece
             if len(manifest) > _MOST_MANIFEST_BYTES:
                 self.close()
@@ -62,12 +61,12 @@ class HttpSnapshotSource:
 
     def read(self, lease: str, file: str, start: int) -> Iterator[bytes]:
         """Yield a file of the copy from byte ``start`` on."""
-        return self._ask("GET", f"/{ROUTE}/{lease}/{urllib.parse.quote(file, safe='')}", start)
+        return self._ask("GET", f"/{SNAPSHOTS_ROUTE}/{lease}/{urllib.parse.quote(file, safe='')}", start)
 
     def release(self, lease: str) -> None:
         """Give the copy back, if that is possible."""
         with contextlib.suppress(Transient):
-            for _ in self._ask("DELETE", f"/{ROUTE}/{lease}", 0):
+            for _ in self._ask("DELETE", f"/{SNAPSHOTS_ROUTE}/{lease}", 0):
                 pass
 
     def interrupt(self) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from standby import errortext
 from standby.api import RowError
@@ -18,7 +18,7 @@ from standby.feeding.events import FailedInput, TaskFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.marks import Marks
 from standby.kernel.pipeline.parts import before, head, parted
-from standby.kernel.ports import RecordRefused, WriterLost
+from standby.kernel.ports import RecordRefused, Step, WriterLost
 from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
 from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
@@ -27,9 +27,6 @@ from standby.replica.lifecycle import Signal
 from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
 
 _log: Final = logging.getLogger(__name__)
-
-#: The job's own function: (rows, state, out) → None.
-Step = Callable[[Any, Any, Any], Any]
 
 
 class TaskFailed(StandfastError):

@@ -6,8 +6,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
-from standby.process.metrics import Kind, Metric
 from standby.replica.store.sources import Source
+from standby.shared.metric import Kind, Metric
 
 
 class RestoreCounters:

@@ -31,9 +31,6 @@ from standby.replica.throttle import Throttle
 
 _log: Final = logging.getLogger(__name__)
 
-#: First part of the paths that are answered here.
-ROUTE: Final = "snapshots"
-
 #: Directory beside those of the tasks that copies are made in.
 SNAPSHOTS: Final = ".snapshots"
 

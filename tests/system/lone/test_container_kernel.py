@@ -31,10 +31,10 @@ from embedded.jars import classpath
 from standby import naming
 from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
-from standby.control import exits
 from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
 from standby.records import encode, encode_task
 from standby.security.roles import PeerRole
+from standby.shared import exits
 from standby.wire import JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session

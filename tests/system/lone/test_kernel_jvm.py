@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from standby.control import exits
 from standby.model import Phase, Role
+from standby.shared import exits
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.deaths import StartChild

@@ -18,9 +18,9 @@ from standby import wire
 from standby.adapters.channels import open_channel
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.tls import channel_options
-from standby.process.ended import ProcessEnd
 from standby.process.witness import tell
 from standby.security.roles import PeerRole
+from standby.shared.exits import ProcessEnd
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from appmaster.cli.reading import logs
+from appmaster.adapters import node_logs
+from appmaster.adapters.node_logs import Log
 from appmaster.cli.reading.kept import kept
-from appmaster.cli.reading.logs import Log
 from tests.patience import LOOK_SECONDS
 
 ONE, OTHER = "application_1700000000000_0001", "application_1700000000000_0002"
@@ -129,16 +129,16 @@ def test_a_host_is_asked_for_a_container_by_its_id_and_may_name_who_has_its_logs
         }
         with serving(elsewhere) as sent_on:
             node = sent_on if is_aggregated else holder
-            found = logs.of_containers(Nodes(node), {FAILED: "h2", LATER: "h3"}, 10)
+            found = node_logs.of_containers(Nodes(node), {FAILED: "h2", LATER: "h3"}, 10)
     assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host.log", "all of it")]
 
 
 def test_lines_of_before_a_file_was_cut_come_first() -> None:
     files = {"host__log": "three\nfour", "host__log__1": "one\ntwo", "launch_container__sh": "x"}
     with serving(holding(FAILED, **files)) as address:
-        (log,) = logs.of_containers(Nodes(address), {FAILED: "h2"}, 3)
+        (log,) = node_logs.of_containers(Nodes(address), {FAILED: "h2"}, 3)
         assert (log.name, log.text) == ("host.log", "two\nthree\nfour")
-        assert logs.last_lines(address, FAILED) == ("one", "two", "three", "four")
+        assert node_logs.last_lines(address, FAILED) == ("one", "two", "three", "four")
     with serving(holding(FAILED, host__log="", host__log__1="one\ntwo")) as just_cut:
-        (log,) = logs.of_containers(Nodes(just_cut), {FAILED: "h2"}, 3)
+        (log,) = node_logs.of_containers(Nodes(just_cut), {FAILED: "h2"}, 3)
         assert log.text == "one\ntwo"

@@ -17,7 +17,7 @@ from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
 from locality.hosts import HostInfo
 from standby.model import Fault, InputFailures, Phase, TaskId, TaskRecord
-from standby.process.ended import ProcessEnd, Ran
+from standby.shared.exits import ProcessEnd, Ran
 from tests.fakes.yarn import FakeCluster, Process
 
 

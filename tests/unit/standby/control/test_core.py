@@ -6,7 +6,6 @@ import typing
 from collections.abc import Mapping
 from dataclasses import replace
 
-from standby.control import exits
 from standby.control.core import RULES, step
 from standby.control.effects import (
     Assign,
@@ -44,6 +43,7 @@ from standby.control.events import (
 from standby.control.state import ControlState, Identity, Policy, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared import exits
 from standby.wire import Assignment, Exit, JobDefinition
 from tests.fakes import jobs as job_keys
 

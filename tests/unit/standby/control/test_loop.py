@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from standby.control import exits
 from standby.control.effects import OpenStream
 from standby.control.events import (
     AssignmentReceived,
@@ -23,6 +22,7 @@ from standby.control.loop import ControlLoop
 from standby.control.ports import OpenedStream, Ports, Post
 from standby.control.state import ControlState, Identity, Policy
 from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared import exits
 from standby.threads.inbox import Inbox
 from standby.wire import Assignment, JobDefinition, Report
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas

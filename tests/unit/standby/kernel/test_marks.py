@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from standby.kernel.marks import Marks
 from standby.model import Offsets, TaskId
-from standby.process.ended import Ran
+from standby.shared.exits import Ran
 
 ONE, TWO, OTHER = TaskId("job", "main", 1), TaskId("job", "main", 2), TaskId("other", "main", 1)
 

@@ -12,8 +12,7 @@ import pytest
 from standby.adapters.rocksdict import open_database
 from standby.api import Store
 from standby.errors import Transient
-from standby.kernel.pipeline.batch import Step
-from standby.kernel.ports import Profile
+from standby.kernel.ports import Profile, Step
 from standby.kernel.probes import AFTER_COMMIT
 from standby.kernel.reads import Declined, Found, Question, look_up
 from standby.model import Phase, Role

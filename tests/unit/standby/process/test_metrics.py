@@ -15,7 +15,8 @@ from standby.adapters.prometheus import MetricsServer, of_process
 from standby.control.state import ControlState, Identity, Policy
 from standby.errors import Unavailable
 from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
-from standby.process.metrics import Metric, of_container
+from standby.process.metrics import of_container
+from standby.shared.metric import Metric
 from tests.cases import case
 from tests.patience import PATIENCE_SECONDS
 

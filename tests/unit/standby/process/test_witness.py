@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from standby import wire
-from standby.control import exits
 from standby.model import TaskId
-from standby.process.ended import Cause, ProcessEnd, Ran
 from standby.process.last_words import LastWords, last_words
 from standby.process.witness import MOST_BYTES, READ, Note
+from standby.shared import exits
+from standby.shared.exits import Cause, ProcessEnd, Ran
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[4]
@@ -31,7 +31,7 @@ import json, os, signal, sys
 from standby.process.witness import split
 witnessed = split(os.environ)
 from standby.wire import encode_entry
-from standby.process.ended import Ran
+from standby.shared.exits import Ran
 from standby.model import TaskId
 witnessed.note.leave(encode_entry((Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4))), None))
 print(json.dumps([witnessed.port.getsockname()[1], os.getpid()]), flush=True)

@@ -20,11 +20,11 @@ from standby.kernel.ports import Refused, SnapshotSource
 from standby.kernel.probes import no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
-from standby.kernel.restore.snapshots import ROUTE, SNAPSHOTS, NotNow, Offer, Snapshots
+from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store.places import by_room, open_found
 from standby.kernel.store.store import TaskStore, open_existing
 from standby.model import Role, TaskId
-from standby.peers import PeerRequest
+from standby.peers import SNAPSHOTS_ROUTE, PeerRequest
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.security.roles import Caller, PeerRole
@@ -301,7 +301,7 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
 
     def lend() -> None:
         query = {"job": TASK.job, "stage": TASK.stage, "partition": "0", "run": "run"}
-        assert list(snapshots.answer(PeerRequest(PEER, "POST", (ROUTE,), query)).body)
+        assert list(snapshots.answer(PeerRequest(PEER, "POST", (SNAPSHOTS_ROUTE,), query)).body)
 
     def look_and_lend() -> float | None:
         due = look()

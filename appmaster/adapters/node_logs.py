@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from appmaster.cli import yarn
 from standby.adapters.logfiles import FORMER
 from standby.errors import Unavailable
 
@@ -42,9 +41,10 @@ class Log:
         return asdict(self)
 
 
-def collect(client: Any, application: str, container: str | None, lines: int) -> list[Log]:
+def collect(client: Any, application: str, tracking_url: str, container: str | None, lines: int) -> list[Log]:
     """Return the ends of all logs of the application's containers, the master's first.
 
+    ``tracking_url`` is the one in the application's report, empty when there is none.
     A node that does not answer (it may be dead) is told of in place of its logs. Of an application that has ended,
     the NodeManagers list no containers; those of its masters are known to the ResourceManager, and `of_containers` asks
     for others by their ids.
@@ -54,8 +54,7 @@ def collect(client: Any, application: str, container: str | None, lines: int) ->
     for node in nodes:
         found += _of_node(node.http_address, application, container, lines)
     listed = {each.container for each in found}
-    report = yarn.report(client, application)
-    for master, address in _masters(report.tracking_url or "", application) if report is not None else ():
+    for master, address in _masters(tracking_url, application):
         if master not in listed and container in (None, master):
             found += _of_container(address, master, lines)
     of_this = f"_{application.removeprefix('application_')}_"

@@ -1,7 +1,8 @@
-"""How a container's process ended, and what of a job's code it was running (rule `fair-blame`). Pure.
+"""How a container's process ends: its exit codes, and the verdict on who ended it (rule `fair-blame`). Pure.
 
-Told by the witness, the small process around it (`standby.process.witness`). The verdict is made from numbers alone:
-exit codes, signals, and the kernel's own count of processes that it killed for want of memory.
+docs/operations.md explains the codes. The verdict is made from numbers alone: exit codes, signals, and the kernel's own
+count of processes that it killed for want of memory. They come from the witness, the small process around the
+container's (`standby.process.witness`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,41 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from standby.control import exits
 from standby.model import TaskId
+
+# ---- exit codes ----
+#
+# A code below 10 is `standby.errors`' own: 2 for bad configuration, 3 for something unavailable at the start,
+# 70 for a broken invariant.
+
+#: The leader no longer wants the container, or SIGTERM asked for the end; everything was closed in order.
+ORDERLY: Final = 0
+
+#: No leader was found for `job.hotstandby.orphan.timeout.ms` (rule `orphan-exit`); everything was closed in order.
+ORPHANED: Final = 10
+
+#: The kernel gave the whole container up: a dead JVM, a revoke that hangs (rule `never-block`).
+BROKEN: Final = 11
+
+#: Something did not close within its deadline; the process ended all the same.
+UNCLEAN: Final = 12
+
+#: The control loop itself stood still while the rest of the process ran.
+STUCK: Final = 13
+
+#: Ends in which the job's code may have had a part. Of the others nobody needs to know more.
+PERHAPS_OF_CODE: Final = frozenset({BROKEN, STUCK})
+
+#: Every code with what it means.
+MEANINGS: Final = {
+    ORDERLY: "ended as asked, everything closed in order",
+    ORPHANED: "found no leader for too long",
+    BROKEN: "the kernel gave the container up",
+    UNCLEAN: "something did not close within its deadline",
+    STUCK: "the control loop stood still",
+}
+
+# ---- who ended it ----
 
 #: What a process does to itself: nobody sends these to another one, as a rule.
 _FAULTS: Final[Collection[int]] = frozenset(
@@ -75,7 +109,7 @@ class ProcessEnd:
         if status < 0:
             return Cause.OUTSIDE
         # A JVM gives up when its heap is exhausted, by whatever; a loop that stands still may be held up by anything.
-        is_ours = self.child is not None or status in exits.PERHAPS_OF_CODE
+        is_ours = self.child is not None or status in PERHAPS_OF_CODE
         return Cause.UNCERTAIN if is_ours else Cause.ITSELF
 
     @property

@@ -1,0 +1,1 @@
+"""What every other folder may import; this one imports none of them."""
