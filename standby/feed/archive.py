@@ -27,7 +27,7 @@ from standby.config import parse
 from standby.errors import StandfastError, Unavailable
 from standby.errortext import first_line
 from standby.feed.checkpoints import new_checkpoint
-from standby.feed.settings import session_settings
+from standby.feed.rules.settings import session_settings
 
 #: The JVM writes 180 MB at its exit.
 _EXIT_SECONDS: Final = 300.0

@@ -23,7 +23,8 @@ from typing import Any, Final
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.errortext import text_of, told
-from standby.feed import process_wide, sessionless
+from standby.feed import process_wide
+from standby.feed.rules import sessionless
 
 _LOG: Final = logging.getLogger(__name__)
 

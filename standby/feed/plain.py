@@ -22,7 +22,7 @@ from standby.errortext import first_line, kind_of
 from standby.feed.batches import HEADERS, ROWS, check_schema, rows_of, split
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition, reached
-from standby.feed.sizing import BatchSize
+from standby.feed.rules.sizing import BatchSize
 from standby.model import Offsets, TaskId
 from standby.ports import Deliver, UnreadableRecord
 from standby.wire import JobDefinition

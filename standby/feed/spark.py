@@ -40,10 +40,10 @@ from standby.errortext import first_line, told
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition
-from standby.feed.plan import check_plan
 from standby.feed.reading import Reading
-from standby.feed.settings import column_options, session_settings, source_options
-from standby.feed.sizing import BatchSize
+from standby.feed.rules.plan import check_plan
+from standby.feed.rules.settings import column_options, session_settings, source_options
+from standby.feed.rules.sizing import BatchSize
 from standby.feed.warmup import WarmUp
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver, InputAway, UnreadableRecord

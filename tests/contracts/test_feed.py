@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.feed import sizing
 from standby.feed.batches import HEADERS, ROWS
 from standby.feed.make import make_feed
+from standby.feed.rules import sizing
 from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch, UnreadableRecord
 from standby.wire import JobDefinition

@@ -19,7 +19,7 @@ from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
-from standby.feed.settings import source_options
+from standby.feed.rules.settings import source_options
 from standby.wire import JobDefinition
 
 FLAT = {

@@ -20,7 +20,7 @@ from standby.adapters.kafka.ahead import Ahead
 from standby.adapters.spark.session import CALL_SECONDS, FAILURES, Spark
 from standby.errors import BrokenInvariant, Transient
 from standby.errortext import first_line, told
-from standby.feed.sizing import BatchSize
+from standby.feed.rules.sizing import BatchSize
 from standby.model import InputPartition
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.errortext import first_line
-from standby.feed.plan import Operator
-from standby.feed.sessionless import STARTED
-from standby.feed.settings import HEADERS_OPTION
+from standby.feed.rules.plan import Operator
+from standby.feed.rules.sessionless import STARTED
+from standby.feed.rules.settings import HEADERS_OPTION
 from standby.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ class Spark:
         jvm: Any = self.session._jvm  # noqa: SLF001
         execution = query._jsq.streamingQuery()  # noqa: SLF001
         limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(records)
-        # A plan has one source, the stream of the input (`standby.feed.plan`).
+        # A plan has one source, the stream of the input (`standby.feed.rules.plan`).
         sources = execution.uniqueSources()
         getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
 

@@ -14,7 +14,7 @@ from appmaster.records import ChangeRecord
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig, flatten, kafka_settings, keys, shown
 from standby.errors import BadConfiguration
-from standby.feed.settings import session_settings, source_options
+from standby.feed.rules.settings import session_settings, source_options
 from standby.security.disclosure import is_path_of_secret, is_secret
 from tests.cases import case
 from tests.fakes.jobs import JOB, job_config

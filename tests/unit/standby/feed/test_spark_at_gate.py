@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from standby.feed.batches import ROWS
-from standby.feed.sizing import FIRST_RECORDS, LEAST_RECORDS
+from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS
 from standby.feed.spark import SparkFeed
 from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch

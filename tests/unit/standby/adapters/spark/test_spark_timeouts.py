@@ -12,7 +12,7 @@ import pytest
 
 from standby.adapters.spark.query import Sink, begin
 from standby.adapters.spark.session import Spark
-from standby.feed.settings import session_settings
+from standby.feed.rules.settings import session_settings
 from tests.fakes.jobs import job_config
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 

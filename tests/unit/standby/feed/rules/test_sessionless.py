@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
-from standby.feed.sessionless import type_of
+from standby.feed.rules.sessionless import type_of
 from tests.cases import case
 from tests.fakes.jobs import job_config
 

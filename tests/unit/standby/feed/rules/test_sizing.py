@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from standby.feed.sizing import FIRST_RECORDS, LEAST_RECORDS, TARGET_SECONDS, BatchSize
+from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS, TARGET_SECONDS, BatchSize
 
 MOST = 40_000
 

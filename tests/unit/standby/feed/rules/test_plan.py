@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from standby.errors import BadConfiguration
-from standby.feed.plan import REFUSED, Operator, check_plan
+from standby.feed.rules.plan import REFUSED, Operator, check_plan
 from tests.cases import case
 
 SOURCE = Operator("StreamingRelationV2", is_streaming=True, streaming_inputs=0)

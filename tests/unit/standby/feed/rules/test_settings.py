@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from standby.errors import BadConfiguration
-from standby.feed.settings import java_client, session_settings, source_options
+from standby.feed.rules.settings import java_client, session_settings, source_options
 from tests.cases import case
 from tests.fakes.jobs import job_config
 
