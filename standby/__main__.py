@@ -34,7 +34,7 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.kernel.restore.snapshots import Snapshots
     from standby.kernel.store.directories import tighten_below
     from standby.kernel.store.leftovers import find_leftovers, purge_run
-    from standby.kernel.store.strays import Roots, Strays
+    from standby.kernel.strays import Roots, Strays
     from standby.model import Leftover
     from standby.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, only
     from standby.probes import no_probe

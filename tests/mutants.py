@@ -41,7 +41,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/property/test_state.py",
     ),
     "standby/control": ("tests/unit/standby/control", "tests/property/test_control.py"),
-    "standby/kernel/active/settling.py": (
+    "standby/kernel/replica/settling.py": (
         "tests/unit/standby/kernel/active",
         "tests/unit/standby/kernel/test_replicas.py",
     ),

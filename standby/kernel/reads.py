@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import StandfastError, Transient
-from standby.kernel.runner import ReplicaRunner
+from standby.kernel.replica.runner import ReplicaRunner
 from standby.model import Phase, ReplicaId, Role
 from standby.replica.store.keys import prefix
 

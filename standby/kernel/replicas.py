@@ -13,10 +13,10 @@ from standby.kernel.children import Children
 from standby.kernel.codes import Codes
 from standby.kernel.environment import Environment
 from standby.kernel.job import JobKernel
+from standby.kernel.replica.runner import ReplicaRunner
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.run import Run
-from standby.kernel.runner import ReplicaRunner
-from standby.kernel.store.strays import Known
+from standby.kernel.strays import Known
 from standby.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile

@@ -14,7 +14,7 @@ from typing import Any
 
 from standby.errors import BadConfiguration
 from standby.kernel.reads import Declined, Found, Question, look_up
-from standby.kernel.runner import ReplicaRunner
+from standby.kernel.replica.runner import ReplicaRunner
 from standby.model import Role
 from standby.peers import PeerAnswer, PeerRequest
 

@@ -1,8 +1,8 @@
 """One replica as the kernel holds it, in virtual time: the courses of its effects, step by step.
 
-Mirrors `standby.kernel.runner` and the rooms `.active` and `.replay`: the table of lives, the decisions on the way to
-active and those on feeding are the real ones; the threads are courses on one lane, in order, and a crash or a stop of
-the process can come between any two steps.
+Mirrors `standby.kernel.replica.runner` and the rooms `.active` and `.replay`: the table of lives, the
+decisions on the way to active and those on feeding are the real ones; the threads are courses on one lane, in
+order, and a crash or a stop of the process can come between any two steps.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class HeldReplica:
         return has_changed
 
     def judge(self, run: Run, signal: Signal) -> Signal | None:
-        """Return what a result counts as; see `standby.kernel.runner`."""
+        """Return what a result counts as; see `standby.kernel.replica.runner`."""
         if run is not self._run or run.is_cancelled:
             return None
         if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:

@@ -13,12 +13,12 @@ from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError
 from standby.errortext import DETAIL_CHARACTERS, clean, first_line, told
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.active.progress import InputLag, Progress, Way
-from standby.kernel.active.takeover import Promotee, Takeover
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
 from standby.kernel.replay.router import Replayed
-from standby.kernel.restore.offers import offer_of
-from standby.kernel.restore.restore import Restore
+from standby.kernel.replica.offers import offer_of
+from standby.kernel.replica.restore import Restore
+from standby.kernel.replica.takeover import Promotee, Takeover
 from standby.kernel.restore.snapshots import Offer
 from standby.kernel.run import Run
 from standby.kernel.store.lock_owner import note_owner, told_in_use

@@ -17,7 +17,7 @@ from standby.kernel.probes import no_probe
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import LEASE, SNAPSHOTS
 from standby.kernel.store.leftovers import find_leftovers
-from standby.kernel.store.strays import Known, Roots, Strays
+from standby.kernel.strays import Known, Roots, Strays
 from standby.model import TaskId
 from standby.naming import state_path
 from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin

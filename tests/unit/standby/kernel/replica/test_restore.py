@@ -12,7 +12,7 @@ import pytest
 from standby.adapters.peers import client as peer_client
 from standby.kernel import probes
 from standby.kernel.probes import Probe, no_probe
-from standby.kernel.restore import restore
+from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.kernel.store import places

@@ -11,11 +11,11 @@ from typing import Final
 from standby.clock import Clock
 from standby.errors import Unavailable
 from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks, Seen
-from standby.kernel.active.settling import Settling
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED
 from standby.kernel.replay.router import Replayed
+from standby.kernel.replica.settling import Settling
 from standby.kernel.run import Run, Tell
 from standby.model import ReplicaId
 from standby.replica.accepted import task_offsets
