@@ -17,9 +17,9 @@ from typing import Final
 
 import embedded.cli
 from appmaster.cli.clusters import candidates, cells, credentials, drain, protect, rekey
-from appmaster.cli.foreign import translated
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
+from appmaster.cli.shared.foreign import translated
 from appmaster.version import version
 from standby.errors import StandfastError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.launch import hadoop_conf
+from appmaster.cli.shared import hadoop_conf
 from embedded.jars import classpath
 from embedded.java import LEAN, find_java
 from standby.errors import BadConfiguration

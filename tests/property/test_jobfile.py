@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appmaster.cli.jobfile import load
+from appmaster.cli.shared.jobfile import load
 from standby.errors import BadConfiguration
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:1", "STANDFAST_ZOOKEEPER": "z:1"}

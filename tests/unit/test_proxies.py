@@ -13,7 +13,7 @@ import pytest
 
 from appmaster.adapters.credentials.authority import Pair, skein_pair
 from appmaster.adapters.skein_library import load_skein
-from appmaster.cli.yarn import as_security
+from appmaster.cli.shared.yarn import as_security
 from embedded import probes
 from standby.adapters.channels import open_channel
 from tests.patience import PATIENCE_SECONDS

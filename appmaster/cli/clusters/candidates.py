@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.cluster import add_cluster_options, cluster_of, open_client
-from appmaster.cli.output import Progress, print_json, print_table
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, cluster_of, open_client
+from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.parsers import add_command
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from appmaster.adapters.credentials.keyring import user_name
 from appmaster.api.client import ClusterClient
-from appmaster.cli.cluster import cluster_of
-from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command, cluster_name
+from appmaster.cli.shared.cluster import cluster_of
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command, cluster_name
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.25

@@ -14,9 +14,9 @@ import argparse
 
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.cli.cluster import add_cluster_options, open_zookeeper
-from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration, StandfastError
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from appmaster.adapters.credentials.keyring import keyring_in, make_sure
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.cli.cluster import add_cluster_options
 from appmaster.cli.clusters.protect import check_stopped
-from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration
 
 

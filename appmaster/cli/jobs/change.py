@@ -24,13 +24,13 @@ from appmaster.api.snapshot import asked
 from appmaster.changes.compatibility import check_feed
 from appmaster.changes.operations import Present
 from appmaster.changes.revisions import Update, asked_of, rollback, update
-from appmaster.cli.cluster import add_cluster_options, open_client
-from appmaster.cli.jobfile import add_job_file, load
 from appmaster.cli.jobs import rollout
-from appmaster.cli.jobs.submit import check_topics, short_of_hosts
+from appmaster.cli.launch.checks import check_topics, short_of_hosts
 from appmaster.cli.launch.code import deliver
-from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, open_client
+from appmaster.cli.shared.jobfile import add_job_file, load
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command
 from appmaster.config import policy, spec
 from appmaster.records import JobRecord
 from standby.adapters.kafka.clients import check as check_clients

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.cluster import add_cluster_options, known_client
-from appmaster.cli.output import Progress, print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, known_client
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command
 from standby.errors import StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.1

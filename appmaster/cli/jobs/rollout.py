@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.output import Progress
+from appmaster.cli.shared.output import Progress
 from standby.errors import StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.25

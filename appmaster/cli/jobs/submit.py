@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appmaster.adapters import kafka_release
 from appmaster.adapters.code.hadoop import find_shell
 from appmaster.adapters.credentials.keyring import make_sure
 from appmaster.adapters.kafka import EventLog, Topics
@@ -27,30 +26,26 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.changes.compatibility import check_joins
 from appmaster.changes.revisions import asked_of, grown, refuse_another_run
-from appmaster.cli import yarn
-from appmaster.cli.clusters import cells
-from appmaster.cli.jobfile import JobFile, add_job_file, load
-from appmaster.cli.jobs.topics import identified, with_changelog
-from appmaster.cli.launch import probe, starting
+from appmaster.cli.launch import cells, checks, probe, starting
 from appmaster.cli.launch.code import bundle_of
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.launch.ended import Ends
-from appmaster.cli.launch.undo import Undo
-from appmaster.cli.output import Progress, print_json
 from appmaster.cli.reading.observe import tasks_table
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.jobfile import JobFile, add_job_file, load
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, input_growth
-from appmaster.topics.ports import TopicShape
 from standby import naming
 from standby.adapters.kafka.clients import check as check_clients
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
-from standby.config import JobConfig, kafka_settings
-from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.config import kafka_settings
+from standby.errors import BadConfiguration, StandfastError
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
-from standby.security.disclosure import is_secret
 from standby.wire import JobDefinition
 
 
@@ -136,7 +131,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
-        tasks = check_topics(job, topics)
+        tasks = checks.check_topics(job, topics)
         # ZooKeeper is asked in their name.
         ring = make_sure(config.cluster)
         if end := ring.told_of_end():
@@ -192,9 +187,9 @@ def _look_further(
     is_new = not checked.cluster.has_others
     _, racks = checked.start.topology
     warnings = (
-        check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
-        short_of_hosts(config, len(racks)),
-        *brokers.warnings(look_at_brokers(config, checked.start.definition)),
+        checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
+        checks.short_of_hosts(config, len(racks)),
+        *brokers.warnings(checks.look_at_brokers(config, checked.start.definition)),
     )
     for each in filter(None, warnings):
         progress.say(each)
@@ -214,7 +209,7 @@ def _check(
 ) -> _Checked:
     """Return the job with what the servers say of it; raises `StandfastError` when it cannot be submitted."""
     config = job.config
-    topology = check_yarn(job, servers.driver)
+    topology = checks.check_yarn(job, servers.driver)
     cluster = starting.look(config, servers.zookeeper, servers.driver)
     if cluster.has_job and not arguments.update:
         raise BadConfiguration(
@@ -228,8 +223,8 @@ def _check(
     bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
     present = cluster.present.record if cluster.present is not None else None
     definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
-    definition = identified(config, servers.topics, definition, say, has_run=present is not None)
-    check_changelog(job, servers.topics, definition, present)
+    definition = checks.identified(config, servers.topics, definition, say, has_run=present is not None)
+    checks.check_changelog(job, servers.topics, definition, present)
     return _Checked(job, starting.Start(config, definition, code, bundle, topology), cluster)
 
 
@@ -248,7 +243,7 @@ def _launch(
         if checked.present is not None:
             # Their changelog's partitions are there now: they stay tasks, whatever becomes of the submit.
             servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
-        return with_changelog(servers.topics, definition)
+        return checks.with_changelog(servers.topics, definition)
 
     started: tuple[str, ...] = ()
     if cluster.has_others and bundle is not None:
@@ -270,115 +265,6 @@ def _is_probed(arguments: argparse.Namespace, cluster: starting.Cluster) -> bool
     if arguments.probe is not None:
         return bool(arguments.probe)
     return arguments.check or cluster.present is None
-
-
-def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
-    """Return a warning when everybody who reaches ZooKeeper can change the job's cluster; empty if not.
-
-    ``is_open`` says that they can already, ``is_new`` that no other job of the cluster runs. Raises
-    `BadConfiguration` when the job does not want that, or has secrets, which everybody could read.
-    """
-    config = job.config
-    is_meant = config.zookeeper_acl == "open"
-    if not is_open and not is_meant:
-        return ""
-    if is_new and is_open and not is_meant:
-        raise BadConfiguration(
-            f"the tree of cluster {config.cluster} in ZooKeeper is open: everybody who reaches ZooKeeper can run code "
-            f"as you. Close it with `standfast protect {config.cluster}`, or set zookeeper.acl=open if that is meant"
-        )
-    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
-    if readable:
-        raise BadConfiguration(
-            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, for the tree of cluster "
-            f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
-            f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
-        )
-    return (
-        f"everybody who reaches ZooKeeper can run code as you, for the tree of cluster {config.cluster} is open; to "
-        f"close it, kill its jobs and give `standfast protect {config.cluster}`"
-    )
-
-
-def check_topics(job: JobFile, topics: Topics) -> int:
-    """Return the number of tasks, which is the number of partitions of every input.
-
-    Raises `BadConfiguration` naming each topic that does not exist, or how many partitions each input has when
-    the numbers differ, `Unavailable` naming one that this principal may not describe.
-    """
-    config = job.config
-    known = dict(topics.partitions())
-    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
-    # Kafka's list leaves out what may not be described, too; of a topic that is asked for by name it says so.
-    unlisted = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
-    known.update((name, topics.count(name)) for name in unlisted)
-    missing = [name for name in unlisted if not known[name]]
-    if missing:
-        raise BadConfiguration(
-            f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
-            f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
-        )
-    if len({known[name] for name in config.inputs}) > 1:
-        counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
-        raise BadConfiguration(
-            f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
-        )
-    return known[config.inputs[0]]
-
-
-def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the hosts that get a service of their own, and the rack of every host.
-
-    Raises `BadConfiguration` for what YARN cannot give.
-    """
-    nodes = client.get_nodes(states=["RUNNING"])
-    if not nodes:
-        raise Unavailable("YARN has no RUNNING node")
-    config = job.config
-    largest = max(int(each.total_resources.memory) for each in nodes)
-    for key, memory in (
-        ("cluster-manager.container.memory.mb", config.memory_mb),
-        ("yarn.am.container.memory.mb", config.am_memory_mb),
-    ):
-        if memory > largest:
-            raise BadConfiguration(f"{key}: {memory} MiB, but the largest host offers {largest}")
-    names = {queue.name for queue in client.get_all_queues()}
-    if config.queue not in names:
-        raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
-    running = tuple(sorted(each.host for each in nodes))
-    unknown = [each for each in config.hosts if each not in running]
-    if unknown:
-        raise BadConfiguration(
-            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
-        )
-    return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
-
-
-def short_of_hosts(config: JobConfig, hosts: int) -> str:
-    """Return a warning when so many hosts cannot take every copy of a task; empty when they can. Pure."""
-    needed = 1 + config.standbys
-    if hosts >= needed:
-        return ""
-    copies = "1 standby and its" if config.standbys == 1 else f"{config.standbys} standbys and their"
-    there = "there is 1 host" if hosts == 1 else f"there are {hosts} hosts"
-    return (
-        f"warning: {copies} active need {needed} hosts, one each, and {there}: the job stays incomplete until there "
-        "are more (job.hotstandby.replicationcount)"
-    )
-
-
-def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
-    """Return what can be told of the brokers and of the topics that the job writes to, or will."""
-    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
-    written = (definition.changelog, *config.outputs, *dead_letter)
-    found = kafka_release.look(kafka_settings(config), written)
-    asked = config.changelog_replication
-    replicas = asked if asked > 0 else found.default_replicas
-    if definition.changelog in found.topics or replicas is None:
-        return found
-    in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
-    planned = {"(the changelog)": TopicShape(definition.tasks, replicas, in_sync)}
-    return replace(found, topics={**planned, **found.topics})
 
 
 def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
@@ -411,16 +297,6 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         code=code,
         topics=present.definition.topics if present is not None else {},
     )
-
-
-def check_changelog(
-    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
-) -> None:
-    """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
-    if topics.count(definition.changelog):
-        # It has the partitions of the tasks that were; those that the input grew by are added later.
-        tasks = definition.tasks if present is None else present.definition.tasks
-        changelog.check(topics, definition.changelog, tasks, job.config)
 
 
 def make_topics(

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from appmaster.cli import yarn
 from appmaster.cli.launch import application
+from appmaster.cli.shared import yarn
 from standby.config import JobConfig, parse_recorded
 from standby.model import TaskRecord
 from standby.sweep import FILE, Sweep

@@ -14,30 +14,23 @@ server cannot be used.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-from msgspec.structs import replace
+from collections.abc import Mapping
+from typing import Any
 
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.changes.operations import Present
 from appmaster.changes.revisions import asked_of
-from appmaster.cli.cluster import add_cluster_options, open_client
-from appmaster.cli.output import Progress, print_json, print_table
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, open_client
+from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.parsers import add_command
 from appmaster.planning.state.view import JobState
 from appmaster.records import JobRecord
-from appmaster.topics.ids import accept, judge, kinds, with_topics
+from appmaster.topics.ids import accept, kinds, with_topics
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.model import TopicIdentity
 from standby.wire import JobDefinition
-
-#: So long after a topic was made every broker knows it.
-_NEW_TOPIC_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 0.05
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -165,47 +158,3 @@ def _accepted(
     else:
         Progress().say(f"{kind} {topic} is accepted: when {definition.name} is submitted again, {said}")
     return 0
-
-
-def identified(
-    config: JobConfig,
-    topics: Topics,
-    definition: JobDefinition,
-    say: Callable[[str], None],
-    *,
-    has_run: bool,
-) -> JobDefinition:
-    """Return a definition that is to be submitted with the ids of its topics, as far as they exist.
-
-    Raises `BadConfiguration` when a run that exists would go on with another input or changelog than its own.
-    """
-    found = topics.ids(kinds(definition, config))
-    judged = judge(definition, config, found)
-    if judged.obstacle:
-        raise BadConfiguration(judged.obstacle)
-    if has_run:
-        if definition.changelog not in found:
-            raise BadConfiguration(
-                f"{definition.changelog}, the changelog with the state of {definition.name}, does not exist any more. "
-                "To begin with empty state: create it (any settings that are wrong are told), then `standfast topics "
-                f"{definition.name} --accept {definition.changelog}`; or `standfast delete {definition.name}`"
-            )
-        for each in judged.events:
-            say(each.reason)
-    return replace(definition, topics=judged.topics)
-
-
-def with_changelog(topics: Topics, definition: JobDefinition) -> JobDefinition:
-    """Return a definition with the id of its changelog, which may have been made just now; raises `Unavailable`."""
-    changelog = definition.changelog
-    known = definition.topics.get(changelog, TopicIdentity())
-    give_up = time.monotonic() + _NEW_TOPIC_SECONDS
-    while not known.id:
-        found = topics.ids([changelog])
-        if changelog in found:
-            known = TopicIdentity(found[changelog])
-        elif time.monotonic() > give_up:
-            raise Unavailable(f"topic {changelog} was made, and no broker knows it")
-        else:
-            time.sleep(_LOOK_SECONDS)
-    return replace(definition, topics={**definition.topics, changelog: known})

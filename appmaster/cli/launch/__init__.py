@@ -1,1 +1,1 @@
-"""What a submit needs on its way to YARN: its time, how it is undone, a look at a host, what YARN says of an end."""
+"""A job on its way to YARN and off it: checks, a look at a host, its code, the cells' applications, its end."""

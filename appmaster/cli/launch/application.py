@@ -13,9 +13,9 @@ import skein
 
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.skein import ANYWHERE, service_name
-from appmaster.cli.launch import hadoop_conf
-from appmaster.cli.launch.hadoop_conf import HadoopConfiguration, Property
-from appmaster.cli.yarn import as_security
+from appmaster.cli.shared import hadoop_conf
+from appmaster.cli.shared.hadoop_conf import HadoopConfiguration, Property
+from appmaster.cli.shared.yarn import as_security
 from appmaster.config import cluster as cluster_settings
 from standby import cluster as cluster_file
 from standby.config import JobConfig

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from appmaster.cli import yarn
-from appmaster.cli.launch import application, ended, on_host
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.output import Progress
+from appmaster.cli.launch import application, on_host
+from appmaster.cli.shared import ended, yarn
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
 

@@ -15,11 +15,11 @@ from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import DECIDED_SECONDS, ClusterClient, Refused, StillQueued
 from appmaster.changes.operations import Present
-from appmaster.cli import yarn
-from appmaster.cli.clusters import cells
-from appmaster.cli.jobs.stop import Ending, undeploy
+from appmaster.cli.launch import cells
 from appmaster.cli.launch.code import deliver, leave, withdraw
-from appmaster.cli.launch.ended import Ends
+from appmaster.cli.launch.undeploy import Ending, undeploy
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.ended import Ends
 from appmaster.planning.state.view import JobState
 from appmaster.records import JobRecord, Loaded
 from standby.code.bundles import Bundle

@@ -24,9 +24,9 @@ from typing import Any, Final
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Answer, Search, WantedKey
-from appmaster.cli.cluster import add_cluster_options, open_client, record_of
-from appmaster.cli.output import print_json
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.output import print_json
+from appmaster.cli.shared.parsers import add_command
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable

@@ -16,14 +16,14 @@ from typing import Any, Final
 from appmaster.adapters import node_logs
 from appmaster.adapters.kafka import read_events
 from appmaster.api.client import ClusterClient
-from appmaster.cli import yarn
-from appmaster.cli.cluster import add_cluster_options, open_client, record_of
-from appmaster.cli.launch.ended import Ended, ended, latest
-from appmaster.cli.launch.ended import entry as end_entry
-from appmaster.cli.output import print_json, print_table
-from appmaster.cli.parsers import add_command
 from appmaster.cli.reading import unled
 from appmaster.cli.reading.kept import Kept, kept
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.ended import Ended, ended, latest
+from appmaster.cli.shared.ended import entry as end_entry
+from appmaster.cli.shared.output import print_json, print_table
+from appmaster.cli.shared.parsers import add_command
 from appmaster.eventlog.entries import EntryKind
 from standby import naming
 from standby.config import JobConfig, kafka_settings, parse_recorded

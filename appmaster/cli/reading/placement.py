@@ -13,9 +13,9 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from appmaster.cli.cluster import add_cluster_options, known_client, open_zookeeper
-from appmaster.cli.output import print_json, print_table
-from appmaster.cli.parsers import add_command
+from appmaster.cli.shared.cluster import add_cluster_options, known_client, open_zookeeper
+from appmaster.cli.shared.output import print_json, print_table
+from appmaster.cli.shared.parsers import add_command
 from appmaster.records import Loaded
 from standby.errors import BadConfiguration
 from standby.model import TaskRecord

@@ -22,9 +22,9 @@ from appmaster.adapters.zookeeper.code import tombstone
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.changes.operations import Present
-from appmaster.cli.jobfile import load
 from appmaster.cli.launch.starting import Cluster, look
 from appmaster.cli.main import main
+from appmaster.cli.shared.jobfile import load
 from appmaster.planning.state.actions import Change
 from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, encode
 from embedded.web import open_url

@@ -26,8 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
-from appmaster.cli.jobfile import JobFile
-from appmaster.cli.jobs.submit import check_topics
+from appmaster.cli.launch.checks import check_topics
+from appmaster.cli.shared.jobfile import JobFile
 from appmaster.config import cluster as cluster_settings
 from embedded.jars import classpath
 from standby.cluster import dump

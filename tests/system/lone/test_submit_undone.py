@@ -19,14 +19,13 @@ from appmaster.adapters.kafka import Topics
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.changes.revisions import grown
-from appmaster.cli.clusters import cells
-from appmaster.cli.jobfile import JobFile, load
 from appmaster.cli.jobs.submit import define, make_topics
-from appmaster.cli.launch import starting
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.launch.ended import Ends
-from appmaster.cli.launch.undo import Undo
-from appmaster.cli.output import Progress
+from appmaster.cli.launch import cells, starting
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.jobfile import JobFile, load
+from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
 from standby import naming
 from standby.code.bundles import pack

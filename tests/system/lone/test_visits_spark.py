@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from appmaster.cli.jobfile import load
+from appmaster.cli.shared.jobfile import load
 from examples.visits import visits
 from standby.adapters.spark.session import Spark
 from standby.feed.functions import job_code

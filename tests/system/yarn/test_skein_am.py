@@ -17,7 +17,7 @@ from cryptography import x509
 
 from appmaster.adapters.credentials.authority import Pair, skein_pair
 from appmaster.adapters.skein_library import SKEIN_JAR, load_skein
-from appmaster.cli.yarn import as_security
+from appmaster.cli.shared.yarn import as_security
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS, soon
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.jobfile import load
+from appmaster.cli.shared.jobfile import load
 from examples.orders import orders
 from examples.visits import visits
 from standby.feed.functions import job_code, step_of, transform_of

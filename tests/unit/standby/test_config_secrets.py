@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.changes.operations import settled
-from appmaster.cli.jobfile import load
+from appmaster.cli.shared.jobfile import load
 from appmaster.records import ChangeRecord
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig, flatten, kafka_settings, keys, shown

@@ -16,7 +16,7 @@ from appmaster.adapters.credentials.authority import DAYS, issue, new_authority,
 from appmaster.adapters.credentials.certificates import as_metric, end_of, told_of_end
 from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure, user_name
 from appmaster.api.client import ClusterClient
-from appmaster.cli.yarn import as_security, skein_client
+from appmaster.cli.shared.yarn import as_security, skein_client
 from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.access import AS_IT_IS, container_secret
 from standby.errors import BadConfiguration, Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from appmaster.cli.launch import application
-from appmaster.cli.launch.hadoop_conf import read
+from appmaster.cli.shared.hadoop_conf import read
 from standby.config import parse
 from standby.errors import BadConfiguration
 from tests.fakes.certificates import shared_keyring

@@ -12,10 +12,11 @@ import pytest
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import of_the_cluster
-from appmaster.cli.clusters.cells import apart, restore
-from appmaster.cli.jobfile import load
+from appmaster.cli.clusters.cells import restore
+from appmaster.cli.launch.cells import apart
 from appmaster.cli.main import build_parser, main
-from appmaster.cli.output import Progress
+from appmaster.cli.shared.jobfile import load
+from appmaster.cli.shared.output import Progress
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration
 from tests.unit.appmaster.cli.test_foreign import commands

@@ -20,9 +20,9 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from skein import exceptions as skein
 
 from appmaster.cli import main as command_line
-from appmaster.cli.launch.undo import Undo
 from appmaster.cli.main import build_parser, main
-from appmaster.cli.output import Progress
+from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.undo import Undo
 from appmaster.records import CandidateRecord, JobRecord, encode
 from standby import naming
 from standby.wire import JobDefinition

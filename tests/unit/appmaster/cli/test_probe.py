@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from appmaster.cli.launch import on_host, probe
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.output import Progress
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.jobs.stop import Ending, held_up, undeploy
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.output import Progress
+from appmaster.cli.launch.undeploy import Ending, held_up, undeploy
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
 from standby.errors import StandfastError
 from tests.patience import LOOK_SECONDS
 
@@ -36,7 +36,7 @@ def client(**mine: Any) -> ClusterClient:
 def test_job_that_does_not_end_is_told_with_what_its_end_waits_for(
     is_whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appmaster.cli.jobs.stop._ORDERLY_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr("appmaster.cli.launch.undeploy._ORDERLY_SECONDS", LOOK_SECONDS)
     for mine, told in (
         ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader goes on"),
         ({"status": "deployed", "is_wanted": True}, "no leader has taken it up. The leader goes on"),

@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 
 from appmaster.adapters.kafka import Topics
-from appmaster.cli.jobfile import JobFile, load
-from appmaster.cli.jobs.submit import (
+from appmaster.cli.jobs.submit import define
+from appmaster.cli.launch.checks import (
     check_changelog,
     check_topics,
     check_tree,
     check_yarn,
-    define,
     short_of_hosts,
 )
 from appmaster.cli.launch.code import bundle_of
+from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster
 from appmaster.records import JobRecord
 from appmaster.topics.changelog import make

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from appmaster.adapters.kafka import Topics
-from appmaster.cli.jobs.topics import identified, table, with_changelog
+from appmaster.cli.jobs.topics import table
+from appmaster.cli.launch.checks import identified, with_changelog
 from standby.errors import BadConfiguration
 from standby.model import TopicIdentity
 from standby.wire import JobDefinition

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.cli.launch.application import granted_attempts
-from appmaster.cli.launch.hadoop_conf import read
+from appmaster.cli.shared.hadoop_conf import read
 from appmaster.leadership.own_cell import Attempt, in_the_way
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
-from appmaster.cli.foreign import translated
-from appmaster.cli.output import Progress
+from appmaster.cli.shared.foreign import translated
+from appmaster.cli.shared.output import Progress
 
 
 class Undo:

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from appmaster.cli import yamltext
-from appmaster.cli.parsers import cluster_name
+from appmaster.cli.shared import yamltext
+from appmaster.cli.shared.parsers import cluster_name
 from standby import ensemble, naming
 from standby.config import JobConfig, flatten, in_one_form, is_harmless, is_text, parse
 from standby.errors import BadConfiguration

@@ -8,7 +8,7 @@ import os
 from appmaster.adapters.credentials.keyring import access_to, nobodys_access
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
-from appmaster.cli.parsers import cluster_name
+from appmaster.cli.shared.parsers import cluster_name
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration
 

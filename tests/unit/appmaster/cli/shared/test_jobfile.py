@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.jobfile import JobFile, load
+from appmaster.cli.shared.jobfile import JobFile, load
 from standby.config import flatten, parse
 from standby.errors import BadConfiguration
 

@@ -29,7 +29,7 @@ _OTHER_ENDS: Final = {
 #: What a server said that no repetition mends: who asks has no right to.
 _REFUSALS: Final = ("NoAuthError", "AuthFailedError")
 
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[3]
 _OURS: Final = ("appmaster", "embedded", "locality", "standby")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from skein.exceptions import DriverError
 
-from appmaster.cli import yarn
-from appmaster.cli.launch.deadline import Deadline
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
 from tests.patience import NEVER_SECONDS
 
 

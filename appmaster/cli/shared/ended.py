@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from appmaster.adapters import node_logs
-from appmaster.cli import yarn
+from appmaster.cli.shared import yarn
 from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
 
 #: Lines of its master's output that are shown with it.

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli import yarn
-from appmaster.cli.launch import hadoop_conf
 from appmaster.cli.launch.application import granted_attempts, heartbeat_jar
+from appmaster.cli.shared import hadoop_conf, yarn
 from standby.errors import BadConfiguration
 
 EXPIRY = "yarn.am.liveness-monitor.expiry-interval-ms"

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from appmaster.adapters.credentials.authority import Pair, skein_pair
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.cli.launch.deadline import Deadline
-from appmaster.cli.launch.hadoop_conf import YARN_SITE, HadoopConfiguration, read
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.hadoop_conf import YARN_SITE, HadoopConfiguration, read
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 

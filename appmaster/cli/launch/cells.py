@@ -1,0 +1,216 @@
+"""The applications of a cluster's cells: claimed in ZooKeeper, then submitted, their masters on different hosts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from appmaster.adapters.credentials.keyring import require, user_name
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.changes.compatibility import of_the_cluster
+from appmaster.cli.launch import application
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.undo import Undo
+from appmaster.records import CellRecord
+from embedded import jars
+from standby.config import JobConfig
+from standby.errors import BadConfiguration
+
+#: So many times a cell's master is asked for again that came to a host which has one. On three hosts, the fewest that
+#: are of use, every third comes to the host of the other one; a try takes some two seconds.
+_TRIES: Final = 8
+
+#: The set of jars that containers with a Spark feed need.
+_CONNECTOR: Final = "spark-kafka"
+
+#: The hosts that get a service of their own, and the rack of every host.
+Topology = tuple[Sequence[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """How applications are submitted: until when, what is said meanwhile, and how it is undone."""
+
+    deadline: Deadline
+    progress: Progress
+    undo: Undo
+
+
+class Claims:
+    """Cells that this process has claimed, and what it has submitted for them so far."""
+
+    def __init__(self, zookeeper: ZooKeeper, config: JobConfig) -> None:
+        """Claim nothing yet; the records will keep what of ``config`` holds for every job of the cluster."""
+        self._zookeeper = zookeeper
+        self._claim = CellRecord("", user_name(), settings=of_the_cluster(config))
+        self._former: dict[int, CellRecord | None] = {}
+        self.started: dict[int, str] = {}
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The cells that are claimed."""
+        return tuple(self._former)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the cluster's tree is closed to others."""
+        return self._zookeeper.tree.is_closed
+
+    def others(self) -> list[str]:
+        """Return the applications of the cells that are not claimed."""
+        cells = self._zookeeper.cells.read_all().items()
+        return [each.application for number, each in cells if number not in self._former]
+
+    def take(self, number: int, former: CellRecord | None) -> bool:
+        """Claim a cell in place of an ended one; return False when somebody was quicker."""
+        is_mine = self._zookeeper.cells.claim(number, self._claim, replaces=former)
+        if is_mine:
+            self._former[number] = former
+        return is_mine
+
+    def give_back(self) -> None:
+        """Have the cells' records as they were before."""
+        for number, former in self._former.items():
+            if former is None:
+                self._zookeeper.cells.drop(number)
+            else:
+                self._zookeeper.cells.put(number, former)
+
+    def submitted(self, number: int, started: str) -> str:
+        """Take note of a cell's application; return it."""
+        self.started[number] = started
+        return started
+
+    def complete(self, number: int) -> None:
+        """Record a cell's application: its candidate waits for that."""
+        record = msgspec.structs.replace(self._claim, application=self.started[number])
+        self._zookeeper.cells.put(number, record)
+
+
+def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[int], undo: Undo) -> None:
+    """Claim cells for this process; ``undo`` gives them back as they were.
+
+    Raises `BadConfiguration` when one of them runs, or is being submitted by somebody else.
+    """
+    undo.on_failure("the cells' records", claims.give_back)
+    for number in numbers:
+        former = zookeeper.cells.read(number)
+        if former is not None and yarn.is_running(client, former.application):
+            raise BadConfiguration(f"cell {number} of the cluster runs as {former.application}")
+        if not claims.take(number, former):
+            raise BadConfiguration(f"somebody else is submitting cell {number} of the cluster at this moment")
+
+
+def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
+    """Return the jars of Spark's connector, fetched where they are not in the cache; none for another feed.
+
+    ``show`` is told how things stand. Raises `Unavailable` when they cannot be had.
+    """
+    if config.feed != "spark":
+        return []
+    cache = jars.open_cache()
+    cache.require(_CONNECTOR, show=show)
+    return cache.classpath(_CONNECTOR)
+
+
+def check(config: JobConfig, code: Path, topology: Topology, show: Callable[[str], None]) -> None:
+    """Raise `StandfastError` unless an application can be put together as `submit` does it; submits nothing."""
+    with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+        _specification(config, code, topology, connector(config, show), 1, Path(scratch))
+
+
+def submit(
+    config: JobConfig, code: Path, topology: Topology, claims: Claims, client: Any, launch: Launching
+) -> tuple[str, ...]:
+    """Submit an application for every claimed cell, their masters on different hosts if that can be had; return ids.
+
+    Where the masters run is waited for no longer than the launch's deadline.
+    """
+    _, racks = topology
+    # As the tree is, whatever the file says: containers create their nodes without a look.
+    config = replace(config, zookeeper_acl="digest" if claims.is_closed else "open")
+    jar_files = connector(config, launch.progress.say)
+
+    def start(number: int) -> str:
+        with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
+            spec = _specification(config, code, topology, jar_files, number, Path(scratch))
+            return claims.submitted(number, str(client.submit(spec)))
+
+    def end_all() -> None:
+        started = tuple(claims.started.values())
+        for each in started:
+            yarn.kill(client, each)
+        yarn.await_end(client, started)
+
+    launch.undo.on_failure("the applications", end_all)
+    present = claims.others()
+    taken = {
+        yarn.master_host(client, each, launch.deadline) for each in present if yarn.is_running(client, each)
+    }
+    for number in claims.numbers:
+        start(number)
+    for number in claims.numbers:
+        is_choice = len(claims.numbers) + len(present) > 1 and len(racks) > 1
+        if is_choice:
+            found = apart(
+                claims.started[number],
+                taken,
+                lambda number=number: start(number),  # type: ignore[misc]
+                lambda each: yarn.master_host(client, each, launch.deadline),
+                lambda each: yarn.kill(client, each),
+            )
+            if found and found in taken:
+                launch.progress.say(
+                    f"the master of cell {number} came to {found} {_TRIES + 1} times, where another cell's is: "
+                    "the loss of this host takes both"
+                )
+            taken.add(found)
+        claims.complete(number)
+    return tuple(claims.started.values())
+
+
+def _specification(
+    config: JobConfig, code: Path, topology: Topology, jar_files: Sequence[Path], number: int, scratch: Path
+) -> Any:
+    """Return the application of a cell; ``scratch`` must last until it was submitted."""
+    hosts, racks = topology
+    return application.build(
+        config,
+        hosts,
+        code,
+        jar_files,
+        scratch,
+        yarn.hadoop_configuration(),
+        require(config.cluster),
+        racks=racks,
+        cell=number,
+    )
+
+
+def apart(
+    started: str,
+    taken: Container[str],
+    again: Callable[[], str],
+    host_of: Callable[[str], str],
+    end: Callable[[str], None],
+) -> str:
+    """Return the host of a cell's master, after trying to have it on none of ``taken``.
+
+    A host's loss would take two cells at once otherwise. YARN lets nobody say where a master is to run: one that
+    came to a taken host is ended, and another asked for ``again``, some times. Where later attempts run is chance.
+    """
+    for _ in range(_TRIES):
+        host = host_of(started)
+        # One that is not known is nobody's: two of them are not on one host for that.
+        if not host or host not in taken:
+            return host
+        end(started)
+        started = again()
+    return host_of(started)

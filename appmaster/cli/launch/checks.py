@@ -1,0 +1,190 @@
+"""What is looked at before anything is made: the tree, topics, YARN, brokers; each says what is wrong, or warns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from msgspec import structs
+
+from appmaster.adapters import kafka_release
+from appmaster.adapters.kafka import Topics
+from appmaster.cli.shared.jobfile import JobFile
+from appmaster.records import JobRecord
+from appmaster.topics import brokers, changelog
+from appmaster.topics.ids import judge, kinds
+from appmaster.topics.ports import TopicShape
+from standby.config import JobConfig, kafka_settings
+from standby.errors import BadConfiguration, Unavailable
+from standby.model import TopicIdentity
+from standby.security.disclosure import is_secret
+from standby.wire import JobDefinition
+
+#: So long after a topic was made every broker knows it.
+_NEW_TOPIC_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.05
+
+
+def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
+    """Return a warning when everybody who reaches ZooKeeper can change the job's cluster; empty if not.
+
+    ``is_open`` says that they can already, ``is_new`` that no other job of the cluster runs. Raises
+    `BadConfiguration` when the job does not want that, or has secrets, which everybody could read.
+    """
+    config = job.config
+    is_meant = config.zookeeper_acl == "open"
+    if not is_open and not is_meant:
+        return ""
+    if is_new and is_open and not is_meant:
+        raise BadConfiguration(
+            f"the tree of cluster {config.cluster} in ZooKeeper is open: everybody who reaches ZooKeeper can run code "
+            f"as you. Close it with `standfast protect {config.cluster}`, or set zookeeper.acl=open if that is meant"
+        )
+    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
+    if readable:
+        raise BadConfiguration(
+            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, for the tree of cluster "
+            f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
+            f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
+        )
+    return (
+        f"everybody who reaches ZooKeeper can run code as you, for the tree of cluster {config.cluster} is open; to "
+        f"close it, kill its jobs and give `standfast protect {config.cluster}`"
+    )
+
+
+def check_topics(job: JobFile, topics: Topics) -> int:
+    """Return the number of tasks, which is the number of partitions of every input.
+
+    Raises `BadConfiguration` naming each topic that does not exist, or how many partitions each input has when
+    the numbers differ, `Unavailable` naming one that this principal may not describe.
+    """
+    config = job.config
+    known = dict(topics.partitions())
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    # Kafka's list leaves out what may not be described, too; of a topic that is asked for by name it says so.
+    unlisted = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
+    known.update((name, topics.count(name)) for name in unlisted)
+    missing = [name for name in unlisted if not known[name]]
+    if missing:
+        raise BadConfiguration(
+            f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
+            f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
+        )
+    if len({known[name] for name in config.inputs}) > 1:
+        counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
+        raise BadConfiguration(
+            f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
+        )
+    return known[config.inputs[0]]
+
+
+def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the hosts that get a service of their own, and the rack of every host.
+
+    Raises `BadConfiguration` for what YARN cannot give.
+    """
+    nodes = client.get_nodes(states=["RUNNING"])
+    if not nodes:
+        raise Unavailable("YARN has no RUNNING node")
+    config = job.config
+    largest = max(int(each.total_resources.memory) for each in nodes)
+    for key, memory in (
+        ("cluster-manager.container.memory.mb", config.memory_mb),
+        ("yarn.am.container.memory.mb", config.am_memory_mb),
+    ):
+        if memory > largest:
+            raise BadConfiguration(f"{key}: {memory} MiB, but the largest host offers {largest}")
+    names = {queue.name for queue in client.get_all_queues()}
+    if config.queue not in names:
+        raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
+    running = tuple(sorted(each.host for each in nodes))
+    unknown = [each for each in config.hosts if each not in running]
+    if unknown:
+        raise BadConfiguration(
+            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
+        )
+    return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
+
+
+def short_of_hosts(config: JobConfig, hosts: int) -> str:
+    """Return a warning when so many hosts cannot take every copy of a task; empty when they can. Pure."""
+    needed = 1 + config.standbys
+    if hosts >= needed:
+        return ""
+    copies = "1 standby and its" if config.standbys == 1 else f"{config.standbys} standbys and their"
+    there = "there is 1 host" if hosts == 1 else f"there are {hosts} hosts"
+    return (
+        f"warning: {copies} active need {needed} hosts, one each, and {there}: the job stays incomplete until there "
+        "are more (job.hotstandby.replicationcount)"
+    )
+
+
+def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
+    """Return what can be told of the brokers and of the topics that the job writes to, or will."""
+    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
+    written = (definition.changelog, *config.outputs, *dead_letter)
+    found = kafka_release.look(kafka_settings(config), written)
+    asked = config.changelog_replication
+    replicas = asked if asked > 0 else found.default_replicas
+    if definition.changelog in found.topics or replicas is None:
+        return found
+    in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
+    planned = {"(the changelog)": TopicShape(definition.tasks, replicas, in_sync)}
+    return replace(found, topics={**planned, **found.topics})
+
+
+def check_changelog(
+    job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
+) -> None:
+    """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
+    if topics.count(definition.changelog):
+        # It has the partitions of the tasks that were; those that the input grew by are added later.
+        tasks = definition.tasks if present is None else present.definition.tasks
+        changelog.check(topics, definition.changelog, tasks, job.config)
+
+
+def identified(
+    config: JobConfig,
+    topics: Topics,
+    definition: JobDefinition,
+    say: Callable[[str], None],
+    *,
+    has_run: bool,
+) -> JobDefinition:
+    """Return a definition that is to be submitted with the ids of its topics, as far as they exist.
+
+    Raises `BadConfiguration` when a run that exists would go on with another input or changelog than its own.
+    """
+    found = topics.ids(kinds(definition, config))
+    judged = judge(definition, config, found)
+    if judged.obstacle:
+        raise BadConfiguration(judged.obstacle)
+    if has_run:
+        if definition.changelog not in found:
+            raise BadConfiguration(
+                f"{definition.changelog}, the changelog with the state of {definition.name}, does not exist any more. "
+                "To begin with empty state: create it (any settings that are wrong are told), then `standfast topics "
+                f"{definition.name} --accept {definition.changelog}`; or `standfast delete {definition.name}`"
+            )
+        for each in judged.events:
+            say(each.reason)
+    return structs.replace(definition, topics=judged.topics)
+
+
+def with_changelog(topics: Topics, definition: JobDefinition) -> JobDefinition:
+    """Return a definition with the id of its changelog, which may have been made just now; raises `Unavailable`."""
+    topic = definition.changelog
+    known = definition.topics.get(topic, TopicIdentity())
+    give_up = time.monotonic() + _NEW_TOPIC_SECONDS
+    while not known.id:
+        found = topics.ids([topic])
+        if topic in found:
+            known = TopicIdentity(found[topic])
+        elif time.monotonic() > give_up:
+            raise Unavailable(f"topic {topic} was made, and no broker knows it")
+        else:
+            time.sleep(_LOOK_SECONDS)
+    return structs.replace(definition, topics={**definition.topics, topic: known})

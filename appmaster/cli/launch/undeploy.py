@@ -1,0 +1,177 @@
+"""A job's end: through the leader, by YARN, or by fencing what may be left of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from appmaster.adapters import kafka
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient, StillQueued
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.cluster import record_of
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
+from appmaster.planning.jobs.status import CANNOT_BE_FENCED
+from appmaster.planning.state.view import JobState
+from standby.errors import StandfastError, Unavailable
+
+_POLL_SECONDS: Final = 0.2
+
+#: How long an orderly end may take before YARN is told to end the application, seconds.
+_ORDERLY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job is to end."""
+
+    purge: bool = False
+    """Its local state is removed too."""
+    is_unfenced: bool = False
+    """Although its tasks may not be fenced."""
+
+
+def undeploy(
+    job: str,
+    client: ClusterClient,
+    driver: Any,
+    how: Ending,
+    *,
+    progress: Progress,
+    deadline: Deadline | None = None,
+) -> bool:
+    """End a job, and its cluster when it was the last one; return whether the cluster goes on.
+
+    Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
+    when it does not end in time: when that is the ``deadline`` of the whole command, the leader goes on ending it.
+    """
+    orderly = deadline.within(_ORDERLY_SECONDS) if deadline is not None else Deadline(_ORDERLY_SECONDS)
+    is_queued = False
+    while not is_queued:
+        try:
+            unfenced = {"unfenced": True} if how.is_unfenced else {}
+            client.change("undeploy", orderly.left_seconds, job=job, purge=how.purge, **unfenced)
+            is_queued = True
+        except Unavailable:
+            if not yarn.running(client.zookeeper, driver):
+                # No leader is left to do it: whatever still runs of it must not commit any more.
+                progress.say("no application of it runs" + ("" if how.is_unfenced else "; fencing its tasks"))
+                _withdraw(job, client, how)
+                return False
+            if orderly.is_over:
+                break
+            time.sleep(_POLL_SECONDS)
+        except StillQueued:
+            break
+    goes_on, mine = _ended(job, client, driver, orderly, progress)
+    if goes_on is not None:
+        return goes_on
+    if deadline is not None and deadline.is_over:
+        said = held_up(job, client.cluster, mine, _unreadable(job, client))
+        raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
+    return _end_by_force(job, client, driver, how, mine, progress)
+
+
+def _ended(
+    job: str, client: ClusterClient, driver: Any, orderly: Deadline, progress: Progress
+) -> tuple[bool | None, Mapping[str, Any]]:
+    """Wait until a job has ended; return whether its cluster goes on, None if it has not, and the job in its info."""
+    progress.say(f"undeploying {job}")
+    mine: Mapping[str, Any] = {}
+    while True:
+        try:
+            jobs = {each["job"]: each for each in client.info()["jobs"]}
+        except StandfastError:
+            # The candidates have ended with their cluster, or one is about to come back.
+            if not yarn.running(client.zookeeper, driver):
+                _drop_cells(client.zookeeper)
+                return False, mine
+        else:
+            mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
+            if mine["status"] == JobState.UNDEPLOYING and mine["reasons"]:
+                progress.say(f"undeploying {job}: {'; '.join(mine['reasons'])}")
+            is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
+            if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
+                return True, mine
+        if orderly.is_over:
+            return None, mine
+        time.sleep(_POLL_SECONDS)
+
+
+def _runs(job: Mapping[str, Any]) -> bool:
+    """Return whether a job in the cluster's info keeps the cluster alive."""
+    return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
+
+
+def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) -> str:
+    """Return why a job does not end, as far as it is told, and what to do then.
+
+    ``mine`` is the job in the cluster's info, ``unreadable`` why the leader cannot lead it. Pure.
+    """
+    reasons = [f"the leader cannot lead it ({unreadable})"] if unreadable else []
+    if not mine.get("is_wanted", True):
+        reasons += mine.get("reasons", ()) or ["the leader does not say what it waits for"]
+    said = (
+        f"{'; '.join(reasons) or 'no leader has taken it up'}. The leader goes on with it as soon as that is mended, "
+        f"without another command; `standfast status {job} --cluster {cluster}` tells how it stands"
+    )
+    if not unreadable and not any(each.startswith(CANNOT_BE_FENCED) for each in reasons):
+        return said
+    return (
+        f"{said}. If that is not to be had, see to it that nothing of {job} can write to Kafka any more (its "
+        f"containers have ended, or are cut off for good), then `standfast kill {job} --unfenced`, or `delete`"
+    )
+
+
+def _unreadable(job: str, client: ClusterClient) -> str:
+    """Return why the leader cannot lead a job; empty when it can, or nobody says."""
+    try:
+        return str(client.status().get("unreadable", {}).get(job, ""))
+    except StandfastError:
+        return ""
+
+
+def _end_by_force(
+    job: str, client: ClusterClient, driver: Any, how: Ending, mine: Mapping[str, Any], progress: Progress
+) -> bool:
+    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there.
+
+    Returns whether the cluster goes on: where a leader that cannot lead the job is not to be waited for.
+    """
+    zookeeper = client.zookeeper
+    others = [each for each in zookeeper.jobs.names() if each != job]
+    if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
+        why = _unreadable(job, client)
+        if why and how.is_unfenced:
+            progress.say(f"warning: the leader cannot lead {job} ({why}), so nobody waits for its containers")
+            return True
+        said = held_up(job, client.cluster, mine, why)
+        raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
+    running = yarn.running(zookeeper, driver)
+    progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
+    for each in running:
+        yarn.kill(driver, each)
+    yarn.await_end(driver, running)
+    _withdraw(job, client, how)
+    return False
+
+
+def _withdraw(job: str, client: ClusterClient, how: Ending) -> None:
+    """Record and fence what no leader is there for."""
+    client.zookeeper.jobs.ask(job, is_wanted=False, purge=how.purge)
+    if not how.is_unfenced:
+        try:
+            kafka.fence_job(client.cluster, record_of(job, client).definition)
+        except StandfastError as error:
+            end_it = f"`standfast kill {job} --unfenced`, or `delete`"
+            error.args = (f"{error}; if nothing of {job} can write to Kafka any more, {end_it}",)
+            raise
+    _drop_cells(client.zookeeper)
+
+
+def _drop_cells(zookeeper: ZooKeeper) -> None:
+    for number in zookeeper.cells.read_all():
+        zookeeper.cells.drop(number)
