@@ -46,7 +46,6 @@ from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
 from appmaster.version import version
 from standby import cluster as cluster_file
-from standby import naming
 from standby.adapters.gate import of_gates
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.tls import Keys
@@ -54,10 +53,11 @@ from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
-from standby.probes import Probe, no_probe
-from standby.records import ControllerRecord
 from standby.security import credentials
-from standby.security.roles import PeerRole
+from standby.shared import naming
+from standby.shared.probes import Probe, no_probe
+from standby.shared.records import ControllerRecord
+from standby.shared.roles import PeerRole
 from standby.threads.inbox import Inbox
 
 _log = logging.getLogger("appmaster")

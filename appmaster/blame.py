@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from standby import errortext
 from standby.errors import BrokenInvariant, Fenced, StandfastError, Transient
+from standby.shared import errortext
 
 #: After these the process ends, and its next life is whole. So do those that are no `Exception`: an interrupt, an exit.
 BROKEN: Final = (MemoryError, BrokenInvariant)

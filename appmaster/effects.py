@@ -25,12 +25,12 @@ from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
 from appmaster.ports import ContainerRequests, ControlPort, LeaderRecords
 from appmaster.probes import ASSIGNING, REQUESTED, WRITING, WRITTEN
 from appmaster.records import EndedRecord, StatusRecord
-from standby import wire
 from standby.errors import Transient, Unavailable
-from standby.probes import Probe, no_probe
 from standby.replica.failing import doubled_seconds
+from standby.shared import wire
+from standby.shared.probes import Probe, no_probe
+from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
-from standby.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import CellState, ClusterView, JobState, Presence
-from standby.model import ReplicaId, Role
 from standby.shared.metric import REPLICA_LABELS, Kind, Metric
+from standby.shared.model import ReplicaId, Role
 
 #: A leader of more tasks leaves lags to the containers, which show them too: 10,000 tasks would be 60,000
 #: lines, and a second of the leader's processor at each scrape.

@@ -10,9 +10,9 @@ from appmaster.planning.state.actions import Change
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, StatusRecord
-from standby import wire
 from standby.security.credentials import Credentials
-from standby.security.roles import PeerRole
+from standby.shared import wire
+from standby.shared.roles import PeerRole
 
 # ---- a leader's actions ----
 

@@ -1,4 +1,4 @@
-"""Named points in a leader's effects; see `standby.probes`."""
+"""Named points in a leader's effects; see `standby.shared.probes`."""
 
 from __future__ import annotations
 

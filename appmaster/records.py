@@ -1,6 +1,6 @@
 """What the master and the command line keep in ZooKeeper, besides what containers read too.
 
-See `standby.records` for the rules that hold for every body.
+See `standby.shared.records` for the rules that hold for every body.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 from appmaster.planning.state.model import JobModel, Processor
 from appmaster.planning.state.reasons import Failure, Reason
 from appmaster.planning.state.view import Recorded
-from standby.model import ProcessorId, TaskId
-from standby.records import decoded
-from standby.wire import JobDefinition
+from standby.shared.model import ProcessorId, TaskId
+from standby.shared.records import decoded
+from standby.shared.wire import JobDefinition
 
 VERSION = 1
 
@@ -89,7 +89,8 @@ class StatusRecord(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     at_ms: int = 0
     traceback: str = ""
-    """Where the job's code raised what is behind the reasons (`standby.errortext`); empty: it did not."""
+    """Where the job's code raised what is behind the reasons (`standby.shared.errortext`); empty: it did
+    not."""
     ended: EndedRecord | None = None
     """What was given up, once every task of it is fenced; None: nothing was, or a leader is still at it."""
     version: int = VERSION
@@ -136,7 +137,7 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     standfast: str
     version: int = VERSION
     peer_port: int = 0
-    """`standby.peers`, over mutual TLS: gives code and takes it; 0: a version that has none."""
+    """`standby.shared.peers`, over mutual TLS: gives code and takes it; 0: a version that has none."""
     life: int = 1
     """How many times its supervisor has started it in this attempt."""
     ended: str = ""

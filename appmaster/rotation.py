@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from appmaster.ports import Process, Processes, Ring
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: Roles of the processes that run.
 _RUNNING = (PeerRole.MASTER, PeerRole.CONTAINER)

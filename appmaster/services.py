@@ -21,9 +21,9 @@ from standby.adapters.gate import Gate
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import Keys
 from standby.cluster import ClusterConfig
-from standby.naming import cluster_path, escape
-from standby.peers import CODE_ROUTE, BundleSource
-from standby.security.roles import Caller
+from standby.shared.naming import cluster_path, escape
+from standby.shared.peers import CODE_ROUTE, BundleSource
+from standby.shared.roles import Caller
 
 #: In the working directory, unless ``code.directory`` names another place.
 _STORE: Final = "bundles"

@@ -25,8 +25,8 @@ from demo.events import EventLog
 from demo.report import step_times
 from demo.standing import Status, active_on, is_warm, parse, victim_process, what_is_missing
 from embedded.cluster import LocalCluster
-from standby import naming
 from standby.errors import StandfastError
+from standby.shared import naming
 
 TASKS: Final = 2
 

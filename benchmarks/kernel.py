@@ -28,12 +28,12 @@ from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
 from standby.kernel.restore.snapshots import Snapshots
-from standby.model import ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
-from standby.naming import state_path
-from standby.peers import SNAPSHOTS_ROUTE, PeerAddress
 from standby.ports import MakeFeed
-from standby.security.roles import PeerRole
-from standby.wire import JobDefinition
+from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+from standby.shared.naming import state_path
+from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress
+from standby.shared.roles import PeerRole
+from standby.shared.wire import JobDefinition
 
 CLUSTER: Final = "benchmark"
 _STAGE: Final = "main"

@@ -31,7 +31,7 @@ from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, JobState, Policy, Recorded
 from demo.versions import versions
 from locality.hosts import HostInfo
-from standby.model import Phase, ReplicaStatus, Role, Wanted
+from standby.shared.model import Phase, ReplicaStatus, Role, Wanted
 
 #: Tasks of one container; as many containers of a host hold actives as hold standbys.
 _TASKS_IN_CONTAINER: Final = 20

@@ -23,9 +23,9 @@ from standby.config import JobConfig
 from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
 from standby.kernel.active.markers import Markers
-from standby.model import Phase, Role
 from standby.ports import Feed
-from standby.wire import JobDefinition
+from standby.shared.model import Phase, Role
+from standby.shared.wire import JobDefinition
 
 _PATIENCE_SECONDS = 180.0
 

@@ -21,9 +21,9 @@ from benchmarks.dataset import STORE, checksum
 from benchmarks.kernel import Container, FixedRecords, Job, fetching_from, keys_in
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
-from standby.model import Phase, Role
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Phase, Role
 
 _PATIENCE_SECONDS = 3_600.0
 

@@ -24,7 +24,7 @@ from benchmarks.rounds import order
 from demo.scenario import Scenario, Shape
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
-from standby.model import Role
+from standby.shared.model import Role
 
 _WAYS: Final = ("cold", "warm", "hot")
 _MEASURES: Final[tuple[Measure, ...]] = (

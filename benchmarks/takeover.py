@@ -42,11 +42,11 @@ from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
 from benchmarks.contest import Results, say
 from benchmarks.planner import World
 from benchmarks.report import Measure, Report
-from standby import naming, records
 from standby.errors import Fenced
-from standby.records import ContainerRecord, ControllerRecord
+from standby.shared import naming, records
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
-from standby.wire import JobDefinition
 from tests.servers.ensemble import Ensemble
 
 #: Records in one transaction while the stage is set.

@@ -25,8 +25,8 @@ from demo.verification import Verification, verify
 from demo.watch import Sample, Watch
 from embedded.cluster import LocalCluster
 from examples.flights.replay import INPUT_TOPIC, create_topics
-from standby import naming
 from standby.errors import Unavailable
+from standby.shared import naming
 
 JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
 JOB: Final = "flights"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from standby.errors import Unavailable
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 
 
 class TaskName(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Which hosts held a task, until when, and up to which changelog offset. Pure.
 
-The history is part of the task's record (`standby.model.TaskRecord.history`), so that a new leader
+The history is part of the task's record (`standby.shared.model.TaskRecord.history`), so that a new leader
 knows as much as the old one; what containers find on their hosts' disks adds to it. Both rank hosts and
 never decide about data: whether state found on a disk may be used is judged there, by the rule `old-state`.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from standby.model import Held, TaskId
+from standby.shared.model import Held, TaskId
 
 History = tuple[Held, ...]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from locality.history import Found
 from locality.hosts import HostInfo
-from standby.model import Held, TaskId
+from standby.shared.model import Held, TaskId
 
 
 @dataclass(frozen=True, slots=True)

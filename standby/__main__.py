@@ -10,7 +10,7 @@ from typing import NoReturn
 def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     """End the process with the container's exit code; see `standby.shared.exits`.
 
-    ``probe`` is called at each named point (`standby.probes`, `standby.kernel.probes`).
+    ``probe`` is called at each named point (`standby.shared.probes`, `standby.kernel.probes`).
     """
     from standby.process.witness import split
 
@@ -25,7 +25,6 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.adapters.kafka.broker import connect
     from standby.adapters.peers.client import open_sources
     from standby.adapters.rocksdict import open_database
-    from standby.clock import REAL
     from standby.config import parse_recorded
     from standby.feed.functions import step_of
     from standby.kernel.environment import Environment
@@ -35,13 +34,14 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.kernel.store.directories import tighten_below
     from standby.kernel.store.leftovers import find_leftovers, purge_run
     from standby.kernel.strays import Roots, Strays
-    from standby.model import Leftover
-    from standby.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, only
-    from standby.probes import no_probe
     from standby.process.container import Kernel, Surroundings, main
     from standby.process.lookup import Lookups
-    from standby.security.roles import PeerRole
-    from standby.wire import JobDefinition
+    from standby.shared.clock import REAL
+    from standby.shared.model import Leftover
+    from standby.shared.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, only
+    from standby.shared.probes import no_probe
+    from standby.shared.roles import PeerRole
+    from standby.shared.wire import JobDefinition
 
     def make_kernel(around: Surroundings) -> Kernel:
         cluster, host = around.cluster, around.host

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from standby.errors import Transient
-from standby.model import Offsets, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
-from standby.peers import PeerAddress
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.shared.peers import PeerAddress
+from standby.shared.wire import JobDefinition
 
 if TYPE_CHECKING:
     import pyarrow as pa

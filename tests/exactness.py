@@ -21,7 +21,7 @@ from demo.traffic import Traffic
 from demo.verification import Verification, verify
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS, create_topics
 from examples.flights.source import flights
-from standby import naming
+from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 __all__ = [

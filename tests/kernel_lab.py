@@ -37,13 +37,13 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
-from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
-from standby.naming import state_path
 from standby.ports import MakeFeed, RecordReader
 from standby.replica.failing import Headers
 from standby.replica.store.keys import is_own, prefix, split
 from standby.replica.store.origin import DATABASE
-from standby.wire import JobDefinition
+from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared.naming import state_path
+from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WallClock
 from tests.fakes.ledger_job import END, STORES, Model
 from tests.fakes.records import FileRecords

@@ -17,10 +17,10 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.failing import Headers
 from standby.replica.store.keys import is_own, split
-from standby.wire import JobDefinition
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.clock import HandClock
 from tests.fakes.database import MemoryDisk

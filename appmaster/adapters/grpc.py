@@ -23,10 +23,10 @@ from appmaster.adapters.look import NOT_ASKED, look_at
 from appmaster.leadership.yarn_ids import attempt_of, grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from standby import wire
 from standby.adapters.tls import Keys
 from standby.errors import StandfastError, Unavailable
-from standby.security.roles import Caller, PeerRole, caller_of
+from standby.shared import wire
+from standby.shared.roles import Caller, PeerRole, caller_of
 
 _log = logging.getLogger(__name__)
 

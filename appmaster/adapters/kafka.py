@@ -27,15 +27,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from appmaster.topics.ports import TopicShape
-from standby import naming
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import Names
 from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
 from standby.errors import Transient, Unavailable
-from standby.model import TaskId
-from standby.wire import JobDefinition
+from standby.shared import naming
+from standby.shared.model import TaskId
+from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from standby import wire
 from standby.process.witness import READ
+from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 
 #: How long a host is waited for that does not answer at all, seconds: less than Linux waits before it sends a lost

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from standby.adapters.tls import Keys
 from standby.errors import BadConfiguration, Transient
-from standby.peers import STATE_ROUTE, PeerAddress
-from standby.security.roles import PeerRole
+from standby.shared.peers import STATE_ROUTE, PeerAddress
+from standby.shared.roles import PeerRole
 
 _SECONDS: Final = 3.0
 

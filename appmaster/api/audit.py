@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from appmaster.eventlog.entries import Asked, EntryKind, LogEntry, written
-from standby.security.roles import Caller, PeerRole
+from standby.shared.roles import Caller, PeerRole
 
 _log: Final = logging.getLogger("appmaster.audit")
 

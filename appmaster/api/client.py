@@ -28,7 +28,7 @@ from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
 from standby.ensemble import Tls
 from standby.errors import StandfastError, Unavailable
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: A candidate that says nothing for so long is passed over for the next one, seconds; more than it waits for a result.
 _PATIENCE_SECONDS: Final = 3.0

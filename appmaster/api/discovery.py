@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from appmaster.records import CandidateRecord
-from standby.records import ContainerRecord
+from standby.shared.records import ContainerRecord
 
 
 def targets(

@@ -13,7 +13,7 @@ from appmaster.planning.requests.requests import cell_loads, host_loads, questio
 from appmaster.planning.state.view import ClusterView, Command, Operation
 from locality.judging import explain
 from standby.errors import BadConfiguration
-from standby.model import ProcessorId, SlotId, TaskId
+from standby.shared.model import ProcessorId, SlotId, TaskId
 
 #: How long a command waits for the turn that decides it: a record may be on its way to ZooKeeper.
 _DECISION_SECONDS: Final = 4.0

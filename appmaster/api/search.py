@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from standby.errors import Transient
-from standby.model import Role
-from standby.peers import PeerAddress
+from standby.shared.model import Role
+from standby.shared.peers import PeerAddress
 
 #: So many containers are asked at the same time.
 _THREADS: Final = 16

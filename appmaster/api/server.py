@@ -15,7 +15,7 @@ from appmaster.api.ports import ClusterQueries
 from appmaster.changes.operations import KEPT_ARGUMENTS
 from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.security.roles import Caller
+from standby.shared.roles import Caller
 
 #: A call waits no longer than this for a result: its thread is one of a few. Clients ask again.
 MOST_WAIT_SECONDS: Final = 1.0

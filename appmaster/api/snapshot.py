@@ -7,7 +7,7 @@ from typing import Any
 
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, Container, Policy
-from standby.model import ReplicaId, ReplicaStatus, Role, TaskRecord
+from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
 def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from appmaster import records as bodies
 from appmaster.records import CandidateRecord, CellRecord, DrainedRecord, JobRecord, StatusRecord
-from standby import records as shared
 from standby.errors import BadConfiguration
-from standby.records import ContainerRecord
+from standby.shared import records as shared
+from standby.shared.records import ContainerRecord
 
 _Body = TypeVar("_Body")
 

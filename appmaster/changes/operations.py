@@ -19,10 +19,10 @@ from appmaster.changes import revisions
 from appmaster.config import spec
 from appmaster.planning.state.view import JobState
 from appmaster.records import ChangeRecord, JobRecord
-from standby import naming
 from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.wire import JobDefinition
+from standby.shared import naming
+from standby.shared.wire import JobDefinition
 
 #: Of a change's id: it becomes the name of a node.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from appmaster.records import JobRecord
 from standby.config import Applies, keys, names, parse, parse_recorded, shown, written
 from standby.errors import BadConfiguration, StandfastError
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 #: So many earlier revisions are kept, and the one that runs: containers may still run them, and the latest can be
 #: returned to.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from appmaster.code.rules import Directory
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 
 
 class CodeDistributor(Protocol):

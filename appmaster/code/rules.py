@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 
 #: Who waits for the code of an active job waits so many sync times while no live candidate holds it,
 GONE_SYNCS: Final = 2

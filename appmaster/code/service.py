@@ -15,7 +15,7 @@ from appmaster.code.ports import CodeDirectory, CodeDistributor
 from appmaster.code.rules import CodeView, Trouble
 from appmaster.code.store import BundleStore
 from standby.errors import Fenced, Transient
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 from standby.threads.inbox import Inbox
 
 _log: Final = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster.code.rules import CodeView, named_bundles, readiness, sources, wanted_bundles
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 
 #: What failed with a bundle is tried again after so long, doubled each time up to the sync time.
 RETRY_MS: Final = 250

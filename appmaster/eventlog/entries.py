@@ -14,7 +14,7 @@ from typing import Any, Final
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.reasons import Reason
 from appmaster.planning.state.view import Effect, JobState, RequestKind
-from standby.model import LeftOut, TaskId
+from standby.shared.model import LeftOut, TaskId
 
 
 class EntryKind(str, enum.Enum):

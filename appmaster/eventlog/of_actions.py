@@ -16,7 +16,7 @@ from appmaster.planning.state.actions import Outcome
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.reasons import Reason
 from appmaster.planning.state.view import ClusterView, Failover, JobState
-from standby.model import SlotId
+from standby.shared.model import SlotId
 
 
 def of_action(before: ClusterView, action: todo.Action, after: ClusterView, at_ms: int) -> Entries:

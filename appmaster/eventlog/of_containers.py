@@ -16,7 +16,7 @@ from appmaster.planning.state.model import job_of
 from appmaster.planning.state.progress import progress
 from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import HOLDING, ClusterView, Container, RequestState
-from standby.model import Phase, ProcessorId, ReplicaStatus, SlotId
+from standby.shared.model import Phase, ProcessorId, ReplicaStatus, SlotId
 
 #: What a rule yields: the entries that tell of one event or action, in order.
 Entries = Iterator[LogEntry]

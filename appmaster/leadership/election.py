@@ -23,7 +23,7 @@ from appmaster.leadership.port_probe import probe
 from appmaster.leadership.ports import Electorate
 from appmaster.leadership.suspicion import Beat, PortAnswer, Suspicion
 from standby.errors import Fenced, Transient
-from standby.records import ControllerRecord
+from standby.shared.records import ControllerRecord
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from appmaster.topics.ids import Obstacle
 from locality.hosts import HostInfo, parse_table
 from standby.config import JobConfig, parse_recorded
 from standby.errors import BadConfiguration
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from appmaster.leadership.suspicion import Beat
 from appmaster.planning.state import events as happened
 from appmaster.ports import JobUpdates
 from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
-from standby.records import ContainerRecord, ControllerRecord
+from standby.shared.records import ContainerRecord, ControllerRecord
 
 # ---- the election ----
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from appmaster.planning.state.actions import Action, Change, SendAssignment, WriteRecords
 from appmaster.planning.state.view import ClusterView, places
 from standby.errors import BrokenInvariant
-from standby.model import Role, TaskId, TaskRecord, Wanted
+from standby.shared.model import Role, TaskId, TaskRecord, Wanted
 
 
 def violations(view: ClusterView, *, everything: bool = True) -> Iterator[str]:

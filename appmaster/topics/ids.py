@@ -16,9 +16,9 @@ from appmaster.planning.state.events import TopicNoted
 from appmaster.records import JobRecord
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
-from standby.model import TopicIdentity
 from standby.replica.identity import RunTopics, changed
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 
 #: What a topic is to a job.
 Kind = Literal["input", "changelog", "output", "dead letters"]

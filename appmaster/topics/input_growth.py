@@ -33,7 +33,7 @@ from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
 from standby.errors import StandfastError
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 

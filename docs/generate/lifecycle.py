@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from standby.model import Phase
 from standby.replica.lifecycle import ENDED, MOVES, ORDERS, RUNNING, Effect, Signal
+from standby.shared.model import Phase
 
 _HEAD: Final = """\
 # The life of a replica

@@ -20,8 +20,8 @@ from standby.control.effects import OpenStream
 from standby.control.events import AssignmentReceived, ExitReceived, StreamBroken, StreamConnected
 from standby.control.ports import Post
 from standby.errors import BadConfiguration
-from standby.security.roles import PeerRole
-from standby.wire import METHOD, Assignment, Heartbeat, Report, decode_down, encode
+from standby.shared.roles import PeerRole
+from standby.shared.wire import METHOD, Assignment, Heartbeat, Report, decode_down, encode
 
 #: A leader that has not taken so many reports does not read: it is no leader to wait for.
 _MOST_WAITING: Final = 256

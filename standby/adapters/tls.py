@@ -15,7 +15,7 @@ import grpc
 
 from standby.errors import BadConfiguration
 from standby.security.credentials import Credentials
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 _TOO_OLD: Final = ssl.TLSVersion.TLSv1_2
 

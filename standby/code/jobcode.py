@@ -18,7 +18,7 @@ from typing import Final
 from standby.cluster import CODE_DIRECTORY
 from standby.code import bundles
 from standby.errors import Unavailable
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
 

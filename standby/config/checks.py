@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from standby import naming
 from standby.config.whole import JobConfig
 from standby.ensemble import KEYS, Tls, wrong, wrong_servers
 from standby.security.disclosure import FILE, is_path_of_secret
+from standby.shared import naming
 
 _COUNT: Final = "job.hotstandby.replicationcount"
 

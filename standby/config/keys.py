@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from standby import naming
+from standby.shared import naming
 
 #: For what a key's value holds: for one ``job``, its present and its future revisions; for one ``run`` of it, since
 #: state and offsets rest on it; for the ``cluster``, whichever job a process of it serves.

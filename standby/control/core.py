@@ -51,7 +51,7 @@ from standby.control.state import Closing, ControlState, NoStream, Registration,
 from standby.control.turn import turned
 from standby.errors import BadConfiguration
 from standby.shared import exits
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 Step = tuple[ControlState, tuple[Effect, ...]]
 

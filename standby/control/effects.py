@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from standby.control.events import Leader
-from standby.model import ReplicaStatus, Wanted
-from standby.wire import Hello, JobDefinition
+from standby.shared.model import ReplicaStatus, Wanted
+from standby.shared.wire import Hello, JobDefinition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from standby.model import Leftover, ReplicaId, ReplicaStatus
-from standby.wire import Assignment, Exit
+from standby.shared.model import Leftover, ReplicaId, ReplicaStatus
+from standby.shared.wire import Assignment, Exit
 
 
 @dataclass(frozen=True, slots=True)

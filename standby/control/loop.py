@@ -26,8 +26,8 @@ from standby.control.ports import OpenedStream, Ports
 from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import BrokenInvariant
+from standby.shared.wire import Report
 from standby.threads.inbox import Inbox
-from standby.wire import Report
 
 _LOG: Final = logging.getLogger("standby.control")
 

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from standby.control.effects import OpenStream
 from standby.control.events import Event
-from standby.model import Leftover
 from standby.ports import Replicas
-from standby.wire import Report
+from standby.shared.model import Leftover
+from standby.shared.wire import Report
 
 #: Takes an event from any thread, and returns at once.
 Post = Callable[[Event], None]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from standby.control.events import Leader
-from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role
-from standby.wire import PROTOCOL, Hello, JobDefinition
+from standby.shared.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role
+from standby.shared.wire import PROTOCOL, Hello, JobDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while the process lives; see the fields of `standby.wire.Hello`."""
+    """What does not change while the process lives; see the fields of `standby.shared.wire.Hello`."""
 
     container: str
     skein_id: str
@@ -47,7 +47,8 @@ class Policy:
     """Turns further apart than this mean that the process itself stood still: deadlines move by that much."""
 
 
-#: More tracebacks than this are not in one message: each may have `standby.errortext.TRACEBACK_CHARACTERS`.
+#: More tracebacks than this are not in one message: each may have
+#: `standby.shared.errortext.TRACEBACK_CHARACTERS`.
 MOST_TRACEBACKS: Final = 4
 
 

@@ -25,9 +25,9 @@ from standby.adapters.spark.query import Sink, begin
 from standby.adapters.spark.session import FAILURES, Spark
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
-from standby.errortext import first_line
 from standby.feed.checkpoints import new_checkpoint
 from standby.feed.rules.settings import session_settings
+from standby.shared.errortext import first_line
 
 #: The JVM writes 180 MB at its exit.
 _EXIT_SECONDS: Final = 300.0

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from standby.errors import BadConfiguration
-from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
+from standby.shared.model import Offsets, TaskId
 
 #: What a transform is given and, without one, what the state step gets. Both feeds give these types.
 ROWS: Final = pa.schema(

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
-from standby.errortext import text_of, told
 from standby.feed import process_wide
 from standby.feed.rules import sessionless
+from standby.shared.errortext import text_of, told
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from standby.model import InputPartition, Offsets, TaskId
+from standby.shared.model import InputPartition, Offsets, TaskId
 
 
 def by_partition(positions: Mapping[TaskId, Offsets], inputs: Sequence[str]) -> dict[InputPartition, int]:

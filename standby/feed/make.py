@@ -10,7 +10,7 @@ from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
 from standby.feed.plain import PlainFeed, Transforming, check_plain_transform, told_to_nobody
 from standby.ports import Feed
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 
 def make_feed(

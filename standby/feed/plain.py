@@ -15,17 +15,17 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from standby.adapters.kafka.input import InputBounds, InputReader
-from standby.clock import REAL, Clock
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant
-from standby.errortext import first_line, kind_of
 from standby.feed.batches import HEADERS, ROWS, check_schema, rows_of, split
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition, reached
 from standby.feed.rules.sizing import BatchSize
-from standby.model import Offsets, TaskId
 from standby.ports import Deliver, UnreadableRecord
-from standby.wire import JobDefinition
+from standby.shared.clock import REAL, Clock
+from standby.shared.errortext import first_line, kind_of
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 
 #: How long one look at the input waits for a first record; a stop waits at most as long.
 _POLL_SECONDS = 0.05

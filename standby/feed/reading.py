@@ -15,13 +15,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from standby.clock import REAL
 from standby.errors import StandfastError, Transient
-from standby.errortext import first_line
 from standby.feed.batches import from_offsets, split
 from standby.feed.inputs import reached
-from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver
+from standby.shared.clock import REAL
+from standby.shared.errortext import first_line
+from standby.shared.model import InputPartition, Offsets, TaskId
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,6 @@ from standby.adapters.spark.session import (
     types,
     unreadable,
 )
-from standby.clock import REAL
 from standby.config import JobConfig, kafka_settings
 from standby.errors import (
     BadConfiguration,
@@ -36,7 +35,6 @@ from standby.errors import (
     Transient,
     Unavailable,
 )
-from standby.errortext import first_line, told
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition
@@ -45,9 +43,11 @@ from standby.feed.rules.plan import check_plan
 from standby.feed.rules.settings import column_options, session_settings, source_options
 from standby.feed.rules.sizing import BatchSize
 from standby.feed.warmup import WarmUp
-from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver, InputAway, UnreadableRecord
-from standby.wire import JobDefinition
+from standby.shared.clock import REAL
+from standby.shared.errortext import first_line, told
+from standby.shared.model import InputPartition, Offsets, TaskId
+from standby.shared.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from standby.clock import REAL
+from standby.shared.clock import REAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from standby.adapters.kafka.input import InputBounds
     from standby.adapters.spark.query import Ended, Query, Receive
-    from standby.model import InputPartition
+    from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 

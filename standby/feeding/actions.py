@@ -9,10 +9,10 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from standby.model import Fault, GivenUp, InputFailures, Offsets, TaskId
 from standby.replica.failing import CodeError
 from standby.replica.lifecycle import Signal
 from standby.replica.store.overlay import Emitted
+from standby.shared.model import Fault, GivenUp, InputFailures, Offsets, TaskId
 
 
 class Level(enum.Enum):

@@ -66,7 +66,7 @@ from standby.feeding.state import (
     Settling,
     Skipping,
 )
-from standby.model import Offsets, TaskId
+from standby.shared.model import Offsets, TaskId
 
 #: How often a feed that runs is looked at; a failed batch is told at once, beside this.
 _LOOK_SECONDS: Final = 0.1

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from standby.feeding.state import FeedFailure, Member, Outlook
-from standby.model import Fault, Offsets, TaskId
 from standby.replica.failing import CodeError, InputRecord
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Fault, Offsets, TaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from standby.feeding.state import (
     Settling,
     Skipping,
 )
-from standby.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 from standby.replica.failing import FailureOf, back_off_seconds
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 
 #: For so long at least a task is not fed whose input nobody answered for. Where it ended before is forgotten by then
 #: (`standby.kernel.replay.ends`), so that a known end is one that somebody has told since.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from standby.feeding.actions import Action, EndTask, Level, Note
 from standby.feeding.events import Observed, TaskFailure
 from standby.feeding.state import FeedingState, Member
-from standby.model import TaskId
+from standby.shared.model import TaskId
 
 V = TypeVar("V")
 

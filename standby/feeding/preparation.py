@@ -25,8 +25,8 @@ from standby.feeding.state import (
     Outlook,
     Preparation,
 )
-from standby.model import Offsets, TaskId
 from standby.replica.failing import doubled_seconds
+from standby.shared.model import Offsets, TaskId
 
 #: The present active moves on meanwhile: so often is looked how far, and what is prepared follows.
 _RENEW_SECONDS: Final = 0.1

@@ -17,7 +17,7 @@ from standby.feeding.state import (
     Query,
     Standing,
 )
-from standby.model import TaskId
+from standby.shared.model import TaskId
 
 #: For so long suspected tasks may be run while the others wait, and for so long the others are run then.
 _APART_SECONDS: Final = 2.0

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from standby.model import GivenUp, InputFailures, Offsets, TaskId
 from standby.replica.failing import CodeError, ErrorPolicy, Suspect, failures_at
 from standby.replica.route import Route
+from standby.shared.model import GivenUp, InputFailures, Offsets, TaskId
 
 #: A hot query is looked at so often; each look costs the plan of a micro-batch, and every other one a batch.
 SLOWEST_SECONDS: Final = 5.0

@@ -36,7 +36,6 @@ from standby.feeding.state import (
     Reading,
     Routing,
 )
-from standby.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 from standby.replica.failing import (
     WINDOW_MS,
     Clear,
@@ -52,6 +51,7 @@ from standby.replica.failing import (
 )
 from standby.replica.lifecycle import Signal
 from standby.replica.route import Route, beginning_with
+from standby.shared.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 
 #: For so long a batch that may end the process waits until its task's status was asked for.
 _REPORT_SECONDS: Final = 2.0

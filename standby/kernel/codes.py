@@ -12,8 +12,8 @@ from typing import Final
 
 from standby.errors import StandfastError, Transient, Unavailable
 from standby.kernel.run import Run
+from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
-from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 

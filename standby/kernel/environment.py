@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from standby.clock import REAL, Clock
 from standby.config import JobConfig
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.marks import Marks
@@ -15,6 +14,7 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
 from standby.ports import MakeFeed, RecordReader
+from standby.shared.clock import REAL, Clock
 
 
 @dataclass(frozen=True, slots=True)

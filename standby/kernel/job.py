@@ -18,12 +18,12 @@ from standby.kernel.replay.ends import Ends
 from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.replay.replayer import Rules
 from standby.kernel.replay.router import ReplayRouter
-from standby.model import TaskId
-from standby.naming import state_path
 from standby.replica.failing import error_policy
 from standby.replica.identity import RunTopics
 from standby.replica.store.origin import Origin
-from standby.wire import JobDefinition
+from standby.shared.model import TaskId
+from standby.shared.naming import state_path
+from standby.shared.wire import JobDefinition
 
 #: How often the ends are asked for; less where the lag policy is finer than that.
 _ENDS_MS: Final = 500

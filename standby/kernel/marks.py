@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from standby.model import Offsets, TaskId
 from standby.shared.exits import Ran
+from standby.shared.model import Offsets, TaskId
 
 #: Keeps what runs, and with which status the child has ended whose death ends the process (None: none has).
 Keep = Callable[[tuple[Ran, ...], "int | None"], None]

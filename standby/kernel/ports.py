@@ -14,13 +14,13 @@ from typing import Any, Final, Protocol
 
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Transient
-from standby.model import Offsets, TaskId
-from standby.peers import PeerAddress
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.store.overlay import Changes, Emitted
 from standby.replica.store.scan import Page
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.peers import PeerAddress
+from standby.shared.wire import JobDefinition
 
 #: The job's own function: (rows, state, out) → None.
 Step = Callable[[Any, Any, Any], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from standby import probes
+from standby.shared import probes
 
 Probe = probes.Probe
 no_probe = probes.no_probe

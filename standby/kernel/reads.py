@@ -13,8 +13,8 @@ from typing import Final
 
 from standby.errors import StandfastError, Transient
 from standby.kernel.replica.runner import ReplicaRunner
-from standby.model import Phase, ReplicaId, Role
 from standby.replica.store.keys import prefix
+from standby.shared.model import Phase, ReplicaId, Role
 
 #: So often a look-up is begun again when the replica changed its phase meanwhile.
 _TRIES: Final = 3

@@ -17,11 +17,11 @@ from standby.kernel.replica.runner import ReplicaRunner
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.run import Run
 from standby.kernel.strays import Known
-from standby.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
+from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
-from standby.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from standby.clock import REAL
-from standby.model import Fault
 from standby.replica.lifecycle import Signal
+from standby.shared.clock import REAL
+from standby.shared.model import Fault
 
 
 class Tell(Protocol):
@@ -26,7 +26,7 @@ class Run:
     """
 
     def __init__(self, pace: Callable[[float], float] = REAL.pace) -> None:
-        """``pace`` is `standby.clock.Clock.pace`."""
+        """``pace`` is `standby.shared.clock.Clock.pace`."""
         self._pace = pace
         self._cancelled = threading.Event()
         self._lock = threading.Lock()

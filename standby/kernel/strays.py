@@ -17,9 +17,9 @@ from standby.kernel.restore.fetch import FETCHES
 from standby.kernel.restore.snapshots import LEASE, LEASE_SECONDS, SNAPSHOTS
 from standby.kernel.store.directories import remove_empty
 from standby.kernel.store.leftovers import is_locked
-from standby.model import TaskId
-from standby.naming import escape
 from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin, decode_origin, is_too_old
+from standby.shared.model import TaskId
+from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 

@@ -43,18 +43,18 @@ from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
 from standby.kernel.codes import LoadCode
 from standby.kernel.marks import Marks
-from standby.peers import Routes
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
-from standby.probes import Probe, no_probe
 from standby.process.metrics import of_container
 from standby.process.witness import Note, Witnessed
-from standby.records import ContainerRecord
 from standby.security import credentials
-from standby.security.roles import PeerRole
 from standby.shared import exits
 from standby.shared.metric import Metric
+from standby.shared.peers import Routes
+from standby.shared.probes import Probe, no_probe
+from standby.shared.records import ContainerRecord
+from standby.shared.roles import PeerRole
+from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
-from standby.wire import PROTOCOL, JobDefinition, encode_entry
 
 _LOG: Final = logging.getLogger("standby.container")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from standby.process.witness import AS_ASKED, BEGUN, WRITES
-from standby.wire import decode_end
+from standby.shared.wire import decode_end
 
 
 @dataclass(frozen=True, slots=True)

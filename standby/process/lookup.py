@@ -1,4 +1,4 @@
-"""The look-up of a key over HTTP, on the port with mutual TLS (`standby.peers`).
+"""The look-up of a key over HTTP, on the port with mutual TLS (`standby.shared.peers`).
 
 ``GET /state/<job>/<store>?key=<text>`` (or ``hex=<bytes>``), with ``role=active|standby``, ``partition=<n>`` and
 ``max_lag_ms=<n>`` if wanted; docs/state.md has the answer's form.
@@ -15,8 +15,8 @@ from typing import Any
 from standby.errors import BadConfiguration
 from standby.kernel.reads import Declined, Found, Question, look_up
 from standby.kernel.replica.runner import ReplicaRunner
-from standby.model import Role
-from standby.peers import PeerAnswer, PeerRequest
+from standby.shared.model import Role
+from standby.shared.peers import PeerAnswer, PeerRequest
 
 
 class Lookups:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from standby.control.state import ControlState, Registration, is_in_sync
-from standby.model import Phase, ReplicaStatus, Role
 from standby.shared.metric import REPLICA_LABELS, Kind, Metric
+from standby.shared.model import Phase, ReplicaStatus, Role
 
 _Value = Callable[[ReplicaStatus], "float | None"]
 

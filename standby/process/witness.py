@@ -163,7 +163,7 @@ def _await_end(child: int) -> tuple[int, int | None]:
 
 
 def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:
-    """Return what `standby.wire.decode_end` takes: made by hand, since nothing is loaded here."""
+    """Return what `standby.shared.wire.decode_end` takes: made by hand, since nothing is loaded here."""
     more = b"," + entry[1:-1] if len(entry) > len(b"{}") else b""
     known = "null" if oom_kills is None else str(oom_kills)
     return b'{"status":%d,"oom_kills":%s%s}' % (status, known.encode(), more)

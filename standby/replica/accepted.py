@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 
 from standby.errors import BadConfiguration
-from standby.model import Offsets, TaskRecord
 from standby.replica.claim import CommitRecord, Committed, first_offsets, offsets_of, settled_offsets
 from standby.replica.identity import RunTopics
+from standby.shared.model import Offsets, TaskRecord
 
 #: Returns the first offset and the end of the task's partition of each input.
 Bounds = Callable[[], Sequence[tuple[int, int]]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from standby.errors import BadConfiguration, CorruptState, Fenced
-from standby.model import Offsets, TaskId, TaskRecord
+from standby.shared.model import Offsets, TaskId, TaskRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CommitRecord:
     outputs: int = 0
     """How many records it has beside this one."""
     generation: int = 0
-    """Of the run's topics (`standby.wire.TopicIdentity`), as its writer knew it."""
+    """Of the run's topics (`standby.shared.wire.TopicIdentity`), as its writer knew it."""
     unseen: tuple[tuple[str, int, int], ...] = ()
     """Topic, partition and offset of what was still open in outputs when it began: of commits before it, as a rule."""
 

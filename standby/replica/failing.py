@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from standby import errortext
 from standby.api import ValueRefused
 from standby.config import JobConfig
-from standby.model import InputFailures, TaskId
 from standby.replica.store.overlay import Emitted
+from standby.shared import errortext
+from standby.shared.model import InputFailures, TaskId
 
 #: An hour: what `task.on.error.limit` counts in.
 WINDOW_MS: Final = 3_600_000
@@ -95,7 +95,7 @@ class CodeError:
     message: str
     """Its first line."""
     traceback: str = field(default="", compare=False)
-    """Where it was raised, as `standby.errortext.traceback_of` has it."""
+    """Where it was raised, as `standby.shared.errortext.traceback_of` has it."""
     of: FailureOf = FailureOf.CODE
     """What failed."""
 

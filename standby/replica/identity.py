@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from standby.errors import BadConfiguration
-from standby.model import TopicIdentity
+from standby.shared.model import TopicIdentity
 
 
 class TopicChanged(BadConfiguration):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from standby.model import Phase, ReplicaId, Role
+from standby.shared.model import Phase, ReplicaId, Role
 
 
 class Signal(str, enum.Enum):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from standby.model import Phase, ReplicaId, Role, Wanted
 from standby.replica.lifecycle import ENDED, TAKING_OVER, Order, Replica, Signal
+from standby.shared.model import Phase, ReplicaId, Role, Wanted
 
 
 def reconcile(wanted: Iterable[Wanted], held: Mapping[ReplicaId, Replica]) -> tuple[Order, ...]:

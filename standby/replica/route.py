@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from standby.model import Offsets
+from standby.shared.model import Offsets
 
 
 @dataclass(frozen=True, slots=True)

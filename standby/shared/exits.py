@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from standby.model import TaskId
+from standby.shared.model import TaskId
 
 # ---- exit codes ----
 #
@@ -80,8 +80,8 @@ class Ran:
 
     task: TaskId
     position: int | None = None
-    """The committed input position from which it ran (`standby.model.Offsets.total`); None: that is not known, since
-    it was the feed's child that ran it."""
+    """The committed input position from which it ran (`standby.shared.model.Offsets.total`); None: that is
+    not known, since it was the feed's child that ran it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.errors import Transient
 from standby.kernel.ports import Broker, Change, Changelog, OffsetsUnstable, Writer, WriterLost
-from standby.model import Offsets
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
 from standby.replica.store.keys import COMMIT, is_own, prefix
 from standby.replica.store.overlay import Emitted
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets
+from standby.shared.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics

@@ -20,9 +20,9 @@ from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.feed.batches import HEADERS, ROWS
 from standby.feed.make import make_feed
 from standby.feed.rules import sizing
-from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch, UnreadableRecord
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 

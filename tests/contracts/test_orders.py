@@ -15,10 +15,10 @@ from examples.orders import orders
 from standby.config import parse
 from standby.errors import Transient
 from standby.feed.make import make_feed
-from standby.model import Offsets, TaskId
 from standby.ports import Deliver, Feed, TaskBatch
 from standby.replica.store.overlay import Outbox
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.fakes.task_state import TaskState
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.topics import make_topics

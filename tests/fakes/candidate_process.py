@@ -17,7 +17,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.records import CellRecord
 from embedded.silence import silence
 from standby.cluster import FILE, ClusterConfig, dump
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import shared_keyring, write_credentials
 
 _ROOT = Path(__file__).parents[2]

@@ -29,10 +29,10 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from standby.adapters.peers.server import PeerServer
 from standby.cluster import ClusterConfig
-from standby.naming import cluster_path
-from standby.peers import CODE_ROUTE, BundleSource
-from standby.records import ControllerRecord
-from standby.security.roles import Caller, PeerRole
+from standby.shared.naming import cluster_path
+from standby.shared.peers import CODE_ROUTE, BundleSource
+from standby.shared.records import ControllerRecord
+from standby.shared.roles import Caller, PeerRole
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 

@@ -16,7 +16,7 @@ from unittest import mock
 from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure
 from standby.adapters.tls import Keys
 from standby.security import credentials
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 from tests.patience import PATIENCE_SECONDS
 
 

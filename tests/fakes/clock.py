@@ -1,4 +1,4 @@
-"""Clocks of `standby.clock` that a test moves."""
+"""Clocks of `standby.shared.clock` that a test moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
-from standby.clock import RealClock
+from standby.shared.clock import RealClock
 from tests.patience import LOOK_SECONDS, NEVER_SECONDS, soon
 
 T = TypeVar("T")

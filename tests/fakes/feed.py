@@ -12,9 +12,9 @@ from standby.errors import BrokenInvariant
 from standby.feed.batches import ROWS, rows_of
 from standby.feed.inputs import by_partition
 from standby.feed.reading import Reading
-from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import Deliver, InputAway
-from standby.wire import JobDefinition
+from standby.shared.model import InputPartition, Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.fakes.kafka import MemoryKafka
 from tests.patience import LOOK_SECONDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL
-from standby.model import TaskId
+from standby.shared.model import TaskId
 
 #: Topic, offset, and the timestamp in microseconds.
 Place = tuple[str | None, int, int | None]

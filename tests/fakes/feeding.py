@@ -44,8 +44,8 @@ from standby.feeding.events import (
     Watched,
 )
 from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
-from standby.model import InputFailures, Offsets, TaskId
 from standby.replica.failing import ErrorPolicy, InputRecord, error_policy
+from standby.shared.model import InputFailures, Offsets, TaskId
 from tests.fakes.jobs import job_config
 
 A = TypeVar("A")

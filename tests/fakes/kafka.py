@@ -22,13 +22,13 @@ from standby.kernel.ports import (
     RecordTooLarge,
     WriterLost,
 )
-from standby.model import Offsets, TaskId
-from standby.naming import transactional_id
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes, Emitted
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.naming import transactional_id
+from standby.shared.wire import JobDefinition
 
 Partition = tuple[str, int]
 

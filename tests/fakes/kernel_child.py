@@ -26,10 +26,10 @@ from standby.feed.make import make_feed
 from standby.feed.plain import PlainFeed
 from standby.kernel.environment import Environment
 from standby.kernel.replicas import LocalReplicas
-from standby.model import Wanted
 from standby.ports import Feed
 from standby.shared import exits
-from standby.wire import JobDefinition
+from standby.shared.model import Wanted
+from standby.shared.wire import JobDefinition
 from tests.fakes.records import FileRecords
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 

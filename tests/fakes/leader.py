@@ -13,8 +13,19 @@ from typing import Any, TypeVar
 import grpc
 
 from standby.adapters.tls import Keys
-from standby.records import ControllerRecord
-from standby.wire import METHOD, Assignment, Down, Exit, Heartbeat, Hello, Report, Up, decode_up, encode
+from standby.shared.records import ControllerRecord
+from standby.shared.wire import (
+    METHOD,
+    Assignment,
+    Down,
+    Exit,
+    Heartbeat,
+    Hello,
+    Report,
+    Up,
+    decode_up,
+    encode,
+)
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 _Message = TypeVar("_Message", Hello, Heartbeat, Report)

@@ -16,10 +16,10 @@ from standby.errors import Transient
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
 from standby.kernel.restore.snapshots import FindOffer, Snapshots
-from standby.model import TaskId, TaskRecord
-from standby.peers import SNAPSHOTS_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.ports import RecordReader
-from standby.security.roles import PeerRole
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress, PeerAnswer, PeerRequest
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 
 

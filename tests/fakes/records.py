@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from standby.errors import Transient
-from standby.model import InputFailures, TaskId, TaskRecord
+from standby.shared.model import InputFailures, TaskId, TaskRecord
 
 
 class MemoryRecords:

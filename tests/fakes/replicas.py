@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
-from standby.wire import JobDefinition
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
+from standby.shared.wire import JobDefinition
 
 #: Partition numbers that make the fake do something else.
 BREAKS = 99

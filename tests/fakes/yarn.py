@@ -21,8 +21,8 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, JobState, Operation, Policy, Recorded
 from locality.hosts import HostInfo
-from standby.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
 
 HEARTBEAT_MS = 150
 RESTORE_MS = 300

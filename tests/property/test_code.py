@@ -23,7 +23,7 @@ from appmaster.code.steps import (
     began,
     plan,
 )
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 from tests.examples import examples
 
 PROPERTY = settings(max_examples=examples(150))

@@ -27,7 +27,7 @@ from standby.control.events import (
     Turned,
 )
 from standby.control.state import ControlState, Identity, Policy, Stream
-from standby.wire import Assignment, Exit
+from standby.shared.wire import Assignment, Exit
 
 SMALL = st.integers(0, 4)
 ORDERS = st.builds(

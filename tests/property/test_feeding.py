@@ -35,9 +35,9 @@ from standby.feeding.events import (
 from standby.feeding.failures import _FEED_FAILURES
 from standby.feeding.preparation import keeping_hot
 from standby.feeding.state import Cause, FeedFailure
-from standby.model import Offsets, TaskId
 from standby.replica.failing import CodeError, ErrorPolicy, FailureOf
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Offsets, TaskId
 from tests.fakes.feeding import BY_ITSELF, FeedingWorld, policy_of
 
 TASKS = tuple(TaskId("job", "main", each) for each in range(3))

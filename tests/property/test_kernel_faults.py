@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from standby.errors import CorruptState, Fenced, Transient, Unavailable
 from standby.kernel.ports import WriterLost
 from standby.kernel.probes import POINTS
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.examples import examples
 from tests.memory_lab import MemoryContainer, MemoryLab
 from tests.patience import LOOK_SECONDS

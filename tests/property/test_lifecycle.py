@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.replica.lifecycle import (
     ORDERS,
     RUNNING,
@@ -21,6 +20,7 @@ from standby.replica.lifecycle import (
     step,
 )
 from standby.replica.reconcile import reconcile
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.examples import examples
 
 ID = ReplicaId(TaskId("job", "main", 0), 0)

@@ -14,7 +14,7 @@ from locality.history import Found, History, expire, forget, merge, remember
 from locality.hosts import HostInfo
 from locality.judging import Judgement, best, explain
 from locality.question import Question, Sibling, Verdict
-from standby.model import Held, TaskId
+from standby.shared.model import Held, TaskId
 from tests.examples import examples
 
 PROPERTY = settings(max_examples=examples(120))

@@ -9,7 +9,7 @@ from typing import Final
 from appmaster.planning.plan import plan
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import Operation
-from standby.model import Phase, Role, TaskId, TaskRecord, Wanted
+from standby.shared.model import Phase, Role, TaskId, TaskRecord, Wanted
 from tests.fakes.yarn import RESTORE_MS, FakeCluster, Process, in_time
 from tests.scenarios.words import Flight
 

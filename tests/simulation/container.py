@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from standby import wire
 from standby.control import events as told
 from standby.control.core import step
 from standby.control.effects import (
@@ -23,10 +22,10 @@ from standby.control.effects import (
 from standby.control.state import ControlState, Identity, Policy
 from standby.control.turn import due_in_ms
 from standby.errors import StandfastError
-from standby.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
-from standby.records import ContainerRecord
-from standby.shared import exits
+from standby.shared import exits, wire
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
+from standby.shared.records import ContainerRecord
 from tests.simulation.clock import WALL_MS
 from tests.simulation.kafka import Log
 from tests.simulation.kernel import Kernel

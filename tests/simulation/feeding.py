@@ -31,9 +31,9 @@ from standby.feeding.events import (
     Warmed,
 )
 from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
-from standby.model import Offsets, TaskId
 from standby.replica.failing import error_policy
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Offsets, TaskId
 from tests.simulation.job import CONFIG
 from tests.simulation.process import Course, Process, Runner, Until
 

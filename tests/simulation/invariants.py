@@ -10,9 +10,9 @@ from appmaster.eventlog.entries import EntryKind, LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import ClusterView
-from standby.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
 from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
 from tests.simulation.zookeeper import SESSION_MS

@@ -11,8 +11,8 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import Command, Operation, Policy
 from locality.hosts import HostInfo
-from standby.model import ProcessorId, TaskId
-from standby.wire import JobDefinition
+from standby.shared.model import ProcessorId, TaskId
+from standby.shared.wire import JobDefinition
 from tests.simulation.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from standby.errors import Transient
 from standby.kernel.ports import WriterLost
-from standby.model import TaskId
 from standby.replica.claim import Committed, epoch_in
+from standby.shared.model import TaskId
 from tests.simulation.clock import Clock
 
 #: After which the broker ends a transaction that nobody ends.

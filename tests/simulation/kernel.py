@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from standby.model import Phase, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
 from standby.replica.lifecycle import Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
 from standby.shared.exits import Ran
-from standby.wire import JobDefinition
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, TaskId, TaskRecord, Wanted
+from standby.shared.wire import JobDefinition
 from tests.simulation.feeding import Feeding
 from tests.simulation.kafka import Log
 from tests.simulation.process import Process

@@ -26,11 +26,11 @@ from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import ClusterView, Recorded
-from standby import wire
 from standby.control.events import Leader
 from standby.errors import Fenced, StandfastError, Transient
-from standby.model import TaskId
+from standby.shared import wire
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import TaskId
 from standby.threads.inbox import Inbox
 from tests.simulation.clock import WALL_MS
 from tests.simulation.network import Stream

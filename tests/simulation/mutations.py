@@ -22,13 +22,13 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView, Container, Presence, Recorded
-from standby import wire
 from standby.feeding import core as feeding_core
 from standby.feeding import members
 from standby.feeding.events import Observed
 from standby.feeding.state import FeedingState
-from standby.model import InputFailures, Offsets, ReplicaId, TaskId
 from standby.replica import claim
+from standby.shared import wire
+from standby.shared.model import InputFailures, Offsets, ReplicaId, TaskId
 from tests.simulation import replica as replicas
 from tests.simulation.kafka import Log
 from tests.simulation.leader import Candidate

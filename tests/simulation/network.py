@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from standby import wire
 from standby.control import events as told
 from standby.errors import Transient
+from standby.shared import wire
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:

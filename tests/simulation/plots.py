@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import BrokenInvariant
-from standby.model import ReplicaId
+from standby.shared.model import ReplicaId
 from tests.simulation.container import Container
 from tests.simulation.steps import Strike
 from tests.simulation.world import Shape, World

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from standby.errors import Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.ports import WriterLost
-from standby.model import Phase, ReplicaStatus, TaskRecord
 from standby.replica import claim
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect, Replica, Signal
+from standby.shared.model import Phase, ReplicaStatus, TaskRecord
 from tests.simulation.kafka import Log
 from tests.simulation.process import Call, Course, Runner, Until
 

@@ -11,8 +11,8 @@ from appmaster.leadership.suspicion import PortAnswer
 from appmaster.planning.plan import plan
 from standby.control.events import Leader
 from standby.errors import BrokenInvariant
-from standby.model import Phase, ReplicaId, TaskRecord
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import Phase, ReplicaId, TaskRecord
 from tests.simulation.clock import Clock
 from tests.simulation.container import Container
 from tests.simulation.invariants import Invariants

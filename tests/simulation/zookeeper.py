@@ -12,8 +12,8 @@ from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from standby.control.events import Leader
 from standby.errors import Fenced, Transient
-from standby.model import TaskId, TaskRecord
-from standby.records import ContainerRecord
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.records import ContainerRecord
 from tests.simulation.clock import Clock
 from tests.simulation.process import Process
 

@@ -20,7 +20,7 @@ from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
 from standby.feed.rules.settings import source_options
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 FLAT = {
     "job.name": "flights",

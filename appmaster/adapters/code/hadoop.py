@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import BadConfiguration, Transient, Unavailable
-from standby.naming import escape
-from standby.peers import BundleSource
+from standby.shared.naming import escape
+from standby.shared.peers import BundleSource
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from appmaster.code.store import BundleStore
 from standby.errors import BadConfiguration, CorruptState
-from standby.peers import PeerAnswer, PeerRequest, Route
-from standby.security.roles import Caller, PeerRole
+from standby.shared.peers import PeerAnswer, PeerRequest, Route
+from standby.shared.roles import Caller, PeerRole
 
 #: Who may have code run by the cluster: a container's credentials are in the hands of users' code.
 _UPLOADS: Final = frozenset({PeerRole.OPERATOR, PeerRole.MASTER})
@@ -19,7 +19,7 @@ _UPLOADS: Final = frozenset({PeerRole.OPERATOR, PeerRole.MASTER})
 def code_route(
     store: BundleStore, received: Callable[[str], None], audit: Callable[[Caller, str, bool], None]
 ) -> Route:
-    """Return the route under `standby.peers.CODE_ROUTE`; ``received`` is told of each bundle that was uploaded.
+    """Return the route under `standby.shared.peers.CODE_ROUTE`; ``received`` is told of each bundle that was uploaded.
 
     ``GET code/<digest>`` gives a bundle, from ``Range`` on. ``POST code/<digest>?start=<n>&size=<all>`` takes the
     bytes from ``start`` on, and says how many there are: who sends goes on from there. Only operators and masters may;

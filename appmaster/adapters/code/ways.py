@@ -14,7 +14,7 @@ from standby.adapters.tls import Context
 from standby.adapters.zookeeper.membership import ZooKeeperCode
 from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 
 
 class LocalCode:

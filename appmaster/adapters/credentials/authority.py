@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: How long an authority and what it gave last, days; `standfast credentials rotate` makes another one.
 DAYS: Final = 365

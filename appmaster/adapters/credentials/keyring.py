@@ -24,9 +24,9 @@ from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.access import AS_IT_IS, Access, container_secret, owner_access, owner_digest
 from standby.ensemble import Tls, tls_of
 from standby.errors import BadConfiguration
-from standby.naming import NAME
 from standby.security.credentials import Bootstrap, Credentials
-from standby.security.roles import PeerRole
+from standby.shared.naming import NAME
+from standby.shared.roles import PeerRole
 
 VARIABLE: Final = "STANDFAST_CREDENTIALS"
 

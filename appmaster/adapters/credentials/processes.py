@@ -11,7 +11,7 @@ from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
 from appmaster.ports import Process
 from standby.adapters.tls import Keys
 from standby.security.credentials import Credentials
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: A process that says nothing for so long has not followed; it is asked again.
 _SECONDS: Final = 3.0

@@ -11,7 +11,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_or_watch, translated, watcher
 from appmaster.records import CellRecord
-from standby import naming
+from standby.shared import naming
 
 
 class ZooKeeperCells:

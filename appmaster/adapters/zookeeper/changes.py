@@ -19,10 +19,10 @@ from appmaster.changes import operations
 from appmaster.changes.operations import Made, Present
 from appmaster.changes.revisions import codes
 from appmaster.records import ChangeRecord, DrainedRecord, JobRecord, StatusRecord
-from standby import naming
-from standby import records as shared
 from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
-from standby.model import TaskRecord
+from standby.shared import naming
+from standby.shared import records as shared
+from standby.shared.model import TaskRecord
 
 _log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from appmaster.adapters.zookeeper.calls import translated
 from appmaster.adapters.zookeeper.election import has_failed
 from appmaster.changes.revisions import codes
 from appmaster.records import DeletedRecord, JobRecord
-from standby import naming
 from standby.code import bundles
 from standby.errors import BadConfiguration
+from standby.shared import naming
 
 
 class ZooKeeperBundles:

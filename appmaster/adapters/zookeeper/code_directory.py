@@ -19,10 +19,10 @@ from appmaster.changes.ports import Node, Nodes
 from appmaster.code.activation import needs
 from appmaster.code.rules import Directory, JobNeeds
 from appmaster.records import JobRecord
-from standby import naming
-from standby import records as shared
 from standby.errors import BadConfiguration
-from standby.peers import BundleSource
+from standby.shared import naming
+from standby.shared import records as shared
+from standby.shared.peers import BundleSource
 
 _log: Final = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from appmaster.adapters.zookeeper.calls import read, translated
-from standby import naming
 from standby.security.credentials import Credentials, decode, encode
-from standby.security.roles import PeerRole
+from standby.shared import naming
+from standby.shared.roles import PeerRole
 
 
 class ZooKeeperCredentials:

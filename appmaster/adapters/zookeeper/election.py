@@ -14,10 +14,10 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 
 from appmaster.adapters.zookeeper.calls import read, read_or_watch, translated
 from appmaster.leadership.suspicion import Beat
-from standby import naming
-from standby import records as shared
 from standby.errors import Fenced, Transient
-from standby.records import ControllerRecord
+from standby.shared import naming
+from standby.shared import records as shared
+from standby.shared.records import ControllerRecord
 
 
 class ZooKeeperElection:

@@ -16,8 +16,8 @@ from appmaster.adapters.zookeeper.reads import read_many
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, Loaded, ModelRecord, StatusRecord
-from standby import naming
-from standby import records as shared
+from standby.shared import naming
+from standby.shared import records as shared
 
 
 class ZooKeeperJobs:

@@ -14,8 +14,8 @@ from appmaster.planning.state.actions import Change
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
-from standby import naming
-from standby import records as shared
+from standby.shared import naming
+from standby.shared import records as shared
 
 
 class ZooKeeperRecords:

@@ -14,10 +14,10 @@ from appmaster.adapters.zookeeper.calls import translated, watcher
 from appmaster.adapters.zookeeper.reads import read_many
 from appmaster.leadership.ports import Registration
 from appmaster.records import CandidateRecord
-from standby import naming
-from standby import records as shared
 from standby.errors import BadConfiguration
-from standby.records import ContainerRecord
+from standby.shared import naming
+from standby.shared import records as shared
+from standby.shared.records import ContainerRecord
 
 _log = logging.getLogger(__name__)
 

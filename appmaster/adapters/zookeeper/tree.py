@@ -17,9 +17,9 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmpty
 from kazoo.security import ACL, Id, Permissions, make_acl
 
 from appmaster.adapters.zookeeper.calls import translated
-from standby import naming
 from standby.adapters.zookeeper.access import Access
 from standby.errors import BadConfiguration
+from standby.shared import naming
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
 from appmaster.rotation import rotate
 from standby.errors import BadConfiguration, Unavailable
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: Between two looks at who has followed, seconds: a watch takes milliseconds.
 _AGAIN_SECONDS: Final = 0.25

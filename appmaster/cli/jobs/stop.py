@@ -25,9 +25,9 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from standby import naming
 from standby.config import kafka_settings, parse_recorded
 from standby.errors import StandfastError, Unavailable
+from standby.shared import naming
 
 #: How long a leader whose process was ended may still be there for ZooKeeper: a session's time-out and more, seconds.
 _LEFT_SECONDS: Final = 30.0

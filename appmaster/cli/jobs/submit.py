@@ -37,7 +37,6 @@ from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, input_growth
-from standby import naming
 from standby.adapters.kafka.clients import check as check_clients
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
@@ -46,7 +45,8 @@ from standby.config import kafka_settings
 from standby.errors import BadConfiguration, StandfastError
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
-from standby.wire import JobDefinition
+from standby.shared import naming
+from standby.shared.wire import JobDefinition
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -17,9 +17,9 @@ import msgspec
 from appmaster.cli.launch import application
 from appmaster.cli.shared import yarn
 from standby.config import JobConfig, parse_recorded
-from standby.model import TaskRecord
+from standby.shared.model import TaskRecord
+from standby.shared.wire import JobDefinition
 from standby.sweep import FILE, Sweep
-from standby.wire import JobDefinition
 
 #: How long the command may wait for its hosts, seconds: one that is full keeps it waiting.
 _PATIENCE_SECONDS: Final = 60.0

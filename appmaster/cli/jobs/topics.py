@@ -29,8 +29,8 @@ from appmaster.records import JobRecord
 from appmaster.topics.ids import accept, kinds, with_topics
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.model import TopicIdentity
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

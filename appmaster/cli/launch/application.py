@@ -21,7 +21,7 @@ from standby import cluster as cluster_file
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.security import credentials
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 
 #: In the master's working directory, first on its class path: a yarn-site.xml with quick heartbeats.
 HEARTBEAT_JAR: Final = "00-heartbeat.jar"

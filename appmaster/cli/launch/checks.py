@@ -18,9 +18,9 @@ from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
-from standby.model import TopicIdentity
 from standby.security.disclosure import is_secret
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 
 #: So long after a topic was made every broker knows it.
 _NEW_TOPIC_SECONDS: Final = 10.0

@@ -14,7 +14,7 @@ from standby.adapters.peers.code import PeerCode
 from standby.code.bundles import LEFT_BYTES, MOST_BYTES, Bundle, pack
 from standby.config import JobConfig
 from standby.errors import Transient, Unavailable
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 
 
 def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:

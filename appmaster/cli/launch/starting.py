@@ -25,8 +25,8 @@ from appmaster.records import JobRecord, Loaded
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.model import TaskId
-from standby.wire import JobDefinition
+from standby.shared.model import TaskId
+from standby.shared.wire import JobDefinition
 
 _POLL_SECONDS: Final = 0.25
 

@@ -30,8 +30,8 @@ from appmaster.cli.shared.parsers import add_command
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.model import Role
-from standby.peers import PeerAddress
+from standby.shared.model import Role
+from standby.shared.peers import PeerAddress
 from standby.state.expiring import data_key, split_value
 from standby.state.serdes import INT, TEXT, Key, tuple_of
 

@@ -25,9 +25,9 @@ from appmaster.cli.shared.ended import entry as end_entry
 from appmaster.cli.shared.output import print_json, print_table
 from appmaster.cli.shared.parsers import add_command
 from appmaster.eventlog.entries import EntryKind
-from standby import naming
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.shared import naming
 
 #: Of the table of tasks. A rate is a mean over `RATE_WINDOW_SECONDS`; failures are those at the present offset; the
 #: start is what a promotion would wait for its first batch, as the standby measured last.

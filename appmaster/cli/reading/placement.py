@@ -18,7 +18,7 @@ from appmaster.cli.shared.output import print_json, print_table
 from appmaster.cli.shared.parsers import add_command
 from appmaster.records import Loaded
 from standby.errors import BadConfiguration
-from standby.model import TaskRecord
+from standby.shared.model import TaskRecord
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,10 +15,11 @@ import yaml
 
 from appmaster.cli.shared import yamltext
 from appmaster.cli.shared.parsers import cluster_name
-from standby import ensemble, naming
+from standby import ensemble
 from standby.config import JobConfig, flatten, in_one_form, is_harmless, is_text, parse
 from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
+from standby.shared import naming
 
 #: Keys that the environment fills in where neither file nor command line gives them.
 FROM_ENVIRONMENT = {

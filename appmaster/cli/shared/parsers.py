@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-from standby import naming
+from standby.shared import naming
 
 #: Mounts commands on these.
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it

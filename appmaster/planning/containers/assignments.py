@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit, WaiveFence
 from appmaster.planning.state.view import EVERY_HOST, ClusterView, Container, Job, Policy, Presence
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 
 def assignment_of(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:

@@ -14,7 +14,7 @@ from typing import Final
 from appmaster.planning.state.actions import Action, DeclareLost, DoubtSelf, ProbePort
 from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Policy, Presence
-from standby.model import Phase
+from standby.shared.model import Phase
 
 #: The leader does not doubt itself again sooner: silence that stays is the others'.
 DOUBT_AGAIN_MS: Final = 60_000

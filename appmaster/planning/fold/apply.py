@@ -22,7 +22,7 @@ from appmaster.planning.state.view import (
     Job,
     JobState,
 )
-from standby.model import ProcessorId, TaskId
+from standby.shared.model import ProcessorId, TaskId
 
 V = TypeVar("V")
 

@@ -18,16 +18,8 @@ from appmaster.planning.state.view import (
     Recorded,
     places,
 )
-from standby.model import (
-    InputFailures,
-    Phase,
-    ProcessorId,
-    ReplicaId,
-    ReplicaStatus,
-    SlotId,
-    TaskId,
-)
 from standby.shared.exits import Cause, ProcessEnd
+from standby.shared.model import InputFailures, Phase, ProcessorId, ReplicaId, ReplicaStatus, SlotId, TaskId
 
 
 def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:

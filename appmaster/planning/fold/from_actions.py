@@ -23,7 +23,7 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.model import SlotId
+from standby.shared.model import SlotId
 
 #: Outcomes of a container that did nothing wrong and was never of use: the next request for its slot waits.
 _IN_VAIN: Final = frozenset({Outcome.SAME_HOST, Outcome.DRAINED, Outcome.SURPLUS})

@@ -26,8 +26,8 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.troubles import troubles_of
 from appmaster.planning.state.view import PROBED, ClusterView, Container, Presence, RequestState, Standing
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role
 from standby.replica.lifecycle import ENDED
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role
 
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:

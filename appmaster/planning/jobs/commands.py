@@ -13,7 +13,7 @@ from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
 from appmaster.planning.state.reasons import Motive, Reason
 from appmaster.planning.state.view import Command, Job, Operation
-from standby.model import ProcessorId, SlotId
+from standby.shared.model import ProcessorId, SlotId
 
 
 def answers(turn: Turn) -> Iterator[Action]:

@@ -11,7 +11,7 @@ from appmaster.planning.state.actions import Action, WriteModel
 from appmaster.planning.state.model import JobModel, propose
 from appmaster.planning.state.reasons import Failure, Reason
 from appmaster.planning.state.view import Attempts, ClusterView, Job, OnExhausted
-from standby.model import Phase, ProcessorId, SlotId
+from standby.shared.model import Phase, ProcessorId, SlotId
 
 
 def writes(turn: Turn) -> Iterator[Action]:

@@ -24,8 +24,8 @@ from appmaster.planning.state.view import (
     Trouble,
     TroubleKind,
 )
-from standby.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
 from standby.replica.lifecycle import ENDED
+from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
 
 #: Most reasons that a status carries; the rest is counted.
 _MOST_REASONS = 10

@@ -9,8 +9,8 @@ from appmaster.planning.placement.left_state import freshness_of
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.state.view import HOLDING, Container, Presence
 from locality.history import NOTHING
-from standby.model import SlotId
 from standby.replica.lifecycle import ENDED
+from standby.shared.model import SlotId
 
 
 def free_for(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from appmaster.planning.placement.turn import Cohort, Turn
 from locality.history import Found, Freshness, History, freshness, merge
-from standby.model import Held, TaskId, TaskRecord
+from standby.shared.model import Held, TaskId, TaskRecord
 
 
 def histories(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[TaskId, History]:

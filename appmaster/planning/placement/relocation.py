@@ -22,7 +22,7 @@ from appmaster.planning.placement.fault_domains import (
 )
 from appmaster.planning.placement.turn import Cohort, Turn
 from locality.hosts import HostInfo
-from standby.model import ProcessorId
+from standby.shared.model import ProcessorId
 
 #: Most processors with a copy on the move at once: each of them restores a copy.
 MOST_AT_ONCE: Final = 4

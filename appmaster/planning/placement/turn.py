@@ -29,7 +29,16 @@ from appmaster.planning.state.view import (
 from locality.history import Found, remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
-from standby.model import Phase, ProcessorId, ReplicaId, ReplicaStatus, Role, SlotId, TaskId, TaskRecord
+from standby.shared.model import (
+    Phase,
+    ProcessorId,
+    ReplicaId,
+    ReplicaStatus,
+    Role,
+    SlotId,
+    TaskId,
+    TaskRecord,
+)
 
 #: So many containers are looked at for the home of one copy.
 _MOST_HOMES: Final = 4

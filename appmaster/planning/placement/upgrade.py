@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.state.view import Container, Job, Presence
-from standby.model import SlotId
+from standby.shared.model import SlotId
 
 
 def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:

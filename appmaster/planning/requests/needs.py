@@ -19,7 +19,7 @@ from appmaster.planning.state.view import (
 )
 from locality.history import History
 from locality.question import Sibling
-from standby.model import ProcessorId, SlotId, TaskId
+from standby.shared.model import ProcessorId, SlotId, TaskId
 
 
 @dataclass(frozen=True, slots=True)

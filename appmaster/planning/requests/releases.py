@@ -26,7 +26,7 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.model import ProcessorId, SlotId
+from standby.shared.model import ProcessorId, SlotId
 
 
 def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:

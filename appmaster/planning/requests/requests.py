@@ -30,7 +30,7 @@ from appmaster.planning.state.view import (
 from locality.history import freshness
 from locality.judging import best
 from locality.question import Question, Sibling
-from standby.model import ProcessorId, SlotId
+from standby.shared.model import ProcessorId, SlotId
 
 #: So many requests in vain go to named hosts before any host is asked for, then both in turn.
 NAMED_FIRST: Final = 2

@@ -18,7 +18,7 @@ from appmaster.planning.rules.planned import balance
 from appmaster.planning.rules.table import first
 from appmaster.planning.state.actions import Action, Settle
 from appmaster.planning.state.view import Job, Presence
-from standby.model import Phase, ProcessorId, Role, SlotId
+from standby.shared.model import Phase, ProcessorId, Role, SlotId
 
 
 def writes(turn: Turn) -> Iterator[Action]:

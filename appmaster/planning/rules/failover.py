@@ -25,7 +25,7 @@ from appmaster.planning.state.view import (
     Standing,
 )
 from locality.history import forget
-from standby.model import ReplicaId, SlotId, TaskRecord
+from standby.shared.model import ReplicaId, SlotId, TaskRecord
 
 
 def missed(turn: Turn) -> Iterator[Action]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import Facts, Kind, WriteRecords
 from appmaster.planning.state.reasons import Basis, Reason
-from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
+from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
 def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:

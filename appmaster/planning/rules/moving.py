@@ -20,7 +20,7 @@ from appmaster.planning.state.actions import Facts, Kind, WriteRecords
 from appmaster.planning.state.mappings import without
 from appmaster.planning.state.reasons import Basis, Motive, Reason
 from appmaster.planning.state.view import Container, Presence
-from standby.model import SlotId, TaskRecord
+from standby.shared.model import SlotId, TaskRecord
 
 
 def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:

@@ -14,7 +14,7 @@ from appmaster.planning.rules.failover import is_lost, poison
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, WriteRecords
 from appmaster.planning.state.reasons import Basis, Reason, Without
 from appmaster.planning.state.view import Container, Presence
-from standby.model import SlotId
+from standby.shared.model import SlotId
 
 
 def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:

@@ -21,7 +21,7 @@ from appmaster.planning.rules.moving import hand_over
 from appmaster.planning.state.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.state.reasons import Motive, Reason
 from appmaster.planning.state.view import Container, Job, Presence
-from standby.model import ProcessorId, SlotId
+from standby.shared.model import ProcessorId, SlotId
 
 #: So many hand-overs are under way at once, at most: each of them takes processor time from all.
 MOST_AT_ONCE: Final = 4

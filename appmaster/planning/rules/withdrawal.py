@@ -7,7 +7,7 @@ from dataclasses import replace
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import Kind, WriteRecords
 from appmaster.planning.state.reasons import Basis, Failure, Reason
-from standby.model import TaskRecord
+from standby.shared.model import TaskRecord
 
 
 def withdraw(turn: Turn, cohort: Cohort) -> WriteRecords | None:

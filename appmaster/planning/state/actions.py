@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from appmaster.planning.state.model import JobModel, Slot
 from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Without
 from appmaster.planning.state.view import Lack, LostActive, RequestKind
-from standby.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
+from standby.shared.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
 
 @dataclass(frozen=True, slots=True)

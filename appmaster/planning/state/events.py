@@ -13,8 +13,8 @@ from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import Failure, Loss, Reason
 from appmaster.planning.state.view import Command, Effect, Policy, Recorded
 from locality.hosts import HostInfo
-from standby.model import Leftover, ReplicaStatus
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import Leftover, ReplicaStatus
 
 
 @dataclass(frozen=True, slots=True)

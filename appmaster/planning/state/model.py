@@ -17,7 +17,7 @@ from functools import cached_property
 from appmaster.planning.state.grouping import Grouper, balanced, regroup, singletons
 from appmaster.planning.state.reasons import Failure, Reason
 from standby.errors import BadConfiguration
-from standby.model import ProcessorId, SlotId, TaskId
+from standby.shared.model import ProcessorId, SlotId, TaskId
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appmaster.planning.state.view import ClusterView, Container, Failover
-from standby.model import Phase, ReplicaId, Role, TaskId
+from standby.shared.model import Phase, ReplicaId, Role, TaskId
 
 #: The phases that a failover has times for.
 _MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from appmaster.planning.state.view import HOLDING, ClusterView, Container, Trouble, TroubleKind
-from standby.model import Phase, ReplicaId, ReplicaStatus
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus
 
 #: Behind its input for so long, an active is said not to keep up, until it is behind for less than half of that.
 BEHIND_MS: Final = 30_000

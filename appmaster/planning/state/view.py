@@ -15,7 +15,8 @@ from appmaster.planning.state.model import JobModel, JobSpec, Slot, job_of
 from appmaster.planning.state.reasons import Failure, Loss, Motive, Reason
 from locality.hosts import HostInfo
 from standby.config.planner import PlannerKeys
-from standby.model import (
+from standby.shared.exits import ProcessEnd
+from standby.shared.model import (
     InputFailures,
     Leftover,
     Phase,
@@ -26,7 +27,6 @@ from standby.model import (
     TaskId,
     TaskRecord,
 )
-from standby.shared.exits import ProcessEnd
 
 
 class OnExhausted(str, enum.Enum):

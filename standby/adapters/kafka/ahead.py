@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
 from standby.config import KafkaSettings
-from standby.model import InputPartition
+from standby.shared.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -32,13 +32,13 @@ from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings
 from standby.errors import Transient
 from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
-from standby.model import InputPartition, TaskId
-from standby.naming import transactional_id
 from standby.ports import UnreadableRecord
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.store.keys import COMMIT
-from standby.wire import JobDefinition
+from standby.shared.model import InputPartition, TaskId
+from standby.shared.naming import transactional_id
+from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from standby.adapters.kafka.clients import ClientKind, Names
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, REFUSED, translate
 from standby.config import JobConfig, kafka_settings
 from standby.kernel.ports import Change, Chunk
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 

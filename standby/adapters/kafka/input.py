@@ -15,8 +15,8 @@ from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.config import KafkaSettings
 from standby.errors import CorruptState, StandfastError, Transient
-from standby.model import InputPartition
 from standby.ports import InputAway, UnreadableRecord
+from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 

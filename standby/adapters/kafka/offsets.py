@@ -29,7 +29,7 @@ from standby.adapters.kafka.lasting import Lasting, lasting
 from standby.config import KafkaSettings
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
-from standby.model import InputPartition
+from standby.shared.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from standby.adapters.kafka.sizes import Sizes
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
-from standby.model import Offsets
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes, Emitted
+from standby.shared.model import Offsets
 
 #: How long the first attempts to initialise may take. librdkafka asks again only 500 ms after the
 #: coordinator said "I am still aborting what the last owner left", which is the normal case when an active

@@ -15,9 +15,9 @@ from typing import Final
 from standby.adapters.tls import Context, Keys
 from standby.errors import Transient
 from standby.kernel.ports import OpenSource, Refused
-from standby.model import TaskId
-from standby.peers import SNAPSHOTS_ROUTE, PeerAddress
-from standby.security.roles import PeerRole
+from standby.shared.model import TaskId
+from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress
+from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
 

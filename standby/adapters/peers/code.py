@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from standby.adapters.tls import Context
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
-from standby.peers import CODE_ROUTE, BundleSource
-from standby.security.roles import PeerRole
+from standby.shared.peers import CODE_ROUTE, BundleSource
+from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
 

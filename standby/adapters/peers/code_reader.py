@@ -10,14 +10,14 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from standby import naming
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
 from standby.adapters.zookeeper.membership import ZooKeeperCode
 from standby.code import bundles
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.peers import BundleSource
-from standby.records import decode_source
+from standby.shared import naming
+from standby.shared.peers import BundleSource
+from standby.shared.records import decode_source
 
 _log: Final = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Final
 from standby.adapters.gate import Connection, Limits, Refused, listening
 from standby.adapters.tls import Keys
 from standby.errors import StandfastError, Transient
-from standby.peers import PeerAnswer, PeerRequest, Routes
-from standby.security.roles import Caller, caller_of_peer
+from standby.shared.peers import PeerAnswer, PeerRequest, Routes
+from standby.shared.roles import Caller, caller_of_peer
 
 _log: Final = logging.getLogger(__name__)
 

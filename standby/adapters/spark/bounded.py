@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from standby.adapters.spark.query import Sink
 from standby.adapters.spark.session import FAILURES, Spark
 from standby.feed.rules.sizing import BatchSize
-from standby.model import InputPartition
+from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 

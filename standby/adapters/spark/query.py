@@ -19,9 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standby.adapters.kafka.ahead import Ahead
 from standby.adapters.spark.session import CALL_SECONDS, FAILURES, Spark
 from standby.errors import BrokenInvariant, Transient
-from standby.errortext import first_line, told
 from standby.feed.rules.sizing import BatchSize
-from standby.model import InputPartition
+from standby.shared.errortext import first_line, told
+from standby.shared.model import InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,11 +30,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.errortext import first_line
 from standby.feed.rules.plan import Operator
 from standby.feed.rules.sessionless import STARTED
 from standby.feed.rules.settings import HEADERS_OPTION
-from standby.model import InputPartition
+from standby.shared.errortext import first_line
+from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_ac
 
 from standby.ensemble import Tls, wrong_servers
 from standby.errors import BadConfiguration
-from standby.naming import ROOT
+from standby.shared.naming import ROOT
 
 _OWNER: Final = "standfast"
 _CONTAINER: Final = "standfast-container"

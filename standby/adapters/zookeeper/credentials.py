@@ -14,9 +14,9 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.membership import read_or_watch
 from standby.errors import StandfastError
-from standby.naming import credentials_path
 from standby.security.credentials import decode
-from standby.security.roles import PeerRole
+from standby.shared.naming import credentials_path
+from standby.shared.roles import PeerRole
 
 _log: Final = logging.getLogger(__name__)
 

@@ -30,17 +30,17 @@ from standby.control.events import (
 )
 from standby.control.ports import Post
 from standby.errors import BadConfiguration, Transient
-from standby.model import TaskId, TaskRecord
-from standby.naming import (
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.naming import (
     code_complete_path,
     code_part_path,
     container_path,
     controller_path,
     task_path,
 )
-from standby.peers import PeerAddress
-from standby.probes import REGISTERING, Probe, no_probe
-from standby.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
+from standby.shared.peers import PeerAddress
+from standby.shared.probes import REGISTERING, Probe, no_probe
+from standby.shared.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
 from standby.threads.worker import Worker
 
 #: How long one question to ZooKeeper may take; a suspended connection answers none.

@@ -8,9 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.clock import Clock
 from standby.errors import BadConfiguration, BrokenInvariant, StandfastError, Unavailable
-from standby.errortext import first_line
 from standby.kernel.active.identity import Answer, nothing_asked
 from standby.kernel.active.markers import Markers
 from standby.kernel.active.throughput import Throughput
@@ -18,12 +16,14 @@ from standby.kernel.ports import Broker, Place, Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
 from standby.kernel.run import Tell
 from standby.kernel.store.store import TaskStore
-from standby.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, TaskId
 from standby.replica.claim import CommitRecord
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import COMMIT, OWN
 from standby.replica.store.overlay import Changes, Emitted
+from standby.shared.clock import Clock
+from standby.shared.errortext import first_line
+from standby.shared.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, TaskId
 from standby.threads.worker import Worker, settle
 
 #: So many of what was given up are told one by one; of more between two reports, how many.
@@ -51,7 +51,7 @@ class Claim:
     first_batch: int = 0
     """The number of its first commit: above all that were written to the changelog before."""
     generation: int = 0
-    """Of the run's topics (`standby.wire.TopicIdentity`)."""
+    """Of the run's topics (`standby.shared.wire.TopicIdentity`)."""
     failures: InputFailures | None = None
     """Those at ``committed`` that earlier replicas had."""
     drained: Drained | None = None

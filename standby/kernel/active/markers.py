@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from standby.clock import Clock
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import Broker, Place, WriterLost
-from standby.model import TaskId
+from standby.shared.clock import Clock
+from standby.shared.model import TaskId
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from standby.errors import Fenced, StandfastError
 from standby.kernel.active.active import ActiveTask
-from standby.model import TaskId
 from standby.replica.claim import Committed, check_committed
 from standby.replica.lifecycle import Signal
+from standby.shared.model import TaskId
 from standby.threads.worker import Worker
 
 #: So long after its last commit, and after the last question, an active is asked about.

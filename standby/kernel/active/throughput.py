@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Final
 
-from standby.model import RATE_WINDOW_SECONDS
+from standby.shared.model import RATE_WINDOW_SECONDS
 
 
 class Throughput:

@@ -9,9 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
-from standby import errortext
 from standby.api import RowError
-from standby.clock import REAL, Clock, have_ended
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError
 from standby.feeding.events import FailedInput, TaskFailure
@@ -20,11 +18,13 @@ from standby.kernel.marks import Marks
 from standby.kernel.pipeline.parts import before, head, parted
 from standby.kernel.ports import RecordRefused, Step, WriterLost
 from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
-from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
 from standby.replica.failing import LARGE_BYTES, LARGE_RECORDS, CodeError, FailureOf, code_error
 from standby.replica.lifecycle import Signal
 from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
+from standby.shared import errortext
+from standby.shared.clock import REAL, Clock, have_ended
+from standby.shared.model import Offsets, TaskId
 
 _log: Final = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError, Transient
-from standby.errortext import first_line, full_traceback, told
 from standby.feeding import actions, events
 from standby.feeding.actions import Action, Level
 from standby.feeding.events import Event
@@ -18,12 +17,13 @@ from standby.feeding.state import Cause, FeedFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refused
 from standby.kernel.pipeline.repeats import uncommitted
-from standby.model import Offsets, TaskId
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.replica.claim import Committed, offsets_of
 from standby.replica.failing import InputRecord, code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
+from standby.shared.errortext import first_line, full_traceback, told
+from standby.shared.model import Offsets, TaskId
 
 _log: Final = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from standby.model import Offsets
 from standby.ports import TaskBatch
+from standby.shared.model import Offsets
 
 #: Stands for the topic where there is only one input.
 _ONLY: Final = ""

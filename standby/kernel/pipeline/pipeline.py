@@ -9,9 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
-from standby.clock import Clock
 from standby.errors import BadConfiguration
-from standby.errortext import full_traceback, told
 from standby.feeding import core, preparation
 from standby.feeding.events import (
     Closed,
@@ -29,9 +27,11 @@ from standby.feeding.state import FeedingState, Member, Outlook, Policy
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, refused
 from standby.kernel.pipeline.effects import Effects, Input, Reached
-from standby.model import TaskId
 from standby.ports import Feed
 from standby.replica.lifecycle import Signal
+from standby.shared.clock import Clock
+from standby.shared.errortext import full_traceback, told
+from standby.shared.model import TaskId
 from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from standby.feed.batches import from_offsets
 from standby.kernel.active.active import ActiveTask
-from standby.model import TaskId
 from standby.ports import TaskBatch
+from standby.shared.model import TaskId
 
 
 def uncommitted(

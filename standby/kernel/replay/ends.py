@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from standby.clock import REAL
 from standby.errors import StandfastError
 from standby.kernel.ports import Broker
+from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from standby.clock import Clock
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ON_DAMAGE, Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
@@ -17,11 +16,12 @@ from standby.kernel.replay.ends import End, Ends
 from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.run import Tell
 from standby.kernel.store.store import TaskStore
-from standby.model import Fault
 from standby.replica.identity import TopicChanged
 from standby.replica.lag import LagClock, mean_bytes
 from standby.replica.lifecycle import Signal
 from standby.replica.store.origin import is_too_old
+from standby.shared.clock import Clock
+from standby.shared.model import Fault
 from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from standby.kernel.active.active import ActiveTask
 from standby.kernel.job import JobKernel
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.store.store import TaskStore
-from standby.model import Phase
 from standby.replica.lifecycle import TAKING_OVER, Replica
+from standby.shared.model import Phase
 
 
 def offer_of(replica: Replica, store: TaskStore | None, active: ActiveTask | None, job: JobKernel) -> Offer:

@@ -20,10 +20,10 @@ from standby.kernel.run import Run
 from standby.kernel.store.directories import check_owners, make_private
 from standby.kernel.store.places import by_room, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, open_empty, open_existing, read_side_file, wipe_store
-from standby.model import TaskId
 from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.replica.store.sources import Peer, Source, peers_of
+from standby.shared.model import TaskId
 
 _log: Final = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
-from standby.errortext import DETAIL_CHARACTERS, clean, first_line, told
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.active.progress import InputLag, Progress, Way
 from standby.kernel.job import JobKernel
@@ -23,11 +22,12 @@ from standby.kernel.restore.snapshots import Offer
 from standby.kernel.run import Run
 from standby.kernel.store.lock_owner import note_owner, told_in_use
 from standby.kernel.store.store import TaskStore, wipe_store
-from standby.model import Fault, Offsets, Phase, ReplicaStatus, Role
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
 from standby.replica.store.origin import BeginningLost
+from standby.shared.errortext import DETAIL_CHARACTERS, clean, first_line, told
+from standby.shared.model import Fault, Offsets, Phase, ReplicaStatus, Role
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)

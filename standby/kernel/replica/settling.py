@@ -12,8 +12,6 @@ from standby.errors import Unavailable
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import Ended, OffsetsUnstable, Place, Writer, WriterLost
 from standby.kernel.run import Run
-from standby.model import Offsets, ReplicaId, TaskRecord
-from standby.naming import transactional_id
 from standby.replica.accepted import known_generation
 from standby.replica.claim import (
     CommitRecord,
@@ -28,6 +26,8 @@ from standby.replica.claim import (
     lost_outputs,
     offsets_of,
 )
+from standby.shared.model import Offsets, ReplicaId, TaskRecord
+from standby.shared.naming import transactional_id
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.clock import Clock
 from standby.errors import Unavailable
 from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks, Seen
 from standby.kernel.job import JobKernel
@@ -17,11 +16,12 @@ from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, W
 from standby.kernel.replay.router import Replayed
 from standby.kernel.replica.settling import Settling
 from standby.kernel.run import Run, Tell
-from standby.model import ReplicaId
 from standby.replica.accepted import task_offsets
 from standby.replica.claim import StateMismatch, check_committed, check_last, check_record
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
+from standby.shared.clock import Clock
+from standby.shared.model import ReplicaId
 
 _INITIALISE_SECONDS: Final = 30.0
 

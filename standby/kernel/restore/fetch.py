@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from standby.clock import REAL
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenSource, SnapshotSource
 from standby.kernel.replay.rate_limiter import RateLimiter
@@ -23,6 +22,7 @@ from standby.kernel.store.store import write_side_file
 from standby.ports import PeerDirectory
 from standby.replica.store.origin import DATABASE
 from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
+from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 

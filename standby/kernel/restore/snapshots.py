@@ -20,14 +20,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final
 
-from standby.clock import REAL
 from standby.errors import StandfastError, Unavailable
 from standby.kernel.restore.counters import RestoreCounters
-from standby.model import Role, TaskId
-from standby.peers import PeerAnswer, PeerRequest
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
 from standby.replica.throttle import Throttle
+from standby.shared.clock import REAL
+from standby.shared.model import Role, TaskId
+from standby.shared.peers import PeerAnswer, PeerRequest
 
 _log: Final = logging.getLogger(__name__)
 

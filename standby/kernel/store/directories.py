@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import Unavailable
-from standby.naming import escape
+from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 

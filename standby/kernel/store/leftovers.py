@@ -11,9 +11,9 @@ from typing import Final
 
 from standby.errors import CorruptState
 from standby.kernel.store.directories import remove_empty
-from standby.model import Leftover, TaskId
-from standby.naming import escape
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin, is_too_old
+from standby.shared.model import Leftover, TaskId
+from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
 from standby.errors import CorruptState, Unavailable
-from standby.model import TaskId
+from standby.shared.model import TaskId
 
 
 class BeginningLost(Unavailable):

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from standby.errors import CorruptState
-from standby.model import Role
 from standby.replica.store.origin import Origin, decode_origin
+from standby.shared.model import Role
 
 #: Raised when the manifest or the way the files are asked for changes incompatibly.
 SNAPSHOT_FORMAT: Final = 1

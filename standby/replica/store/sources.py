@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from standby.model import TaskRecord
+from standby.shared.model import TaskRecord
 
 
 class Source(str, enum.Enum):

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from embedded.cluster import LocalCluster
 from standby.config import CHANGELOG_RECORD_BYTES
 from standby.errors import Unavailable
-from standby.model import Phase, ReplicaStatus, Role
+from standby.shared.model import Phase, ReplicaStatus, Role
 from tests.fakes.ledger_job import END, Model
 from tests.kernel_lab import Child, Lab
 from tests.meanwhile import meanwhile

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Collection
 from typing import Any
 
-from standby.model import Phase, ReplicaStatus, Role
+from standby.shared.model import Phase, ReplicaStatus, Role
 from tests.kernel_lab import Child, Container, Lab
 
 #: The fixture that starts kernels in processes of their own.

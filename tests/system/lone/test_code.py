@@ -25,9 +25,9 @@ from standby.code import bundles
 from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.config import parse
 from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Unavailable
-from standby.naming import code_path, code_source_path, job_path
-from standby.security.roles import PeerRole
-from standby.wire import JobDefinition
+from standby.shared.naming import code_path, code_source_path, job_path
+from standby.shared.roles import PeerRole
+from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate
 from tests.fakes.certificates import keys_of, user_directory
 from tests.fakes.zookeeper import LoneZooKeeper

@@ -18,7 +18,7 @@ from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
 from standby.adapters.peers.code import PeerCode
 from standby.code import bundles
 from standby.errors import BadConfiguration, Transient, Unavailable
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from embedded.web import open_url
-from standby.wire import Heartbeat
+from standby.shared.wire import Heartbeat
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.floods import STRANGERS, flood
 from tests.patience import PATIENCE_SECONDS, soon

@@ -28,14 +28,13 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
 from embedded.jars import classpath
-from standby import naming
 from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
-from standby.records import encode, encode_task
-from standby.security.roles import PeerRole
-from standby.shared import exits
-from standby.wire import JobDefinition, Report
+from standby.shared import exits, naming
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+from standby.shared.records import encode, encode_task
+from standby.shared.roles import PeerRole
+from standby.shared.wire import JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS

@@ -23,15 +23,15 @@ import pytest
 
 from embedded.web import open_url
 from standby.cluster import ClusterConfig, dump
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
-from standby.naming import container_path, controller_path
 from standby.process.witness import READ
-from standby.records import ContainerRecord, decode_container, encode
 from standby.security.credentials import FILE as CREDENTIALS
-from standby.security.roles import PeerRole
 from standby.shared import exits
 from standby.shared.exits import ProcessEnd
-from standby.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.naming import container_path, controller_path
+from standby.shared.records import ContainerRecord, decode_container, encode
+from standby.shared.roles import PeerRole
+from standby.shared.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader
 from tests.fakes.replicas import BREAKS, SPINS

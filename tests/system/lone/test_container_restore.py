@@ -13,9 +13,9 @@ import pytest
 
 from embedded.cluster import LocalCluster
 from embedded.web import open_url
-from standby import naming
-from standby.model import Phase, Role, TaskId, TaskRecord
-from standby.records import encode_task
+from standby.shared import naming
+from standby.shared.model import Phase, Role, TaskId, TaskRecord
+from standby.shared.records import encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.test_container_kernel import HOSTS, TASKS, Play

@@ -38,8 +38,8 @@ from standby.control.events import (
     SessionSuspended,
 )
 from standby.errors import BadConfiguration, CorruptState, Transient
-from standby.model import TaskId, TaskRecord
-from standby.naming import (
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.naming import (
     code_complete_path,
     code_part_path,
     code_path,
@@ -47,8 +47,8 @@ from standby.naming import (
     controller_path,
     task_path,
 )
-from standby.peers import PeerAddress
-from standby.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
+from standby.shared.peers import PeerAddress
+from standby.shared.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, looks, soon
 from tests.wire import Wire

@@ -32,11 +32,11 @@ from standby.code.bundles import pack
 from standby.config import parse
 from standby.errors import BadConfiguration, Fenced, StandfastError, Unavailable
 from standby.feed.functions import job_code
-from standby.model import TaskId, TaskRecord
-from standby.naming import code_path, container_path, job_path
-from standby.records import ContainerRecord
-from standby.records import encode as encode_container
-from standby.wire import JobDefinition
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.naming import code_path, container_path, job_path
+from standby.shared.records import ContainerRecord
+from standby.shared.records import encode as encode_container
+from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate
 from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from standby.kernel import probes
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS, STRIKE_SECONDS
 from tests.system.lone.deaths import StartChild, process_the_rest, succeed, take_over, take_over_and_die

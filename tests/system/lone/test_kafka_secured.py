@@ -34,9 +34,9 @@ from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
 from standby.feed.make import make_feed
-from standby.model import Offsets, Phase, Role
-from standby.naming import transactional_id
 from standby.ports import TaskBatch
+from standby.shared.model import Offsets, Phase, Role
+from standby.shared.naming import transactional_id
 from tests.fakes.authorities import certificate_in, write_certificate
 from tests.fakes.token_server import AUDIENCE, TokenServer
 from tests.kernel_lab import Lab

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from standby.kernel import probes
-from standby.model import Phase, Role
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import SIDE_FILE
+from standby.shared.model import Phase, Role
 from tests.fakes.records import MemoryRecords
 from tests.kernel_lab import Lab, Transactions
 from tests.patience import PATIENCE_SECONDS

@@ -18,7 +18,7 @@ import pytest
 
 from embedded.cluster import LocalCluster
 from standby.kernel import probes
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.broker_kills import Course

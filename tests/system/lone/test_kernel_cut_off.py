@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.far_broker import FarBroker
 from tests.kernel_lab import Child, Container, Lab
 from tests.system.lone.deaths import StartChild

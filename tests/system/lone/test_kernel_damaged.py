@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embedded.cluster import LocalCluster
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from standby.adapters.rocksdict import RocksDatabase
 from standby.errors import Unavailable
 from standby.kernel.ports import Change, Profile
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.fakes import ledger_job
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS

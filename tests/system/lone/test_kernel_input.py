@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.kernel_lab import Container, Lab
 from tests.patience import PATIENCE_SECONDS, soon
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from standby.model import Phase, Role
 from standby.shared import exits
+from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.deaths import StartChild

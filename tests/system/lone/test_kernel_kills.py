@@ -13,8 +13,8 @@ from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import Offsets, Phase, Role
 from standby.replica.store.keys import prefix
+from standby.shared.model import Offsets, Phase, Role
 from tests.kernel_lab import CLUSTER, Container, Lab
 from tests.patience import PATIENCE_SECONDS, STRIKE_SECONDS, soon
 from tests.system.lone.deaths import StartChild, process_the_rest, take_over_and_die

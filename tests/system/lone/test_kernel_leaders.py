@@ -13,8 +13,8 @@ from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.input import InputBounds
 from standby.config import kafka_settings, parse
 from standby.errors import Transient
-from standby.model import Phase, ReplicaStatus, Role
 from standby.ports import InputAway
+from standby.shared.model import Phase, ReplicaStatus, Role
 from tests.kernel_lab import CLUSTER, Container, Lab
 from tests.system.lone.second_broker import FIRST, SECOND, await_leaderless, leader, second_broker
 

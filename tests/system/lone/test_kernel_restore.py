@@ -13,10 +13,10 @@ from confluent_kafka import TopicPartition
 from standby.adapters.rocksdict import open_database
 from standby.kernel import probes
 from standby.kernel.ports import Profile
-from standby.model import Phase, Role, TaskId
 from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Phase, Role, TaskId
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
 from tests.patience import PATIENCE_SECONDS

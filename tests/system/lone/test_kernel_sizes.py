@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka.cimpl import NewTopic
 
-from standby.model import Role
+from standby.shared.model import Role
 from tests.fakes import ledger_job
 from tests.kernel_lab import Lab
 from tests.topics import make_topics

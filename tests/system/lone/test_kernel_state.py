@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
-from standby.model import Phase, ReplicaStatus, Role
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Phase, ReplicaStatus, Role
 from tests.fakes.copy_job import STORE, checksum
 from tests.kernel_lab import CLUSTER, Lab
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS

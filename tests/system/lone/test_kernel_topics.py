@@ -18,8 +18,8 @@ from appmaster.cli.main import main
 from appmaster.records import JobRecord
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
-from standby.model import Fault, Phase, Role, TopicIdentity
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Fault, Phase, Role, TopicIdentity
 from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.kernel_lab import CLUSTER, Container, Lab

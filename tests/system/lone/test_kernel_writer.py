@@ -23,10 +23,10 @@ from standby.adapters.kafka import writer as kafka_writer
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
-from standby.model import Offsets
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes, Emitted
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets
+from standby.shared.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 

@@ -18,12 +18,12 @@ from appmaster.planning.state.actions import Change
 from appmaster.records import CellRecord, ChangeRecord, DrainedRecord, JobRecord, StatusRecord
 from appmaster.supervisor import MADE_WAY
 from embedded.cluster import LocalCluster
-from standby import naming, records
 from standby.cluster import ClusterConfig
 from standby.errors import Fenced, Transient, Unavailable
-from standby.model import TaskId, TaskRecord
-from standby.records import ContainerRecord, ControllerRecord
-from standby.wire import JobDefinition
+from standby.shared import naming, records
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import JobDefinition
 from tests.fakes.candidate_process import CandidateProcess
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 

@@ -12,9 +12,9 @@ from confluent_kafka.cimpl import NewTopic
 from embedded.jars import classpath
 from standby.config import JobConfig
 from standby.feed.make import make_feed
-from standby.model import Phase, Role
 from standby.ports import Feed
-from standby.wire import JobDefinition
+from standby.shared.model import Phase, Role
+from standby.shared.wire import JobDefinition
 from tests.kernel_lab import Lab
 from tests.topics import make_topics
 

@@ -26,9 +26,9 @@ from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState
 from standby.feed.functions import job_code
 from standby.feed.make import check_transform, make_feed
-from standby.model import Offsets, TaskId
 from standby.ports import Feed, TaskBatch
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 
@@ -383,8 +383,8 @@ from embedded.jars import classpath
 from standby.config import parse
 from standby.errors import *
 from standby.feed.make import make_feed
-from standby.model import Offsets, TaskId
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 config = parse({{"job.name": "child", "task.inputs": {topic!r}, "task.step": "none:none",
     "task.batch.max.records": "1000", "kafka.bootstrap.servers": {kafka_bootstrap!r}, "zookeeper.connect": "unused:1"}})
 job = JobDefinition(name="child", run="r", config={{}}, changelog="c", group="child", tasks=1)

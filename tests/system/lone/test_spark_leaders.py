@@ -17,9 +17,9 @@ from embedded.cluster import LocalCluster
 from embedded.jars import classpath
 from standby.config import parse
 from standby.feed.make import make_feed
-from standby.model import Offsets, TaskId
 from standby.ports import InputAway, TaskBatch
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.second_broker import FIRST, SECOND, await_leaderless, second_broker
 

@@ -27,12 +27,12 @@ from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
-from standby import naming
 from standby.code.bundles import pack
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-from standby.model import TaskId, TaskRecord
-from standby.records import encode_task
-from standby.wire import JobDefinition
+from standby.shared import naming
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.records import encode_task
+from standby.shared.wire import JobDefinition
 from tests.fakes.certificates import user_directory
 from tests.fakes.topics import MemoryTopics
 from tests.fakes.zookeeper import LoneZooKeeper

@@ -18,7 +18,6 @@ from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from appmaster.cli.main import main
 from appmaster.planning.state.actions import Change
 from appmaster.records import CandidateRecord, CellRecord, ChangeRecord, JobRecord, StatusRecord, decode
-from standby import naming
 from standby.adapters.zookeeper.access import (
     AS_IT_IS,
     Access,
@@ -32,11 +31,12 @@ from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeper
 from standby.code import bundles
 from standby.control.events import Event, Registered, SessionConnected
 from standby.errors import BadConfiguration, Transient
-from standby.model import TaskId, TaskRecord
-from standby.peers import BundleSource
-from standby.records import ContainerRecord, ControllerRecord
+from standby.shared import naming
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.peers import BundleSource
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
-from standby.wire import JobDefinition
 from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS

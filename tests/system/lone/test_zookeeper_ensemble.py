@@ -18,8 +18,8 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from standby.cluster import ClusterConfig
 from standby.errors import StandfastError
-from standby.security.roles import PeerRole
-from standby.wire import Heartbeat
+from standby.shared.roles import PeerRole
+from standby.shared.wire import Heartbeat
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.certificates import keys_of, shared_keyring
 from tests.fakes.leader import ScriptedLeader, Session

@@ -16,7 +16,7 @@ from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
 from standby.cluster import FILE, ClusterConfig, dump, load
 from standby.ensemble import Tls
 from standby.errors import BadConfiguration, Unavailable
-from standby.records import ControllerRecord
+from standby.shared.records import ControllerRecord
 from tests.fakes.authorities import certificate_in, write_certificate
 from tests.fakes.candidate_process import CandidateProcess
 from tests.fakes.certificates import shared_keyring, user_directory

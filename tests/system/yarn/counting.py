@@ -22,9 +22,9 @@ from demo.events import EventLog
 from demo.standing import Status, parse
 from demo.topics import Stamped, read_committed
 from embedded.cluster import LocalCluster
-from standby import naming
 from standby.errors import StandfastError
 from standby.replica.store.keys import is_own, split
+from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS, looks
 from tests.system.yarn.running import STEADY, RunningJob, keyring
 from tests.topics import make_topics

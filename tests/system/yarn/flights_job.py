@@ -15,7 +15,7 @@ from demo.topics import end_offsets
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
 from examples.flights.source import flights
-from standby.naming import escape
+from standby.shared.naming import escape
 from tests.exactness import OUTPUT_TOPICS, assert_exact, fresh_topics, wait_until_processed
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.yarn.running import STEADY, RunningJob

@@ -17,15 +17,15 @@ from appmaster.adapters.credentials.keyring import keyring_in, user_name
 from appmaster.adapters.grpc import CALL
 from appmaster.api.client import ClusterClient
 from embedded.cluster import LocalCluster
-from standby import naming
 from standby.adapters.channels import open_channel
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Keys, channel_options
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.code import bundles
 from standby.errors import BadConfiguration, StandfastError
-from standby.peers import BundleSource
-from standby.security.roles import PeerRole
+from standby.shared import naming
+from standby.shared.peers import BundleSource
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.meanwhile import meanwhile
 from tests.patience import PATIENCE_SECONDS

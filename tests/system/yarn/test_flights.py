@@ -14,8 +14,8 @@ from demo.scenario import JOB, STAGE, now_ms
 from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
 from embedded.ports import free_ports
-from standby.model import TaskId
-from standby.naming import state_path
+from standby.shared.model import TaskId
+from standby.shared.naming import state_path
 from tests.patience import soon
 from tests.prometheus import Prometheus
 from tests.system.yarn.flights_job import FlightsJob, deployed

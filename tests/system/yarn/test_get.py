@@ -15,8 +15,8 @@ import pytest
 from appmaster.topics.partitioners import PARTITIONERS
 from demo.standing import Status
 from embedded.cluster import LocalCluster
-from standby.records import ContainerRecord
-from standby.security.roles import PeerRole
+from standby.shared.records import ContainerRecord
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.yarn.counting import CountingJob, some, submitted

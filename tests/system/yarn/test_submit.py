@@ -16,8 +16,8 @@ from appmaster.adapters.credentials.keyring import keyring_in
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
 from embedded.cluster import LocalCluster
-from standby import naming
 from standby.adapters.zookeeper.access import AS_IT_IS, owner_access
+from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS
 from tests.topics import make_topics
 

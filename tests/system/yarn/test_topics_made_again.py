@@ -17,7 +17,7 @@ from demo.events import Event
 from demo.scenario import now_ms
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
-from standby import naming
+from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS, looks, soon
 from tests.system.yarn.counting import CountingJob, Pair, some, submitted
 

@@ -10,7 +10,7 @@ import pytest
 from demo.scenario import now_ms
 from demo.standing import Status, what_is_missing
 from embedded.cluster import LocalCluster
-from standby.probes import REGISTERING
+from standby.shared.probes import REGISTERING
 from tests.held import HoldPoints
 from tests.system.yarn.counting import CountingJob, some, submitted
 

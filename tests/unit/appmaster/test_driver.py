@@ -5,7 +5,7 @@ from __future__ import annotations
 from appmaster.driver import Driver
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.events import Elected, Event
-from standby.model import TaskId
+from standby.shared.model import TaskId
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster
 

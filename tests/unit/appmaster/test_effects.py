@@ -24,7 +24,7 @@ from appmaster.planning.state.model import JobModel, job_of
 from appmaster.planning.state.view import Effect, JobState, Recorded
 from appmaster.records import StatusRecord
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.planning.test_jobs import Jobs
 
 #: What the leader does outside for a job, with what is told of it when it fails.

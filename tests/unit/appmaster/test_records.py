@@ -9,7 +9,7 @@ import pytest
 from appmaster.planning.state.model import JobModel, JobSpec, propose
 from appmaster.planning.state.reasons import Failure, Reason
 from appmaster.records import ModelRecord, StatusRecord, decode, encode, failure_of, model_of, model_record
-from standby.model import ProcessorId
+from standby.shared.model import ProcessorId
 
 PROCESSOR = ProcessorId("j", "main", 0)
 POISON = Reason(Failure.POISON, "poison: j/main.0 failed 3 times")

@@ -17,9 +17,9 @@ from appmaster.rotation import rotate
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import Keys
 from standby.errors import StandfastError
-from standby.peers import PeerAnswer
 from standby.security.credentials import Credentials
-from standby.security.roles import PeerRole
+from standby.shared.peers import PeerAnswer
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import new_keyring
 
 

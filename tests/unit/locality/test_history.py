@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from locality.history import NOTHING, Found, Freshness, expire, forget, freshness, merge, remember
-from standby.model import Held, TaskId
+from standby.shared.model import Held, TaskId
 
 HOUR = 3_600_000
 TASK, OTHER, EMPTY = (TaskId("job", "main", each) for each in range(3))

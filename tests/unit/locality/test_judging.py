@@ -11,7 +11,7 @@ from locality.judging import Judgement, best, explain
 from locality.question import Question, Sibling, Verdict
 from locality.rules import RULES, Filter
 from locality.samehost import closed_by
-from standby.model import Held, TaskId
+from standby.shared.model import Held, TaskId
 
 TASK = TaskId("job", "main", 0)
 OTHER = TaskId("job", "main", 1)

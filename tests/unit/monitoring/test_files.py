@@ -15,7 +15,7 @@ from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import of_process
 from standby.control.state import ControlState, Identity, Policy
 from standby.process.metrics import of_container
-from standby.security.roles import PeerRole
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import shared_keyring
 from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels
 

@@ -21,7 +21,7 @@ from standby.config.cluster import ClusterKeys
 from standby.config.keys import Key, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import JOB
 

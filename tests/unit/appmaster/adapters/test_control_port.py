@@ -15,11 +15,11 @@ import pytest
 
 from appmaster.adapters.credentials.keyring import Keyring, user_name
 from appmaster.adapters.grpc import CALL, ControlServer
-from standby import wire
 from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
 from standby.security.credentials import Credentials
-from standby.security.roles import Caller, PeerRole
+from standby.shared import wire
+from standby.shared.roles import Caller, PeerRole
 from tests.fakes.certificates import alert_to_an_old_client, keys_of, new_keyring, shared_keyring
 from tests.floods import flood
 from tests.patience import PATIENCE_SECONDS

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from appmaster.adapters.grpc import ControlServer
 from appmaster.planning.state import events as happened
-from standby import wire
 from standby.adapters.channels import open_channel
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.tls import channel_options
 from standby.process.witness import tell
-from standby.security.roles import PeerRole
+from standby.shared import wire
 from standby.shared.exits import ProcessEnd
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 

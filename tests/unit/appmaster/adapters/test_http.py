@@ -19,7 +19,7 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from embedded.web import open_url
 from standby.errors import BadConfiguration, Transient, Unavailable
-from standby.records import ContainerRecord
+from standby.shared.records import ContainerRecord
 from tests.patience import PATIENCE_SECONDS
 
 CANDIDATES = (

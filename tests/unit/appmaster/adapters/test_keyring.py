@@ -21,7 +21,7 @@ from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.access import AS_IT_IS, container_secret
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.credentials import Credentials
-from standby.security.roles import Caller, PeerRole, caller_of_peer
+from standby.shared.roles import Caller, PeerRole, caller_of_peer
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring
 
 NOW = dt.datetime.now(dt.timezone.utc)

@@ -13,8 +13,8 @@ from appmaster.changes import operations
 from appmaster.changes.operations import Present
 from appmaster.records import ChangeRecord, JobRecord
 from standby.errors import BadConfiguration, StandfastError
-from standby.security.roles import Caller, PeerRole
-from standby.wire import JobDefinition
+from standby.shared.roles import Caller, PeerRole
+from standby.shared.wire import JobDefinition
 
 CONFIG = {
     "job.name": "j1",

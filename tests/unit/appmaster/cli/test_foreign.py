@@ -24,8 +24,8 @@ from appmaster.cli.main import build_parser, main
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CandidateRecord, JobRecord, encode
-from standby import naming
-from standby.wire import JobDefinition
+from standby.shared import naming
+from standby.shared.wire import JobDefinition
 from tests.fakes.certificates import user_directory
 
 CLUSTER = "cluster"

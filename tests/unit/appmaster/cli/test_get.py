@@ -20,10 +20,10 @@ from appmaster.cli.main import build_parser
 from appmaster.cli.reading import get
 from standby.adapters.peers.server import PeerServer
 from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.model import Phase, Role
-from standby.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.process.lookup import Lookups
-from standby.security.roles import PeerRole
+from standby.shared.model import Phase, Role
+from standby.shared.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
+from standby.shared.roles import PeerRole
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
 from tests.fakes.certificates import keys_of
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab

@@ -19,7 +19,7 @@ from appmaster.changes.revisions import (
 from appmaster.records import JobRecord
 from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 FLAT = {
     "job.name": "flights",

@@ -10,8 +10,8 @@ import pytest
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.jobs.sweeping import hosts_of_containers, hosts_with_state
 from standby import sweep
-from standby.model import Held, TaskId, TaskRecord
-from standby.naming import state_path
+from standby.shared.model import Held, TaskId, TaskRecord
+from standby.shared.naming import state_path
 from tests.fakes.yarn import FakeCluster
 
 TASK = TaskId("job", "main", 0)

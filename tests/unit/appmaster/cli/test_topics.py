@@ -12,8 +12,8 @@ from appmaster.adapters.kafka import Topics
 from appmaster.cli.jobs.topics import table
 from appmaster.cli.launch.checks import identified, with_changelog
 from standby.errors import BadConfiguration
-from standby.model import TopicIdentity
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.topics.test_ids import BARE, CONFIG, DEFINITION, FOUND, RECORDED
 
 

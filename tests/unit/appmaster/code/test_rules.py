@@ -19,8 +19,8 @@ from appmaster.code.store import BundleStore
 from appmaster.records import JobRecord
 from standby.code import bundles
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
-from standby.peers import BundleSource
-from standby.wire import JobDefinition
+from standby.shared.peers import BundleSource
+from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
 DATA = b"abc" * 1000

@@ -11,7 +11,7 @@ from appmaster.code.service import CodeService
 from appmaster.code.store import BundleStore
 from standby.code import bundles
 from standby.errors import BadConfiguration, Transient
-from standby.peers import BundleSource
+from standby.shared.peers import BundleSource
 from tests.patience import soon
 
 DATA = b"abc" * 1000

@@ -17,7 +17,7 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, Policy
 from standby.errors import Fenced, Transient
-from standby.records import ControllerRecord
+from standby.shared.records import ControllerRecord
 from standby.threads.inbox import Inbox
 from tests.patience import PATIENCE_SECONDS, soon
 

@@ -12,7 +12,7 @@ from appmaster.planning.state.events import TasksFenced
 from appmaster.planning.state.view import Policy
 from appmaster.records import EndedRecord, JobRecord, StatusRecord
 from standby.errors import BadConfiguration
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 from tests.fakes.yarn import FakeCluster
 from tests.unit.appmaster.planning.test_changes import fail_at
 

@@ -16,8 +16,8 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, StatusRecord
 from appmaster.topics.ids import Obstacle
 from standby.errors import BadConfiguration
-from standby.model import TopicIdentity
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
 

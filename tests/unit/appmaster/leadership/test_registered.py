@@ -11,7 +11,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
 from standby.errors import Transient
-from standby.records import ContainerRecord
+from standby.shared.records import ContainerRecord
 
 FOUND = happened.CellFound(1, "a1_01", ("h1",), 7)
 LISTED = happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01")

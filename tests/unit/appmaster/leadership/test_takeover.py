@@ -18,9 +18,9 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import CellState
 from appmaster.records import JobRecord, Loaded
 from standby.errors import BadConfiguration, Fenced, Transient
-from standby.records import ControllerRecord
+from standby.shared.records import ControllerRecord
+from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
-from standby.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.changes.test_operations import CONFIG
 

@@ -11,7 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Kind
 from appmaster.planning.state.view import JobState, Policy, Presence
-from standby.model import SlotId, TaskId, TaskRecord
+from standby.shared.model import SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
 

@@ -16,8 +16,8 @@ from appmaster.planning.state.actions import Kind
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
 from locality.hosts import HostInfo
-from standby.model import Fault, InputFailures, Phase, TaskId, TaskRecord
 from standby.shared.exits import ProcessEnd, Ran
+from standby.shared.model import Fault, InputFailures, Phase, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
 

@@ -11,7 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
 from appmaster.planning.state.view import Effect, Job, JobState, Policy
-from standby.model import Fault, Phase, TaskRecord
+from standby.shared.model import Fault, Phase, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
 SPEC = JobSpec("main", 2, 2, 1)

@@ -11,7 +11,7 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.view import Policy, RequestKind
 from locality.history import Found
-from standby.model import Leftover, ProcessorId, SlotId, TaskId
+from standby.shared.model import Leftover, ProcessorId, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster, Process
 
 TASK, OTHER = TaskId("job", "main", 0), TaskId("job", "main", 1)

@@ -11,7 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import JobState, Policy, Presence
-from standby.model import Phase, ProcessorId, Role, SlotId, TaskId
+from standby.shared.model import Phase, ProcessorId, Role, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster
 
 

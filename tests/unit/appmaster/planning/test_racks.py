@@ -8,7 +8,7 @@ from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import JobState, Policy
-from standby.model import TaskId
+from standby.shared.model import TaskId
 from tests.fakes.yarn import FakeCluster
 
 RACKS = {"h1": "/a", "h2": "/a", "h3": "/b"}

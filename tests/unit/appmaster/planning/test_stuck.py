@@ -8,7 +8,7 @@ import pytest
 
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import JobState, Policy
-from standby.model import Phase, Role, Wanted
+from standby.shared.model import Phase, Role, Wanted
 from tests.fakes.yarn import FakeCluster, Process, in_time
 from tests.unit.appmaster.planning.test_changes import deployed, settles
 

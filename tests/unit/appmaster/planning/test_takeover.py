@@ -24,7 +24,7 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
+from standby.shared.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import FLIGHTS, cast

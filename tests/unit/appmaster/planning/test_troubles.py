@@ -14,7 +14,7 @@ from appmaster.eventlog.entries import LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import Policy
-from standby.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
+from standby.shared.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
 from tests.fakes.yarn import FakeCluster
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "flights.py", line 7, in step\nValueError: no number'

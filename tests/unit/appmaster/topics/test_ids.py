@@ -9,8 +9,8 @@ from appmaster.records import JobRecord
 from appmaster.topics.ids import Obstacle, accept, judge, kinds, with_topics
 from standby.config import parse
 from standby.errors import BadConfiguration
-from standby.model import TopicIdentity
-from standby.wire import JobDefinition
+from standby.shared.model import TopicIdentity
+from standby.shared.wire import JobDefinition
 
 FLAT = {
     "job.name": "j",

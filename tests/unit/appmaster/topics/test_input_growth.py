@@ -16,7 +16,7 @@ from appmaster.topics.input_growth import InputGrowth, note
 from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, KafkaSettings, parse
 from standby.errors import Unavailable
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 FLAT = {
     "job.name": "j",

@@ -27,8 +27,8 @@ from standby.control.events import (
 )
 from standby.errors import BadConfiguration
 from standby.security.credentials import FILE, load
-from standby.security.roles import PeerRole
-from standby.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
+from standby.shared.roles import PeerRole
+from standby.shared.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS, soon

@@ -15,8 +15,8 @@ from standby.adapters.gate import Gate, Limits, Refusal
 from standby.adapters.http_port import LIMITS, HttpPages, Page, Request
 from standby.adapters.peers.server import LIMITS as PEER_LIMITS
 from standby.adapters.peers.server import PeerServer
-from standby.peers import PeerAnswer
-from standby.security.roles import PeerRole
+from standby.shared.peers import PeerAnswer
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.floods import dripping, flood, idle
 from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon

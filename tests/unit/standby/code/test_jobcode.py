@@ -14,7 +14,7 @@ from standby.code import bundles
 from standby.code.bundles import Bundle
 from standby.code.jobcode import JobCode
 from standby.errors import CorruptState, Unavailable
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 
 
 @pytest.fixture(autouse=True)

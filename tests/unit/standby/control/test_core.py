@@ -42,9 +42,18 @@ from standby.control.events import (
 )
 from standby.control.state import ControlState, Identity, Policy, Stream, hello
 from standby.control.turn import due_in_ms
-from standby.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.shared import exits
-from standby.wire import Assignment, Exit, JobDefinition
+from standby.shared.model import (
+    InputFailures,
+    Leftover,
+    Phase,
+    ReplicaId,
+    ReplicaStatus,
+    Role,
+    TaskId,
+    Wanted,
+)
+from standby.shared.wire import Assignment, Exit, JobDefinition
 from tests.fakes import jobs as job_keys
 
 IDENTITY = Identity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)

@@ -21,10 +21,10 @@ from standby.control.events import (
 from standby.control.loop import ControlLoop
 from standby.control.ports import OpenedStream, Ports, Post
 from standby.control.state import ControlState, Identity, Policy
-from standby.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
 from standby.shared import exits
+from standby.shared.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.wire import Assignment, JobDefinition, Report
 from standby.threads.inbox import Inbox
-from standby.wire import Assignment, JobDefinition, Report
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, from_offsets, rows_of, split
-from standby.model import Offsets, TaskId
+from standby.shared.model import Offsets, TaskId
 from tests.cases import case
 from tests.fakes.feed_rows import Place, of_two, rows, task
 

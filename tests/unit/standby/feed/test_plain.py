@@ -12,9 +12,9 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.make import check_transform
 from standby.feed.plain import PlainFeed
-from standby.model import Offsets, TaskId
 from standby.ports import UnreadableRecord
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import job_config
 from tests.patience import PATIENCE_SECONDS

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from standby.errors import BadConfiguration, Transient
 from standby.feed.batches import from_offsets
 from standby.feed.reading import COMPUTE_SECONDS, Reading
-from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
+from standby.shared.model import InputPartition, Offsets, TaskId
 from tests.fakes.feed_rows import of_two, rows, task
 
 

@@ -19,9 +19,9 @@ import pytest
 from standby.feed.batches import ROWS
 from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS
 from standby.feed.spark import SparkFeed
-from standby.model import InputPartition, Offsets, TaskId
 from standby.ports import TaskBatch
-from standby.wire import JobDefinition
+from standby.shared.model import InputPartition, Offsets, TaskId
+from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import job_config
 from tests.patience import soon
 

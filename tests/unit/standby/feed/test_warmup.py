@@ -10,7 +10,7 @@ import pytest
 
 from standby.errors import Transient
 from standby.feed.warmup import FIRST, KEEP_SECONDS, MOST, WarmUp
-from standby.model import InputPartition
+from standby.shared.model import InputPartition
 from tests.patience import PATIENCE_SECONDS
 
 

@@ -35,8 +35,8 @@ from standby.feeding.events import (
 from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
 from standby.feeding.queries import _DEAF_SECONDS, _MOST_DEAF_SECONDS
 from standby.feeding.state import Cause, FeedFailure
-from standby.model import Fault, LeftOut, Offsets, TaskId
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Fault, LeftOut, Offsets, TaskId
 from tests.fakes.feeding import FeedingWorld, feeding
 
 ONE, TWO, THREE = (TaskId("job", "main", each) for each in range(3))

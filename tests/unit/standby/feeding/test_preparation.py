@@ -23,7 +23,7 @@ from standby.feeding.preparation import (
     next_pace_seconds,
 )
 from standby.feeding.state import SLOWEST_SECONDS
-from standby.model import TaskId
+from standby.shared.model import TaskId
 from tests.fakes.feeding import FeedingWorld
 
 ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)

@@ -20,9 +20,9 @@ from standby.feeding.events import FailedInput, PastFailed, RecordRead, TaskFail
 from standby.feeding.queries import _APART_SECONDS
 from standby.feeding.state import Cause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
-from standby.model import Fault, InputFailures, LeftOut, Offsets, TaskId
 from standby.replica.failing import CodeError, FailureOf, InputRecord
 from standby.replica.lifecycle import Signal
+from standby.shared.model import Fault, InputFailures, LeftOut, Offsets, TaskId
 from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
 
 ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)

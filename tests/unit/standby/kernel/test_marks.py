@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from standby.kernel.marks import Marks
-from standby.model import Offsets, TaskId
 from standby.shared.exits import Ran
+from standby.shared.model import Offsets, TaskId
 
 ONE, TWO, OTHER = TaskId("job", "main", 1), TaskId("job", "main", 2), TaskId("other", "main", 1)
 

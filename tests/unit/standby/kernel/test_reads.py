@@ -15,8 +15,8 @@ from standby.errors import Transient
 from standby.kernel.ports import Profile, Step
 from standby.kernel.probes import AFTER_COMMIT
 from standby.kernel.reads import Declined, Found, Question, look_up
-from standby.model import Phase, Role
 from standby.replica.store.keys import OWN, POSITION
+from standby.shared.model import Phase, Role
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, begun
 from tests.patience import PATIENCE_SECONDS

@@ -14,10 +14,10 @@ import pytest
 from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import LeftOut, Phase, ReplicaId, Role
-from standby.naming import state_path
 from standby.replica.claim import Committed
-from standby.wire import JobDefinition
+from standby.shared.model import LeftOut, Phase, ReplicaId, Role
+from standby.shared.naming import state_path
+from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction

@@ -18,9 +18,9 @@ from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import LEASE, SNAPSHOTS
 from standby.kernel.store.leftovers import find_leftovers
 from standby.kernel.strays import Known, Roots, Strays
-from standby.model import TaskId
-from standby.naming import state_path
 from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin
+from standby.shared.model import TaskId
+from standby.shared.naming import state_path
 from tests.fakes.stores import open_store
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 

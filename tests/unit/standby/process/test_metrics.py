@@ -14,9 +14,9 @@ from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import MetricsServer, of_process
 from standby.control.state import ControlState, Identity, Policy
 from standby.errors import Unavailable
-from standby.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 from standby.process.metrics import of_container
 from standby.shared.metric import Metric
+from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 from tests.cases import case
 from tests.patience import PATIENCE_SECONDS
 

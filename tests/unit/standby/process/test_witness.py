@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from standby import wire
-from standby.model import TaskId
 from standby.process.last_words import LastWords, last_words
 from standby.process.witness import MOST_BYTES, READ, Note
-from standby.shared import exits
+from standby.shared import exits, wire
 from standby.shared.exits import Cause, ProcessEnd, Ran
+from standby.shared.model import TaskId
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[4]
@@ -30,9 +29,9 @@ CHILD = """
 import json, os, signal, sys
 from standby.process.witness import split
 witnessed = split(os.environ)
-from standby.wire import encode_entry
+from standby.shared.wire import encode_entry
 from standby.shared.exits import Ran
-from standby.model import TaskId
+from standby.shared.model import TaskId
 witnessed.note.leave(encode_entry((Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4))), None))
 print(json.dumps([witnessed.port.getsockname()[1], os.getpid()]), flush=True)
 exec(sys.stdin.readline())

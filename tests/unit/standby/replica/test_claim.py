@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from standby.errors import BadConfiguration
-from standby.model import Offsets, TaskId
 from standby.replica.claim import (
     CommitRecord,
     Committed,
@@ -15,6 +14,7 @@ from standby.replica.claim import (
     claim_text,
     decode_commit,
 )
+from standby.shared.model import Offsets, TaskId
 
 TASK = TaskId("job", "main", 0)
 LAST = CommitRecord(batch=10, epoch=1, run="r", offsets=Offsets((5,)), changes=1)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standby.model import InputFailures, TaskId
 from standby.replica.failing import (
     Clear,
     CodeError,
@@ -30,6 +29,7 @@ from standby.replica.failing import (
     suspect_after,
     suspect_at_start,
 )
+from standby.shared.model import InputFailures, TaskId
 from tests.fakes.jobs import job_config
 
 SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topics=("in",))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId
 from standby.replica.lag import LagClock, mean_bytes
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId
 
 
 def test_at_the_end_there_is_no_lag_however_long_nothing_happens() -> None:

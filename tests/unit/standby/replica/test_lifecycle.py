@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-from standby.model import Phase, ReplicaId, Role, TaskId
 from standby.replica.lifecycle import (
     ENDED,
     MOVES,
@@ -18,6 +17,7 @@ from standby.replica.lifecycle import (
     opened,
     step,
 )
+from standby.shared.model import Phase, ReplicaId, Role, TaskId
 
 ID = ReplicaId(TaskId("job", "main", 3), 1)
 

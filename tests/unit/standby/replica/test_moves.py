@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.replica.lifecycle import RUNNING, Effect, Order, Replica, Signal, opened, step
 from standby.replica.reconcile import reconcile
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 ID = ReplicaId(TaskId("job", "main", 0), 1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.replica.lifecycle import TAKING_OVER, Order, Replica, Signal
 from standby.replica.reconcile import reconcile
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 ID = ReplicaId(TaskId("job", "main", 0), 0)
 OTHER = ReplicaId(TaskId("job", "main", 0), 1)

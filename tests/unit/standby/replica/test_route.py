@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from standby.model import Offsets
 from standby.replica.route import Route, beginning_with
+from standby.shared.model import Offsets
 
 ROUTE = Route(("a", "b", "c"), Offsets.of(5, 2, 4))
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration, CorruptState, Fenced
-from standby.model import Offsets, TaskId, TaskRecord
 from standby.replica.claim import (
     CommitRecord,
     Committed,
@@ -36,6 +35,7 @@ from standby.replica.store.origin import (
     decode_position,
     is_too_old,
 )
+from standby.shared.model import Offsets, TaskId, TaskRecord
 from tests.cases import case
 
 TASK = TaskId("job", "main", 2)

@@ -17,7 +17,7 @@ from standby.adapters.kafka.input import InputReader
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import Chunk
 from standby.ports import UnreadableRecord
-from standby.wire import JobDefinition
+from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import job_config
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS

@@ -12,8 +12,8 @@ import pytest
 from appmaster.adapters.credentials.keyring import Keyring
 from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient, Unavailable
-from standby.peers import PeerAnswer, PeerRequest
-from standby.security.roles import PeerRole
+from standby.shared.peers import PeerAnswer, PeerRequest
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import alert_to_an_old_client, keys_of, new_keyring
 from tests.patience import PATIENCE_SECONDS
 

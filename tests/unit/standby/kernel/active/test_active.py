@@ -12,8 +12,8 @@ from standby.kernel.active.active import ActiveTask, Claim, Hooks, Seen
 from standby.kernel.ports import RecordTooLarge, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
 from standby.kernel.store.store import TaskStore
-from standby.model import Offsets
 from standby.replica.store.overlay import Emitted
+from standby.shared.model import Offsets
 from tests.memory_lab import MemoryLab
 from tests.patience import PATIENCE_SECONDS
 

@@ -11,7 +11,7 @@ import pytest
 from standby.errors import Transient
 from standby.kernel.active.markers import Markers
 from standby.kernel.ports import Broker, Place, WriterLost
-from standby.model import TaskId
+from standby.shared.model import TaskId
 from tests.fakes.clock import HandClock
 from tests.patience import PATIENCE_SECONDS
 

@@ -15,10 +15,10 @@ import pytest
 
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import Phase, Role
-from standby.naming import transactional_id
 from standby.replica.claim import Committed, claim_text
 from standby.replica.store.keys import COMMIT
+from standby.shared.model import Phase, Role
+from standby.shared.naming import transactional_id
 from tests.fakes import ledger_job
 from tests.fakes.kafka import offsets_of
 from tests.memory_lab import WAYS, Make, MemoryContainer, MemoryLab, begun, starting

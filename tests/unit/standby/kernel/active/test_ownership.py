@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.model import Phase, Role
+from standby.shared.model import Phase, Role
 from tests.memory_lab import MemoryContainer, MemoryLab, begun
 
 

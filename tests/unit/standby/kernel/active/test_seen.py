@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from standby.kernel.active.throughput import Throughput
-from standby.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus, Role
+from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus, Role
 from tests.fakes import ledger_job
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
 

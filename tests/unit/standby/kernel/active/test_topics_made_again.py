@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from standby.kernel.ports import WriterLost
-from standby.model import Fault, Phase, Role, TopicIdentity
 from standby.replica.store.keys import is_own, split
+from standby.shared.model import Fault, Phase, Role, TopicIdentity
 from tests.fakes import ledger_job
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
 from tests.patience import PATIENCE_SECONDS

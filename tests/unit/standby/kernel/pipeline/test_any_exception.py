@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from standby import wire
 from standby.errors import BadConfiguration
-from standby.model import Phase, ReplicaStatus
+from standby.shared import wire
+from standby.shared.model import Phase, ReplicaStatus
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
 from tests.fakes.feed import MemoryFeed

@@ -22,10 +22,10 @@ from standby.eventtime import (
     windows,
 )
 from standby.kernel.ports import WriterLost
-from standby.model import Phase
 from standby.replica.claim import decode_commit
 from standby.replica.store.keys import COMMIT, is_own
 from standby.replica.store.overlay import Outbox
+from standby.shared.model import Phase
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.task_state import TaskState
 from tests.memory_lab import MemoryLab, active_of

@@ -12,7 +12,7 @@ from standby.api import RowError
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from standby.shared.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from standby.errors import Transient
-from standby.model import Offsets, Phase, ReplicaId, Role, Wanted
-from standby.wire import JobDefinition
+from standby.shared.model import Offsets, Phase, ReplicaId, Role, Wanted
+from standby.shared.wire import JobDefinition
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS

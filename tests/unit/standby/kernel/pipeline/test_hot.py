@@ -9,7 +9,7 @@ import pytest
 
 from standby.feeding import core, preparation, state
 from standby.kernel.replay import ends
-from standby.model import Phase, ReplicaId, Role, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
 from tests.patience import PATIENCE_SECONDS

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from standby.kernel.pipeline.parts import before, head, parted
-from standby.model import Offsets, TaskId
 from standby.ports import TaskBatch
+from standby.shared.model import Offsets, TaskId
 
 TASK = TaskId("j", "main", 0)
 

@@ -15,8 +15,8 @@ from standby.feed.batches import ROWS_OF_SEVERAL
 from standby.kernel.pipeline.batch import TaskFailed
 from standby.kernel.pipeline.repeats import uncommitted
 from standby.kernel.ports import WriterLost
-from standby.model import Offsets, Phase, Role, TaskId
 from standby.ports import Deliver, TaskBatch
+from standby.shared.model import Offsets, Phase, Role, TaskId
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryLab
 

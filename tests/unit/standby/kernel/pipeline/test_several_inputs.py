@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from standby.errors import CorruptState
-from standby.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
 from standby.replica.claim import CommitRecord
+from standby.shared.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from standby.kernel.pipeline import batch
-from standby.model import LeftOut, Phase, ReplicaStatus
+from standby.shared.model import LeftOut, Phase, ReplicaStatus
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.model import Fault, Phase, Role
+from standby.shared.model import Fault, Phase, Role
 from tests.memory_lab import Make, MemoryContainer, MemoryLab, active_of
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from standby.errors import Transient
-from standby.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
 from standby.ports import InputAway
 from standby.replica.claim import epoch_in
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
 
 #: For how long a task is left out whose input nobody answers for.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from standby.kernel import probes
-from standby.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
 from tests.patience import PATIENCE_SECONDS
 

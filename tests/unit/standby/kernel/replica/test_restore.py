@@ -16,12 +16,12 @@ from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.kernel.store import places
-from standby.model import Phase, Role, TaskId
-from standby.naming import state_path
-from standby.peers import PeerAddress
 from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Phase, Role, TaskId
+from standby.shared.naming import state_path
+from standby.shared.peers import PeerAddress
 from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS

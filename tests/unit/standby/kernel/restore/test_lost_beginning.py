@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from standby.kernel.probes import Probe, no_probe
-from standby.model import Fault, Phase, Role
+from standby.shared.model import Fault, Phase, Role
 from tests.fakes.peers import PeerNet, by_source
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS

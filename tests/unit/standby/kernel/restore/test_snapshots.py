@@ -23,11 +23,11 @@ from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store.places import by_room, open_found
 from standby.kernel.store.store import TaskStore, open_existing
-from standby.model import Role, TaskId
-from standby.peers import SNAPSHOTS_ROUTE, PeerRequest
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
-from standby.security.roles import Caller, PeerRole
+from standby.shared.model import Role, TaskId
+from standby.shared.peers import SNAPSHOTS_ROUTE, PeerRequest
+from standby.shared.roles import Caller, PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.peers import Giver, PeerNet
 from tests.fakes.stores import open_store

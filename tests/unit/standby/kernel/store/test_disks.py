@@ -12,10 +12,10 @@ import pytest
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
 from standby.kernel.store import places
-from standby.model import Phase, Role
-from standby.naming import state_path
 from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
+from standby.shared.model import Phase, Role
+from standby.shared.naming import state_path
 from tests.fakes.peers import PeerNet
 from tests.memory_lab import MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS

@@ -18,9 +18,9 @@ from standby.kernel.probes import no_probe
 from standby.kernel.store.directories import make_private
 from standby.kernel.store.leftovers import find_leftovers, purge_run
 from standby.kernel.store.store import TaskStore, wipe_store
-from standby.model import Leftover, TaskId
-from standby.naming import state_path
 from standby.replica.store.origin import DATABASE, SIDE_FILE, BeginningLost, Origin, Position
+from standby.shared.model import Leftover, TaskId
+from standby.shared.naming import state_path
 from tests.fakes.database import MemoryDisk
 from tests.fakes.stores import open_store
 from tests.patience import PATIENCE_SECONDS

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from standby.errors import CorruptState
-from standby.model import Role, TaskId, TaskRecord
 from standby.replica.store.origin import Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
 from standby.replica.store.sources import Peer, Source, peers_of
 from standby.replica.throttle import Throttle
+from standby.shared.model import Role, TaskId, TaskRecord
 from tests.cases import case
 
 ORIGIN = Origin("job", "main", 3, "run", "changelog", "id", 3_600_000, 17, 1_700_000_000_000)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from standby.security.roles import Caller, PeerRole
+from standby.shared.roles import Caller, PeerRole
 
 #: First part of the path under which state is looked up (`standby.process.lookup`).
 STATE_ROUTE: Final = "state"

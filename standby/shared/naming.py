@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from standby.model import TaskId
-from standby.security.roles import PeerRole
+from standby.shared.model import TaskId
+from standby.shared.roles import PeerRole
 
 #: What a job, a cluster or a bundle may be called; nothing that is a path's own directory or the one above.
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,120}\Z")

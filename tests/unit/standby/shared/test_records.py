@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from standby.errors import BadConfiguration
-from standby.model import TaskId, TaskRecord
-from standby.records import (
+from standby.shared.model import TaskId, TaskRecord
+from standby.shared.records import (
     ContainerRecord,
     ControllerRecord,
     decode_container,
@@ -36,7 +36,7 @@ def test_each_record_comes_back_as_it_was() -> None:
 _AT_ONCE = """
 import sys, threading
 from appmaster import records as desired
-from standby import records
+from standby.shared import records as records
 sys.setswitchinterval(1e-6)
 gate = threading.Barrier(8)
 def decode():

@@ -325,7 +325,8 @@ class ReplicaStatus:
     None when there are none."""
     traceback: str = ""
     """Active and FAILED only: where the job's code raised what `failures` or `detail` are about, as
-    `standby.errortext.traceback_of` has it; empty when it has not, or the report had enough of them."""
+    `standby.shared.errortext.traceback_of` has it; empty when it has not, or the report had enough of
+    them."""
     skipped: int = 0
     """Active only: input records given up by `task.on.error`, and input offsets by `task.input.lost`, since this
     replica became active."""

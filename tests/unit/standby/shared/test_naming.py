@@ -7,8 +7,8 @@ import re
 import hypothesis.strategies as st
 from hypothesis import given
 
-from standby import naming
-from standby.model import TaskId
+from standby.shared import naming
+from standby.shared.model import TaskId
 
 NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True)
 

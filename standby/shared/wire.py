@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from standby.errors import BadConfiguration
-from standby.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
 from standby.shared.exits import ProcessEnd, Ran
+from standby.shared.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
 
 #: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
 PROTOCOL = 1

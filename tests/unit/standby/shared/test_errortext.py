@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from standby import errortext
 from standby.errors import BadConfiguration
 from standby.replica.failing import code_error
 from standby.replica.store.overlay import Outbox
+from standby.shared import errortext
 from tests.fakes.errors import KINDS
 
 

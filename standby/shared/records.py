@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from standby.errors import BadConfiguration
-from standby.model import TaskRecord
-from standby.peers import BundleSource
+from standby.shared.model import TaskRecord
+from standby.shared.peers import BundleSource
 
 #: Version of the bodies below.
 VERSION = 1
@@ -43,13 +43,13 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     """`/metrics` and `/healthz`."""
     pid: int
     protocol: int
-    """Of `standby.wire`."""
+    """Of `standby.shared.wire`."""
     standfast: str
     """Version of the distribution."""
     log_dirs: tuple[str, ...] = ()
     version: int = VERSION
     peer_port: int = 0
-    """`standby.peers`, over mutual TLS; 0: a version that has none."""
+    """`standby.shared.peers`, over mutual TLS; 0: a version that has none."""
 
 
 class _Task(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+')
 _JAVA_FRAME: Final = re.compile(r"\s+at [\w.$/]+\(")
 
 #: Directories of code that no author of a job has written; the rest of a traceback is hers, or is called by her code.
-_OURS: Final = str(Path(__file__).parent)
+_OURS: Final = str(Path(__file__).parents[1])
 _NOT_THE_JOBS: Final = re.compile(r"[/\\](pyspark|py4j|importlib)[/\\]|^<frozen importlib|pyspark\.zip[/\\]")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from standby import wire
-from standby.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from standby.shared import wire
+from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 
 FAILED = ReplicaStatus(ReplicaId(TaskId("j", "main", 0), 1), Role.ACTIVE, Phase.FAILED, 3)
 
