@@ -23,7 +23,6 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
 from appmaster.ports import ContainerRequests, ControlPort, LeaderRecords
-from appmaster.probes import ASSIGNING, REQUESTED, WRITING, WRITTEN
 from appmaster.records import EndedRecord, StatusRecord
 from standby.errors import Transient, Unavailable
 from standby.replica.failing import doubled_seconds
@@ -40,6 +39,12 @@ _RETRY_SECONDS: Final = 0.2
 #: Pause before something that failed for one job is tried again, seconds: the first, doubled each time; the longest.
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 15.0
+
+# Named points; see `standby.shared.probes`.
+WRITING: Final = "leader: records about to be written"
+WRITTEN: Final = "leader: records written, nobody told"
+REQUESTED: Final = "leader: container requested"
+ASSIGNING: Final = "leader: assignment about to be sent"
 
 
 def _raise(error: BaseException) -> None:

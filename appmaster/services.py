@@ -10,7 +10,7 @@ from typing import Any, Final
 from appmaster.adapters.code.routes import code_route
 from appmaster.adapters.code.ways import code_ways
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
-from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
 from appmaster.api.server import Answer, ApiServer, Audit, shown
 from appmaster.changes.queue import PATTERNS, ChangeQueue

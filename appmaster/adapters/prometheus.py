@@ -8,9 +8,9 @@ from typing import Final
 import prometheus_client as client
 from prometheus_client.exposition import choose_encoder
 
-from appmaster import gauges, metrics
 from appmaster.eventlog.counting import Count, counts
 from appmaster.eventlog.entries import LogEntry
+from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import Present
 from standby.shared.metric import Metric
@@ -32,15 +32,15 @@ class Metrics:
         self._registry.register(Present(lambda: (*gauges.of_view(view()), *further())))
         self._counters: Final = {
             each.name: client.Counter(each.name, each.help, tuple(each.labels), registry=self._registry)
-            for each in metrics.COUNTERS
+            for each in counters.COUNTERS
         }
         self._histograms: Final = {
             each.name: client.Histogram(
                 each.name, each.help, tuple(each.labels), registry=self._registry, buckets=each.buckets
             )
-            for each in metrics.HISTOGRAMS
+            for each in counters.HISTOGRAMS
         }
-        for each in metrics.HISTOGRAMS:
+        for each in counters.HISTOGRAMS:
             for labels in each.values():
                 if labels:
                     self._histograms[each.name].labels(*labels)
@@ -57,7 +57,7 @@ class Metrics:
 
     def turned(self, seconds: float) -> None:
         """Take note of how long one turn of the leader took."""
-        self._histograms[metrics.TURN_SECONDS.name].observe(seconds)
+        self._histograms[counters.TURN_SECONDS.name].observe(seconds)
 
     def render(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type that fits the request's ``Accept`` best, and the metrics in it.
@@ -65,7 +65,7 @@ class Metrics:
         Counters of every job that is known are there with 0 before they count anything.
         """
         jobs = tuple(self._view().jobs)
-        for each in metrics.COUNTERS:
+        for each in counters.COUNTERS:
             for labels in each.values(jobs):
                 if labels:
                     self._counters[each.name].labels(*labels)

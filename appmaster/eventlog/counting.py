@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from appmaster import metrics as m
 from appmaster.eventlog import entries
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
-from appmaster.metrics import OTHER, PHASES, Counter, Histogram
+from appmaster.metrics import counters as m
+from appmaster.metrics.counters import OTHER, PHASES, Counter, Histogram
 from appmaster.planning.state.actions import Kind
 from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
 from appmaster.planning.state.view import RequestKind

@@ -17,7 +17,7 @@ from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
-from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
 from appmaster.api.server import ApiServer, shown

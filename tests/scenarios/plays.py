@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from appmaster import metrics as m
 from appmaster.eventlog.counting import Count, counts
+from appmaster.metrics import counters as m
 from appmaster.planning.plan import plan
 from appmaster.planning.state.view import JobState, Policy
 from tests.fakes.yarn import FakeCluster, Process

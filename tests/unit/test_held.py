@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.probes import ASSIGNING, REQUESTED, WRITING, WRITTEN
+from appmaster.effects import ASSIGNING, REQUESTED, WRITING, WRITTEN
 from tests.held import HoldPoints, reach
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.test_effects import Lab

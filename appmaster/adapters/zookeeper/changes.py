@@ -11,9 +11,8 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import AWAY, read_or_watch, translated
+from appmaster.adapters.zookeeper.calls import AWAY, read_many, read_or_watch, translated
 from appmaster.adapters.zookeeper.election import after, commit, has_failed, transaction_of
-from appmaster.adapters.zookeeper.reads import read_many
 from appmaster.blame import is_of_job, told
 from appmaster.changes import operations
 from appmaster.changes.operations import Made, Present

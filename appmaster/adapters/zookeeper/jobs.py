@@ -11,8 +11,7 @@ import msgspec
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read, translated, watcher
-from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.adapters.zookeeper.calls import read, read_many, translated, watcher
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, Loaded, ModelRecord, StatusRecord

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import translated
+from appmaster.adapters.zookeeper.calls import read_many, translated
 from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
-from appmaster.adapters.zookeeper.reads import read_many
 from appmaster.planning.state.actions import Change
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded

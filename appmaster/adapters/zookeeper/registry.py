@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import translated, watcher
-from appmaster.adapters.zookeeper.reads import read_many
+from appmaster.adapters.zookeeper.calls import read_many, translated, watcher
 from appmaster.leadership.ports import Registration
 from appmaster.records import CandidateRecord
 from standby.errors import BadConfiguration

@@ -21,11 +21,11 @@ from appmaster.adapters.credentials.certificates import end_of
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.credentials.processes import RegisteredProcesses, talk
 from appmaster.api.client import ClusterClient
+from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from appmaster.rotation import rotate
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.roles import PeerRole
 

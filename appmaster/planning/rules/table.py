@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from appmaster import metrics as m
-from appmaster.metrics import Counter
+from appmaster.metrics import counters as m
+from appmaster.metrics.counters import Counter
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, situations
 from appmaster.planning.rules.withdrawal import withdraw

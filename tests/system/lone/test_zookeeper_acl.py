@@ -12,7 +12,7 @@ from kazoo.security import Permissions, make_digest_acl
 
 from appmaster.adapters.credentials.keyring import VARIABLE
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
-from appmaster.adapters.zookeeper.code_directory import ZooKeeperCodeDirectory
+from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from appmaster.cli.main import main

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.probes import ASSIGNING, REQUESTED, WRITTEN
+from appmaster.effects import ASSIGNING, REQUESTED, WRITTEN
 from demo.command import ROOT
 from demo.scenario import now_ms
 from demo.standing import Replica

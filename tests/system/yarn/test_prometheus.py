@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from appmaster import gauges, metrics
+from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
 from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
@@ -90,7 +90,7 @@ def killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, j
     until(
         prometheus,
         'sum by (phase) (standfast_failover_seconds_count{phase!="detected"})',
-        lambda found: found == dict.fromkeys((*metrics.PHASES, "total"), 2),
+        lambda found: found == dict.fromkeys((*counters.PHASES, "total"), 2),
     )
     # The zero that was there before makes the first failover an increase.
     until(prometheus, "sum(increase(standfast_failovers_total[5m])) > 0", lambda found: len(found) == 1)
@@ -110,8 +110,8 @@ def killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, j
 def every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
     names = set(prometheus.ask("label/__name__/values"))
     expected = {each.name for each in gauges.of_view(ClusterView(epoch=1))}
-    expected |= {each.name for each in metrics.COUNTERS}
-    expected |= {f"{each.name}_bucket" for each in metrics.HISTOGRAMS}
+    expected |= {each.name for each in counters.COUNTERS}
+    expected |= {f"{each.name}_bucket" for each in counters.HISTOGRAMS}
     assert expected <= names
     empty = []
     for template in expressions():

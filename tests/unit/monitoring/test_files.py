@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from appmaster import gauges, metrics
 from appmaster.adapters.credentials.certificates import as_metric
+from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
 from standby.adapters.gate import of_gates
 from standby.adapters.processes import ProcessFigures
@@ -34,8 +34,8 @@ def of_leader() -> dict[str, set[str]]:
     """Return every metric of a leader's own with its labels."""
     lifetime = as_metric(shared_keyring().credentials(PeerRole.MASTER).certificate)
     found = {each.name: set(each.labels) for each in (lifetime, *gauges.of_view(ClusterView(epoch=1)))}
-    found |= {each.name: set(each.labels) for each in metrics.COUNTERS}
-    found |= {each.name: set(each.labels) for each in metrics.HISTOGRAMS}
+    found |= {each.name: set(each.labels) for each in counters.COUNTERS}
+    found |= {each.name: set(each.labels) for each in counters.HISTOGRAMS}
     return found
 
 
@@ -47,7 +47,7 @@ def of_a_container() -> dict[str, set[str]]:
 
 def samples() -> dict[str, set[str]]:
     """Return every name that can be queried with the labels that it has."""
-    histograms = {each.name for each in metrics.HISTOGRAMS}
+    histograms = {each.name for each in counters.HISTOGRAMS}
     found: dict[str, set[str]] = {}
     for name, labels in {**OTHERS, **of_leader(), **of_a_container()}.items():
         if name in histograms:

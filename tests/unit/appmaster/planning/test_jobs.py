@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 from appmaster.eventlog.entries import EntryKind
-from appmaster.gauges import of_view
+from appmaster.metrics.gauges import of_view
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import JobModel, JobSpec, job_of

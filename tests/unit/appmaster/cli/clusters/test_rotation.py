@@ -12,8 +12,8 @@ import pytest
 
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.credentials.processes import talk
+from appmaster.cli.clusters.rotation import rotate
 from appmaster.ports import Process
-from appmaster.rotation import rotate
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import Keys
 from standby.errors import StandfastError

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from appmaster import gauges
-from appmaster import metrics as known
 from appmaster.adapters.prometheus import Metrics
 from appmaster.driver import Driver
 from appmaster.eventlog import entries
 from appmaster.eventlog.counting import Count, counts
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
+from appmaster.metrics import counters as known
+from appmaster.metrics import gauges
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.events import Elected, Event
 from appmaster.planning.state.reasons import Basis, Loss, Reason, Without

@@ -1,0 +1,1 @@
+"""What the leader shows to Prometheus: what it counts of the event log, and what its view looks like."""
