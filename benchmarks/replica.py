@@ -15,7 +15,7 @@ from unittest.mock import patch
 from benchmarks.contest import ROOT
 from benchmarks.kernel import Container, FixedRecords, Job
 from benchmarks.traced import Trace
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.adapters.kafka.writer import KafkaWriter
 from standby.adapters.processes import collect_garbage_rarely, end_children
 from standby.adapters.rocksdict import open_database

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from benchmarks import spark_steps
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 
 _REHEARSED: Final = 4_000
 _REHEARSED_KEYS: Final = 1_000

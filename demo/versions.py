@@ -8,7 +8,7 @@ import platform
 import subprocess
 from typing import Final
 
-from embedded.jarlock import Coordinate
+from embedded.jars.lock import Coordinate
 from embedded.java import find_java
 from embedded.places import yarn_conf
 

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +19,11 @@ from typing import Final
 import msgspec
 
 from embedded import probes
-from embedded.aliases import alias
-from embedded.jars import open_cache
+from embedded.jars.cache import open_cache
 from embedded.java import Java, find_java
-from embedded.ports import free_ports
-from embedded.processes import (
+from embedded.machine.aliases import alias
+from embedded.machine.ports import free_ports
+from embedded.machine.processes import (
     Identity,
     Owned,
     Process,
@@ -59,7 +58,7 @@ from embedded.servers import (
     kafka_brokers,
     node_manager,
 )
-from embedded.state import State, load, save
+from embedded.state import ClusterStatus, ContainerProcess, HostStatus, ServerStatus, State, load, save
 from standby.errors import BadConfiguration, Unavailable
 
 __all__ = [
@@ -88,66 +87,6 @@ _BROKERS: Final = (1, 3, 4, 5)
 
 def _silent(_: str) -> None:
     """Show nothing."""
-
-
-class ServerStatus(msgspec.Struct, frozen=True):
-    """One server, now."""
-
-    name: str
-    #: running, stopped (by SIGSTOP) or dead.
-    state: str
-    pid: int | None
-    ports: dict[str, int]
-    memory_bytes: int
-    uptime_seconds: float
-
-
-class HostStatus(msgspec.Struct, frozen=True):
-    """One host, now."""
-
-    host: str
-    #: running, stopped (by SIGSTOP) or dead: what is so.
-    state: str
-    #: RUNNING, LOST, …, UNKNOWN: what the ResourceManager believes.
-    yarn_state: str
-    containers: int
-    container_processes: int
-    container_memory_bytes: int
-
-
-class ClusterStatus(msgspec.Struct, frozen=True):
-    """The whole cluster, now."""
-
-    name: str
-    directory: str
-    servers: tuple[ServerStatus, ...]
-    hosts: tuple[HostStatus, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every server and every host runs."""
-        return all(each.state == "running" for each in self.servers)
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerProcess:
-    """A process inside a YARN container."""
-
-    identity: Identity
-    host: str
-    container_id: str
-    command: tuple[str, ...]
-    memory_bytes: int
-    is_stopped: bool
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self.identity.pid
-
-    def send(self, number: signal.Signals) -> bool:
-        """Send it a signal; return whether it was there to get it."""
-        return send(self.identity, number)
 
 
 class LocalCluster:

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
-from embedded.aliases import remove_aliases
+from embedded.machine.aliases import remove_aliases
+from embedded.machine.processes import Owned, boot_id, is_alive
 from embedded.places import clusters_directory
-from embedded.processes import Owned, boot_id, is_alive
 from embedded.state import load
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from embedded.java import LEAN, Java
+from embedded.machine.processes import CLUSTER_MARK, HOST_MARK
 from embedded.places import yarn_conf
-from embedded.processes import CLUSTER_MARK, HOST_MARK
 from embedded.templates import render, render_hadoop
 from standby.errors import Unavailable
 

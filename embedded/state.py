@@ -1,13 +1,15 @@
-"""What is written down of a running embedded cluster: ``<clusters>/<name>/cluster.json``."""
+"""What is written down of a running embedded cluster, ``<clusters>/<name>/cluster.json``, and how it is at a moment."""
 
 from __future__ import annotations
 
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from embedded.processes import Identity
+from embedded.machine.processes import Identity, send
 from standby.errors import Unavailable
 
 FILE_NAME: Final = "cluster.json"
@@ -55,3 +57,63 @@ def save(directory: Path, state: State) -> None:
         fresh.replace(directory / FILE_NAME)
     except OSError as error:
         raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """One server, now."""
+
+    name: str
+    #: running, stopped (by SIGSTOP) or dead.
+    state: str
+    pid: int | None
+    ports: dict[str, int]
+    memory_bytes: int
+    uptime_seconds: float
+
+
+class HostStatus(msgspec.Struct, frozen=True):
+    """One host, now."""
+
+    host: str
+    #: running, stopped (by SIGSTOP) or dead: what is so.
+    state: str
+    #: RUNNING, LOST, …, UNKNOWN: what the ResourceManager believes.
+    yarn_state: str
+    containers: int
+    container_processes: int
+    container_memory_bytes: int
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """The whole cluster, now."""
+
+    name: str
+    directory: str
+    servers: tuple[ServerStatus, ...]
+    hosts: tuple[HostStatus, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every server and every host runs."""
+        return all(each.state == "running" for each in self.servers)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerProcess:
+    """A process inside a YARN container."""
+
+    identity: Identity
+    host: str
+    container_id: str
+    command: tuple[str, ...]
+    memory_bytes: int
+    is_stopped: bool
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.identity.pid
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send it a signal; return whether it was there to get it."""
+        return send(self.identity, number)

@@ -1,7 +1,7 @@
 """The one place where pages of this machine and of the cluster are read with `urllib`: past every proxy.
 
-``http_proxy`` and its like in the environment are for downloads, which Ivy makes (`embedded.ivy`). ``make lint``
-refuses `urllib.request.urlopen`, which follows them.
+``http_proxy`` and its like in the environment are for downloads, which Ivy makes (`embedded.jars.ivy`).
+``make lint`` refuses `urllib.request.urlopen`, which follows them.
 """
 
 from __future__ import annotations

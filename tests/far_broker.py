@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.servers import LOOPBACK
 from tests.servers.broker import OwnBroker
 from tests.wire import Wire

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from embedded.machine.ports import free_ports
 from embedded.places import cache_directory
-from embedded.ports import free_ports
 from embedded.web import open_url
 from standby.errors import Unavailable
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import yaml
 
-from embedded.jarlock import Coordinate, read_lock
+from embedded.jars.lock import Coordinate, read_lock
 from standby.errors import BadConfiguration
 
 ROOT: Final = Path(__file__).resolve().parents[1]

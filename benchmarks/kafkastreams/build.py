@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.contest import ROOT, say
-from embedded.jarlock import read_lock, relock
-from embedded.jars import JarCache, open_cache
+from embedded.jars.cache import JarCache, open_cache
+from embedded.jars.lock import read_lock, relock
 from embedded.java import find_java
 from standby.errors import Unavailable
 

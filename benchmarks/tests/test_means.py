@@ -10,7 +10,7 @@ from benchmarks import chart, traced
 from benchmarks.kafkastreams import build
 from benchmarks.lags import delays
 from benchmarks.streams import ALL, OURS, WITH_STANDBYS, Case, Place, commands
-from embedded.jarlock import read_lock
+from embedded.jars.lock import read_lock
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Profile

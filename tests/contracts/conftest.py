@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from tests.topics import delete_made_topics
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kafka_release import feature_level, look
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 
 
 def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None:

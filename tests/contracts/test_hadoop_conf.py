@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.cli.shared import hadoop_conf
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from embedded.java import LEAN, find_java
 from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS

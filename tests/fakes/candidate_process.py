@@ -15,7 +15,7 @@ import psutil
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.records import CellRecord
-from embedded.silence import silence
+from embedded.machine.silence import silence
 from standby.cluster import FILE, ClusterConfig, dump
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import shared_keyring, write_credentials

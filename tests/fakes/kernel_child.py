@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.adapters.kafka.broker import connect
 from standby.adapters.processes import end_children
 from standby.adapters.rocksdict import open_database

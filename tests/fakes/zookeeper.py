@@ -7,7 +7,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from embedded import probes
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.servers import ZOOKEEPER
 from tests.patience import PATIENCE_SECONDS
 from tests.servers.own import OwnServer, own_blueprint

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from embedded import probes
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.servers import KAFKA, LOOPBACK
 from tests.patience import PATIENCE_SECONDS
 from tests.servers.own import OwnServer, own_blueprint

@@ -15,7 +15,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from embedded import probes
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.servers import LOOPBACK, ZOOKEEPER, Launch, Member, start_child
 from standby.errors import Unavailable
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS

@@ -21,11 +21,11 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from embedded import probes
-from embedded.ivy import pyspark_jar
-from embedded.jars import open_cache
+from embedded.jars.cache import open_cache
+from embedded.jars.ivy import pyspark_jar
 from embedded.java import LEAN, find_java
+from embedded.machine.processes import CLUSTER_MARK, boot_id, look
 from embedded.places import yarn_conf
-from embedded.processes import CLUSTER_MARK, boot_id, look
 from embedded.registry import ID_FILE, cluster_directory, locked, remove, remove_leftover
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
 from embedded.state import State, save

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from embedded.jars import open_cache
+from embedded.jars.cache import open_cache
 from embedded.java import find_java
 from embedded.probes import Patience
 from embedded.servers import Blueprint, Launch, start_child

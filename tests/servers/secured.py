@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embedded import probes
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.probes import Patience
 from embedded.servers import LOOPBACK, ZOOKEEPER
 from tests.servers.broker import OwnBroker

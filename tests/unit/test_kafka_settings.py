@@ -13,8 +13,7 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.lasting import lasting
-from standby.adapters.kafka.rights import Rights
-from standby.adapters.kafka.sizes import Sizes
+from standby.adapters.kafka.limits import Rights, Sizes
 from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration

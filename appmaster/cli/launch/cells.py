@@ -19,7 +19,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
-from embedded import jars
+from embedded.jars.cache import open_cache
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 
@@ -115,7 +115,7 @@ def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
     """
     if config.feed != "spark":
         return []
-    cache = jars.open_cache()
+    cache = open_cache()
     cache.require(_CONNECTOR, show=show)
     return cache.classpath(_CONNECTOR)
 

@@ -24,10 +24,9 @@ from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
 from standby.adapters.kafka.input import InputReader
 from standby.adapters.kafka.lasting import lasting
+from standby.adapters.kafka.limits import Rights, Sizes
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from standby.adapters.kafka.refusals import Refusals
-from standby.adapters.kafka.rights import Rights
-from standby.adapters.kafka.sizes import Sizes
 from standby.adapters.kafka.writer import KafkaWriter, Refusal
 from standby.config import JobConfig, kafka_settings
 from standby.errors import Transient

@@ -15,8 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import Names
 from standby.adapters.kafka.codes import FENCED, MISSING, REFUSED, TOO_LARGE
-from standby.adapters.kafka.rights import Rights
-from standby.adapters.kafka.sizes import Sizes
+from standby.adapters.kafka.limits import Rights, Sizes
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost

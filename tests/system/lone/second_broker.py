@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from embedded.cluster import LocalCluster
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from embedded.java import LEAN, find_java
 from tests.patience import PATIENCE_SECONDS, soon
 

@@ -12,7 +12,7 @@ import pytest
 
 from appmaster.adapters.code.hadoop import HadoopCode, find_shell
 from appmaster.adapters.code.ways import InTurn, LocalCode
-from embedded.jars import open_cache
+from embedded.jars.cache import open_cache
 from embedded.java import find_java
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
 from standby.adapters.peers.code import PeerCode

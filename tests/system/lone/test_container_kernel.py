@@ -27,7 +27,7 @@ from kazoo.client import KazooClient
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
 from standby.shared import exits, naming

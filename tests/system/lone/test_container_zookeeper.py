@@ -16,7 +16,7 @@ from kazoo.client import KazooClient, KazooState
 from appmaster import records
 from appmaster.adapters.zookeeper.code import ZooKeeperBundles, tombstone
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.servers import LOOPBACK
 from standby.adapters.zookeeper.access import make_client
 from standby.adapters.zookeeper.membership import (

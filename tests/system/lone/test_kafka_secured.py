@@ -29,7 +29,7 @@ from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_ev
 from appmaster.cli.launch.checks import check_topics
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.config import cluster as cluster_settings
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.config import JobConfig
 from standby.feed.make import make_feed
 from standby.ports import Feed

@@ -21,7 +21,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState
 from standby.feed.functions import job_code

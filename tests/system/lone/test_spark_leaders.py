@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from embedded.cluster import LocalCluster
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.config import parse
 from standby.feed.make import make_feed
 from standby.ports import InputAway, TaskBatch

@@ -13,7 +13,7 @@ from pathlib import Path
 from demo.scenario import JOB, STAGE, now_ms
 from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from standby.shared.model import TaskId
 from standby.shared.naming import state_path
 from tests.patience import soon

@@ -25,7 +25,7 @@ from appmaster.adapters.skein_library import load_skein
 from appmaster.cli.main import main
 from embedded import probes
 from embedded.cluster import LocalCluster, end_abandoned, names
-from embedded.processes import look
+from embedded.machine.processes import look
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 

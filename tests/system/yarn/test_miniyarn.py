@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.adapters.skein_library import load_skein
-from embedded.processes import Owned
+from embedded.machine.processes import Owned
 from embedded.registry import names
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.servers.miniyarn import MiniYarn

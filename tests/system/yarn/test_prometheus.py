@@ -10,7 +10,7 @@ from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
 from demo.scenario import JOB, now_ms
 from embedded.cluster import LocalCluster
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from tests.monitoring_files import FOLDER, expressions
 from tests.patience import PATIENCE_SECONDS
 from tests.prometheus import Prometheus, tool

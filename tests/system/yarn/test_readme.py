@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from demo.command import ROOT
-from embedded.jars import open_cache
+from embedded.jars.cache import open_cache
 from tests.patience import PATIENCE_SECONDS
 
 _NOBODY: Final = 65534

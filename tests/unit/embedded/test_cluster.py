@@ -13,7 +13,7 @@ import pytest
 
 from appmaster.cli.main import main
 from embedded.cluster import LocalCluster
-from embedded.processes import Identity, boot_id, is_alive, look
+from embedded.machine.processes import Identity, boot_id, is_alive, look
 from embedded.registry import ID_FILE
 from embedded.state import State, save
 from standby.errors import BadConfiguration

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from embedded.ports import free_ports
+from embedded.machine.ports import free_ports
 from embedded.templates import render, render_hadoop
 from standby.errors import BadConfiguration
 

@@ -10,7 +10,7 @@ import pytest
 
 from appmaster.leadership.port_probe import probe
 from appmaster.leadership.suspicion import PortAnswer
-from embedded.silence import full_times, silence
+from embedded.machine.silence import full_times, silence
 
 HOST = "127.0.0.77"
 

@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embedded.ivy import download
-from embedded.jarlock import Coordinate, Jar, JarSet, distinct, measure, read_lock, relock, sha256_of
+from embedded.jars.ivy import download
+from embedded.jars.lock import Coordinate, Jar, JarSet, distinct, measure, read_lock, relock, sha256_of
 from embedded.java import find_java
 from embedded.places import cache_directory, yarn_conf
 from embedded.terminal import Progress
@@ -272,7 +271,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress.close("jars: interrupted")
         return 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

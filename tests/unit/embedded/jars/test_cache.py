@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from embedded.jarlock import Coordinate, Jar, JarSet
-from embedded.jars import JarCache
+from embedded.jars.cache import JarCache
+from embedded.jars.lock import Coordinate, Jar, JarSet
 from embedded.java import Java, find_java
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -106,8 +106,8 @@ def without_ivy(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None
             each: Path(shutil.copy(repository.file(each), directory / each.file_name)) for each in coordinates
         }
 
-    monkeypatch.setattr("embedded.jars.find_java", lambda _: Java(Path("/jdk"), 17))
-    monkeypatch.setattr("embedded.jars.download", copied)
+    monkeypatch.setattr("embedded.jars.cache.find_java", lambda _: Java(Path("/jdk"), 17))
+    monkeypatch.setattr("embedded.jars.cache.download", copied)
 
 
 def with_environment(cache: JarCache, **changes: str) -> JarCache:

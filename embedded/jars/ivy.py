@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from embedded.jarlock import Coordinate
+from embedded.jars.lock import Coordinate
+from embedded.jars.proxies import java_options
 from embedded.java import LEAN, Java
 from embedded.places import home_directory
-from embedded.proxies import java_options
 from standby.errors import BadConfiguration, Unavailable
 
 #: How many Ivy processes share the work. One process asks for one file after the other, so it mostly waits;

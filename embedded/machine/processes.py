@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embedded.silence import silence
+from embedded.machine.silence import silence
 from standby.errors import Unavailable
 
 CLUSTER_MARK: Final = "STANDFAST_LOCAL_CLUSTER"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.jarlock import Coordinate, Jar, JarSet, distinct, measure, read_lock, relock
+from embedded.jars.lock import Coordinate, Jar, JarSet, distinct, measure, read_lock, relock
 from embedded.places import yarn_conf
 from standby.errors import BadConfiguration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedded.proxies import java_options
+from embedded.jars.proxies import java_options
 from standby.errors import BadConfiguration
 
 AROUND = "http.nonProxyHosts=localhost|127.*|[::1]"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.aliases import alias, remove_aliases
+from embedded.machine.aliases import alias, remove_aliases
 from embedded.registry import ID_FILE, cluster_directory, end
 
 

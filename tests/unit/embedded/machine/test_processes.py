@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.processes import (
+from embedded.machine.processes import (
     CLUSTER_MARK,
     HOST_MARK,
     Identity,

@@ -1,0 +1,1 @@
+"""This machine, as the embedded cluster uses it: processes, ports, names of directories."""
