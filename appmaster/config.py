@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from appmaster import groupers
+from appmaster.planning.state.job import OnExhausted, Policy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import OnExhausted, Policy
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig
 from standby.config.cluster import ClusterKeys

@@ -16,7 +16,8 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event, Started, Ticked
-from appmaster.planning.state.view import ClusterView, JobState
+from appmaster.planning.state.job import JobState
+from appmaster.planning.state.view import ClusterView
 from standby.errors import BrokenInvariant
 from standby.threads.inbox import Inbox
 

@@ -20,8 +20,9 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action, Change
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.job import Effect
 from appmaster.planning.state.model import job_of
-from appmaster.planning.state.view import ClusterView, Command, Effect, Recorded
+from appmaster.planning.state.view import ClusterView, Command, Recorded
 from appmaster.ports import ContainerRequests, ControlPort, LeaderRecords
 from appmaster.records import EndedRecord, StatusRecord
 from standby.errors import Transient, Unavailable

@@ -27,8 +27,9 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import JobState, Policy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView, JobState, Policy, Recorded
+from appmaster.planning.state.view import ClusterView, Recorded
 from demo.versions import versions
 from locality.hosts import HostInfo
 from standby.shared.model import Phase, ReplicaStatus, Role, Wanted

@@ -25,7 +25,7 @@ from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from standby.errors import Unavailable
 from standby.process.last_words import LastWords, last_words
 from standby.threads.worker import Worker

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from appmaster.planning.state.job import Policy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView, Container, Policy
+from appmaster.planning.state.view import ClusterView, Container
 from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from appmaster.changes import revisions
 from appmaster.config import spec
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from appmaster.records import ChangeRecord, JobRecord
 from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError, Transient

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
+from appmaster.planning.state.job import Effect, JobState
 from appmaster.planning.state.reasons import Reason
-from appmaster.planning.state.view import Effect, JobState, RequestKind
+from appmaster.planning.state.view import RequestKind
 from standby.shared.model import LeftOut, TaskId
 
 

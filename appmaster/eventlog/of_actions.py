@@ -13,9 +13,10 @@ from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
 from appmaster.eventlog.of_containers import Entries, ended
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Outcome
+from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.reasons import Reason
-from appmaster.planning.state.view import ClusterView, Failover, JobState
+from appmaster.planning.state.view import ClusterView, Failover
 from standby.shared.model import SlotId
 
 

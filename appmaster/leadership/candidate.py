@@ -17,7 +17,8 @@ from appmaster.leadership.loading import JobLoading, asks_more
 from appmaster.leadership.ports import LeaderSession
 from appmaster.leadership.registered import Departures, with_registered
 from appmaster.planning.state.events import Elected, Event, HostsDrained
-from appmaster.planning.state.view import ClusterView, JobState
+from appmaster.planning.state.job import JobState
+from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded
 from appmaster.topics.input_growth import InputGrowth
 from appmaster.topics.ports import InputTopics

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from appmaster.blame import is_of_record
 from appmaster.leadership.ports import JobRecords, QueuedChanges
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from appmaster.records import EndedRecord
 
 

@@ -16,8 +16,9 @@ from appmaster.changes.revisions import asked_of
 from appmaster.code.activation import effective
 from appmaster.config import policy, spec
 from appmaster.planning.state.events import Event, HostsKnown, JobForgotten, JobLoaded, RecordsLoaded
+from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView, JobState
+from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, failure_of
 from appmaster.topics.ids import Obstacle
 from locality.hosts import HostInfo, parse_table

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.state.actions import Kind, Outcome
+from appmaster.planning.state.job import Effect
 from appmaster.planning.state.reasons import Basis, Loss, Without
-from appmaster.planning.state.view import Effect, RequestKind
+from appmaster.planning.state.view import RequestKind
 
 #: Stands for every value that is not in a label's closed set.
 OTHER: Final = "other"

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import job_of
-from appmaster.planning.state.view import CellState, ClusterView, JobState, Presence
+from appmaster.planning.state.view import CellState, ClusterView, Presence
 from standby.shared.metric import REPLICA_LABELS, Kind, Metric
 from standby.shared.model import ReplicaId, Role
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from appmaster.planning.rules.table import STAGES, Decided, Rule, Stage
 from appmaster.planning.state.actions import ForgetHandover, Kind
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from docs.generate.waits import WAITS
 from standby.config import JobConfig
 from tests.scenarios.left_out import LEFT_OUT

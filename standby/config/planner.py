@@ -1,4 +1,4 @@
-"""The keys that the planner decides by: `appmaster.planning.state.view.Policy` has all of them."""
+"""The keys that the planner decides by: `appmaster.planning.state.job.Policy` has all of them."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import JobState, Policy
 from appmaster.planning.state.model import JobModel, JobSpec
-from appmaster.planning.state.view import ClusterView, Command, JobState, Operation, Policy, Recorded
+from appmaster.planning.state.view import ClusterView, Command, Operation, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted

@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
-from appmaster.planning.state.view import Operation, Policy
+from appmaster.planning.state.job import Policy
+from appmaster.planning.state.view import Operation
 from tests.examples import examples
 from tests.fakes.yarn import FakeCluster
 

@@ -9,7 +9,7 @@ from typing import Final
 from appmaster.eventlog.counting import Count, counts
 from appmaster.metrics import counters as m
 from appmaster.planning.plan import plan
-from appmaster.planning.state.view import JobState, Policy
+from appmaster.planning.state.job import JobState, Policy
 from tests.fakes.yarn import FakeCluster, Process
 from tests.scenarios.flights import FLIGHTS, RETURNS_MS, Cast, cast, release, until
 from tests.scenarios.words import STEPS, Counted, Flight, Story, Trigger, Under

@@ -12,7 +12,7 @@ import pytest
 from appmaster.planning.rules.table import STAGES
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.view import OnExhausted, Policy
+from appmaster.planning.state.job import OnExhausted, Policy
 from docs.generate.waits import WAITS
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import FLIGHTS, active_of, cast, deployed

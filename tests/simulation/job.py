@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.job import Policy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import Command, Operation, Policy
+from appmaster.planning.state.view import Command, Operation
 from locality.hosts import HostInfo
 from standby.shared.model import ProcessorId, TaskId
 from standby.shared.wire import JobDefinition

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from appmaster.planning.state.view import JobState, Policy
+from appmaster.planning.state.job import JobState, Policy
 from tests.simulation.job import NAME, POLICY
 from tests.simulation.process import Process
 from tests.simulation.world import Shape, World

@@ -24,7 +24,7 @@ from appmaster.changes.revisions import asked_of
 from appmaster.cli.shared.cluster import add_cluster_options, open_client
 from appmaster.cli.shared.output import Progress, print_json, print_table
 from appmaster.cli.shared.parsers import add_command
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
 from appmaster.topics.ids import accept, kinds, with_topics
 from standby.config import JobConfig, kafka_settings, parse_recorded

@@ -20,7 +20,7 @@ from appmaster.cli.launch.code import deliver, leave, withdraw
 from appmaster.cli.launch.undeploy import Ending, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.ended import Ends
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord, Loaded
 from standby.code.bundles import Bundle
 from standby.config import JobConfig

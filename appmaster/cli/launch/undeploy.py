@@ -15,7 +15,7 @@ from appmaster.cli.shared.cluster import record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.planning.jobs.status import CANNOT_BE_FENCED
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from standby.errors import StandfastError, Unavailable
 
 _POLL_SECONDS: Final = 0.2

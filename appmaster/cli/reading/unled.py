@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 
 #: Nobody leads, and nothing of the job runs that could: the leader's own states do not know that.
 ENDED: Final = "ended"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit, WaiveFence
-from appmaster.planning.state.view import EVERY_HOST, ClusterView, Container, Job, Policy, Presence
+from appmaster.planning.state.job import EVERY_HOST, Job, Policy
+from appmaster.planning.state.view import ClusterView, Container, Presence
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 

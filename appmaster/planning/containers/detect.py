@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.state.actions import Action, DeclareLost, DoubtSelf, ProbePort
+from appmaster.planning.state.job import Policy
 from appmaster.planning.state.reasons import Loss, Reason
-from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Policy, Presence
+from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Presence
 from standby.shared.model import Phase
 
 #: The leader does not doubt itself again sooner: silence that stays is the others'.

@@ -15,13 +15,10 @@ from appmaster.planning.fold.changes import unsettle, unsettle_all, unsettle_job
 from appmaster.planning.fold.from_actions import start
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.job import Job, JobState
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import JobModel, is_right, job_of
-from appmaster.planning.state.view import (
-    ClusterView,
-    Job,
-    JobState,
-)
+from appmaster.planning.state.view import ClusterView
 from standby.shared.model import ProcessorId, TaskId
 
 V = TypeVar("V")

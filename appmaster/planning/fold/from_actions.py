@@ -10,6 +10,7 @@ from appmaster.planning.fold.changes import avoid, failed_attempt, gone, lost, u
 from appmaster.planning.fold.failovers import begun
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Action, Kind, Outcome
+from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.reasons import Loss
@@ -17,7 +18,6 @@ from appmaster.planning.state.view import (
     ClusterView,
     Ending,
     Handover,
-    JobState,
     Presence,
     Request,
     RequestKind,

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import Motive, Reason
-from appmaster.planning.state.view import Command, Job, Operation
+from appmaster.planning.state.view import Command, Operation
 from standby.shared.model import ProcessorId, SlotId
 
 

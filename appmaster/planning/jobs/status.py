@@ -10,20 +10,11 @@ from appmaster.planning.jobs.models import exhaustions, too_often
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.state.actions import Action, WriteStatus
+from appmaster.planning.state.job import Effect, Job, JobState, Lack, OnExhausted
 from appmaster.planning.state.model import SharedSlotId, job_of
 from appmaster.planning.state.reasons import Failure, Reason
 from appmaster.planning.state.troubles import in_words, present_troubles
-from appmaster.planning.state.view import (
-    Container,
-    Effect,
-    Job,
-    JobState,
-    Lack,
-    OnExhausted,
-    Presence,
-    Trouble,
-    TroubleKind,
-)
+from appmaster.planning.state.view import Container, Presence, Trouble, TroubleKind
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
 

@@ -8,8 +8,9 @@ from appmaster.planning.placement.eligibility import fits_host
 from appmaster.planning.placement.left_state import freshness_of
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import crowding, may_take, outdated, too_many
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId
-from appmaster.planning.state.view import Container, Job, Presence
+from appmaster.planning.state.view import Container, Presence
 from locality.history import NOTHING
 
 #: A mixed job is begun with fewer containers after so many requests in vain.

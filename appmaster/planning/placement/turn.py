@@ -14,18 +14,11 @@ from typing import Final
 
 from appmaster.planning.placement.fault_domains import FaultDomains, Relocation
 from appmaster.planning.state.actions import Change, Facts, Kind, WriteRecords
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.mappings import without
 from appmaster.planning.state.model import Slot
 from appmaster.planning.state.reasons import Basis, Motive, Reason
-from appmaster.planning.state.view import (
-    ClusterView,
-    Container,
-    Job,
-    Presence,
-    Recorded,
-    Request,
-    RequestState,
-)
+from appmaster.planning.state.view import ClusterView, Container, Presence, Recorded, Request, RequestState
 from locality.history import Found, remember
 from locality.hosts import HostInfo
 from locality.question import Sibling

@@ -10,7 +10,8 @@ definition. Ids, offsets and fences stay.
 from __future__ import annotations
 
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.state.view import Container, Job, Presence
+from appmaster.planning.state.job import Job
+from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import SlotId
 
 

@@ -11,12 +11,9 @@ from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import extra_containers
 from appmaster.planning.rules.failover import poison, reservation
 from appmaster.planning.rules.moving import kept_apart, move_reason, relocation_of
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
-from appmaster.planning.state.view import (
-    Container,
-    Job,
-    Presence,
-)
+from appmaster.planning.state.view import Container, Presence
 from locality.history import History
 from locality.question import Sibling
 from standby.shared.model import ProcessorId, SlotId, TaskId

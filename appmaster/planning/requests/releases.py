@@ -16,16 +16,9 @@ from appmaster.planning.state.actions import (
     Outcome,
     ReleaseContainer,
 )
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
-from appmaster.planning.state.view import (
-    ClusterView,
-    Container,
-    Job,
-    Presence,
-    Request,
-    RequestKind,
-    RequestState,
-)
+from appmaster.planning.state.view import ClusterView, Container, Presence, Request, RequestKind, RequestState
 from standby.shared.model import ProcessorId, SlotId
 
 

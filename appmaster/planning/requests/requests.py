@@ -19,14 +19,9 @@ from appmaster.planning.state.actions import (
     Action,
     RequestContainer,
 )
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot
-from appmaster.planning.state.view import (
-    Attempts,
-    ClusterView,
-    Job,
-    Presence,
-    RequestKind,
-)
+from appmaster.planning.state.view import Attempts, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
 from locality.question import Question, Sibling

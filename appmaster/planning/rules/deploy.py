@@ -17,7 +17,8 @@ from appmaster.planning.rules.moving import move_reason
 from appmaster.planning.rules.planned import balance
 from appmaster.planning.rules.table import first
 from appmaster.planning.state.actions import Action, Settle
-from appmaster.planning.state.view import Job, Presence
+from appmaster.planning.state.job import Job
+from appmaster.planning.state.view import Presence
 from standby.shared.model import Phase, ProcessorId, Role, SlotId
 
 

@@ -19,8 +19,9 @@ from appmaster.planning.placement.upgrade import next_container, outdated, too_m
 from appmaster.planning.rules.failover import fitness, is_in_sync
 from appmaster.planning.rules.moving import hand_over
 from appmaster.planning.state.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import Motive, Reason
-from appmaster.planning.state.view import Container, Job, Presence
+from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import ProcessorId, SlotId
 
 #: So many hand-overs are under way at once, at most: each of them takes processor time from all.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from appmaster.planning.state.job import Lack
 from appmaster.planning.state.model import JobModel, Slot
 from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Without
-from appmaster.planning.state.view import Lack, LostActive, RequestKind
+from appmaster.planning.state.view import LostActive, RequestKind
 from standby.shared.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
 

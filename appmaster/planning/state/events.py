@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appmaster.planning.state.actions import Action
+from appmaster.planning.state.job import Effect, Policy
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import Failure, Loss, Reason
-from appmaster.planning.state.view import Command, Effect, Policy, Recorded
+from appmaster.planning.state.view import Command, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Leftover, ReplicaStatus

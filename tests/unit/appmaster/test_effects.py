@@ -20,8 +20,9 @@ from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.plan import INWARD
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Change
+from appmaster.planning.state.job import Effect, JobState
 from appmaster.planning.state.model import JobModel, job_of
-from appmaster.planning.state.view import Effect, JobState, Recorded
+from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
 from standby.shared.wire import JobDefinition

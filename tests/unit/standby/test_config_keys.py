@@ -13,7 +13,7 @@ from appmaster.changes.revisions import OF_THE_RUN, compare, rollback, update
 from appmaster.cli.launch.application import HEARTBEAT_MS
 from appmaster.code.service import SYNC_SECONDS
 from appmaster.config import cluster, policy
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from appmaster.records import JobRecord
 from standby.cluster import ClusterConfig, dump, load
 from standby.config import REMOVED, JobConfig, keys, parse, parse_recorded, shown

@@ -10,7 +10,7 @@ import pytest
 from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.launch.starting import at_the_end
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from appmaster.records import StatusRecord
 from standby.errors import StandfastError, Unavailable
 from tests.fakes.yarn import FakeCluster

@@ -10,7 +10,8 @@ import pytest
 from appmaster.api.leader_api import LeaderApi
 from appmaster.effects import Replies
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.view import Command, OnExhausted, Operation, Policy
+from appmaster.planning.state.job import OnExhausted, Policy
+from appmaster.planning.state.view import Command, Operation
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.yarn import FakeCluster
 

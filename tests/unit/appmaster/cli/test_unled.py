@@ -13,7 +13,7 @@ from skein.exceptions import SkeinError
 from appmaster.api.client import ClusterClient
 from appmaster.cli.reading.observe import applications_of
 from appmaster.cli.reading.unled import Running, state, told
-from appmaster.planning.state.view import JobState
+from appmaster.planning.state.job import JobState
 from appmaster.records import CellRecord
 from standby.errors import Unavailable
 

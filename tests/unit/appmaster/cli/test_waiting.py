@@ -12,7 +12,8 @@ from appmaster.cli.jobs.rollout import Goal, standing
 from appmaster.config import policy, spec
 from appmaster.eventlog.latest_failovers import LatestFailovers
 from appmaster.eventlog.publish import as_written
-from appmaster.planning.state.view import Operation, Policy
+from appmaster.planning.state.job import Policy
+from appmaster.planning.state.view import Operation
 from standby.config import parse
 from tests.fakes.yarn import FakeCluster
 

@@ -14,8 +14,9 @@ from appmaster.leadership.suspicion import HOST_LOST_MS, PROCESS_LOST_MS, Beat, 
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.job import Policy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView, Policy
+from appmaster.planning.state.view import ClusterView
 from standby.errors import Fenced, Transient
 from standby.shared.records import ControllerRecord
 from standby.threads.inbox import Inbox

@@ -9,7 +9,7 @@ import pytest
 from appmaster.leadership.endings import given_up
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.events import TasksFenced
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from appmaster.records import EndedRecord, JobRecord, StatusRecord
 from standby.errors import BadConfiguration
 from standby.shared.wire import JobDefinition

@@ -17,8 +17,9 @@ from appmaster.metrics import counters as known
 from appmaster.metrics import gauges
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.events import Elected, Event
+from appmaster.planning.state.job import Effect, OnExhausted, Policy
 from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
-from appmaster.planning.state.view import ClusterView, Effect, OnExhausted, Policy, RequestKind
+from appmaster.planning.state.view import ClusterView, RequestKind
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster
 

@@ -10,7 +10,8 @@ from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.view import JobState, Policy, Presence
+from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.view import Presence
 from standby.shared.model import SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 

@@ -13,8 +13,9 @@ from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Kind
+from appmaster.planning.state.job import JobState, OnExhausted, Policy
 from appmaster.planning.state.model import JobSpec, propose
-from appmaster.planning.state.view import JobState, OnExhausted, Operation, Policy, Recorded, RequestKind
+from appmaster.planning.state.view import Operation, Recorded, RequestKind
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Fault, InputFailures, Phase, TaskId, TaskRecord

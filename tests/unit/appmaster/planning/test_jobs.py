@@ -9,8 +9,8 @@ from appmaster.eventlog.entries import EntryKind
 from appmaster.metrics.gauges import of_view
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import Effect, Job, JobState, Policy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
-from appmaster.planning.state.view import Effect, Job, JobState, Policy
 from standby.shared.model import Fault, Phase, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 

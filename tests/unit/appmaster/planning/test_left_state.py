@@ -9,7 +9,8 @@ from appmaster.effects import Replies
 from appmaster.planning.placement.left_state import leftovers
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.view import Policy, RequestKind
+from appmaster.planning.state.job import Policy
+from appmaster.planning.state.view import RequestKind
 from locality.history import Found
 from standby.shared.model import Leftover, ProcessorId, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster, Process

@@ -8,7 +8,7 @@ import pytest
 
 from appmaster.cli.reading.observe import tasks_table
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.view import EVERY_HOST
+from appmaster.planning.state.job import EVERY_HOST
 from standby.shared.model import Role
 from tests.fakes.yarn import FakeCluster
 

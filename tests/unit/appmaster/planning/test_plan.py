@@ -9,8 +9,9 @@ import pytest
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import JobState, Policy
 from appmaster.planning.state.model import JobSpec, propose
-from appmaster.planning.state.view import JobState, Policy, Presence
+from appmaster.planning.state.view import Presence
 from standby.shared.model import Phase, ProcessorId, Role, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster
 

@@ -7,7 +7,7 @@ import pytest
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.view import JobState, Policy
+from appmaster.planning.state.job import JobState, Policy
 from standby.shared.model import TaskId
 from tests.fakes.yarn import FakeCluster
 

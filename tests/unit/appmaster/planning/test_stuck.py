@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.view import JobState, Policy
+from appmaster.planning.state.job import JobState, Policy
 from standby.shared.model import Phase, Role, Wanted
 from tests.fakes.yarn import FakeCluster, Process, in_time
 from tests.unit.appmaster.planning.test_changes import deployed, settles

@@ -14,11 +14,11 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from appmaster.planning.state.job import Policy
 from appmaster.planning.state.view import (
     ClusterView,
     Container,
     Ending,
-    Policy,
     Presence,
     Request,
     RequestKind,

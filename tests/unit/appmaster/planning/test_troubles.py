@@ -13,7 +13,7 @@ from appmaster.cli.reading.observe import describe, tasks_table
 from appmaster.eventlog.entries import LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.view import Policy
+from appmaster.planning.state.job import Policy
 from standby.shared.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
 from tests.fakes.yarn import FakeCluster
 
