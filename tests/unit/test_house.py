@@ -1,0 +1,81 @@
+"""The house of docs/architecture.md: nothing imports in a circle, and no folder or module is too large to take in."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("appmaster", "embedded", "locality", "standby")
+SOURCES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8")
+    for package in PRODUCT
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+MODULES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
+WITH_SUB_FOLDERS = {above for path in SOURCES for above in path.parent.parents}
+
+MOST_MODULES = 12
+MOST_LINES = 600
+
+
+def itself(path: Path) -> Path:
+    return path
+
+
+def folder(path: Path) -> Path:
+    """Return a module's folder. Beside sub-folders each counts by itself: it may be above some and below others."""
+    return path if path.parent in WITH_SUB_FOLDERS else path.parent
+
+
+def imported(source: str) -> Iterator[Path]:
+    """Yield what a module imports of the product; what is imported for types, or inside of a function, too."""
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            assert node.module is not None, "an import names the whole module"
+            full = [f"{node.module}.{each.name}" for each in node.names]
+            names = [each if each in MODULES else node.module for each in full]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        yield from (MODULES[each] for each in names if each in MODULES)
+
+
+@pytest.mark.parametrize("place", [itself, folder])
+def test_nothing_imports_in_a_circle(place: Callable[[Path], Path]) -> None:
+    needs: dict[Path, dict[Path, str]] = defaultdict(dict)
+    for path, source in SOURCES.items():
+        for other in imported(source):
+            if place(other) != place(path):
+                needs[place(path)].setdefault(place(other), f"{path} imports {other}")
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        circle = [needs[above][below] for below, above in itertools.pairwise(error.args[1])]
+        pytest.fail(
+            "\n  ".join(
+                [
+                    "a circle: move what several of these need below them, or have it given by the caller",
+                    *circle,
+                ]
+            ),
+            pytrace=False,
+        )
+
+
+def test_no_folder_has_more_modules_than_can_be_looked_through() -> None:
+    counts = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    crowded = [f"{each} has {count} modules" for each, count in counts.items() if count > MOST_MODULES]
+    assert not crowded, f"at most {MOST_MODULES}: give those that belong together a folder of their own"
+
+
+def test_no_module_is_longer_than_can_be_read_at_once() -> None:
+    counts = {path: len(source.splitlines()) for path, source in SOURCES.items()}
+    long = [f"{each} has {count} lines" for each, count in counts.items() if count > MOST_LINES]
+    assert not long, f"at most {MOST_LINES}: part it by what it is about"
