@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from appmaster.api.audit import Auditor
 from appmaster.api.discovery import targets
 from appmaster.api.leader_api import LeaderApi
 from appmaster.api.snapshot import snapshot
-from appmaster.driver import Driver, now_ms
+from appmaster.driver import Driver
 from appmaster.effects import Effects, Replies
 from appmaster.eventlog.entries import EntryKind, LeaderElected, LogEntry, written
 from appmaster.eventlog.latest_failovers import LatestFailovers
@@ -36,7 +35,6 @@ from appmaster.leadership import endings, own_cell
 from appmaster.leadership.candidate import Candidate, verdict
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
-from appmaster.leadership.lease import boot_ms
 from appmaster.leadership.own_cell import Attempt
 from appmaster.leadership.yarn_ids import attempt_of, number_of
 from appmaster.planning.state.events import Event
@@ -55,6 +53,7 @@ from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
 from standby.security import credentials
 from standby.shared import naming
+from standby.shared.clock import REAL, boot_ms
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
@@ -105,10 +104,10 @@ def _run(probe: Probe) -> int:
     keys, access = _identity(config)
     kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
     inbox: Inbox[Event] = Inbox()
-    replies = Replies(inbox.post)
+    replies = Replies(inbox.post, REAL)
     events = EventLog(kafka, naming.event_topic(config.name))
     candidate_id = f"{container}-{uuid.uuid4().hex[:8]}"
-    audit = Auditor(events.append, _wall_ms, lambda: driver.view.epoch, candidate_id, host)
+    audit = Auditor(events.append, REAL, lambda: driver.view.epoch, candidate_id, host)
     leader: dict[str, Any] = {"candidate": candidate_id, "host": host, "container": container}
 
     # Built further down, once everything that it carries events for exists.
@@ -139,8 +138,7 @@ def _run(probe: Probe) -> int:
             host,
             Path(),
             keys,
-            now_ms,
-            _wall_ms,
+            REAL,
             lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
             lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
             audit,
@@ -152,7 +150,7 @@ def _run(probe: Probe) -> int:
                 lambda: driver.view.epoch > 0 and election.is_leader,
                 LeaderApi(lambda: driver.view, status, replies),
             ),
-            now_ms,
+            REAL.monotonic_ms,
             lambda: zookeeper.election.epoch,
             keys,
             lambda seen: candidate.outdated(seen),  # noqa: PLW0108 (bound further down)
@@ -161,13 +159,12 @@ def _run(probe: Probe) -> int:
 
         def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
             where = CellAddress(number, record.application, record.attempt, record.address)
-            return SkeinCell(where, certificate, key, inbox.post, now_ms, lost, last_lines)
+            return SkeinCell(where, certificate, key, inbox.post, REAL, lost, last_lines)
 
-        cells = Cells(zookeeper.cells, connect, inbox.post, now_ms, config.cell)
+        cells = Cells(zookeeper.cells, connect, inbox.post, REAL, config.cell)
         effects = Effects(
             inbox.post,
-            now_ms,
-            _wall_ms,
+            REAL,
             zookeeper.records,
             cells,
             control,
@@ -208,7 +205,7 @@ def _run(probe: Probe) -> int:
             driver,
             inbox,
             election,
-            _wall_ms,
+            REAL,
             Topics,
             config.racks,
             services.quarantined,
@@ -225,7 +222,7 @@ def _run(probe: Probe) -> int:
                 config.cell,
                 os.getpid(),
                 container,
-                _wall_ms(),
+                REAL.now_ms(),
                 version(),
                 peer_port=services.peer_port,
                 life=int(os.environ.get(LIFE, "1")),
@@ -263,7 +260,7 @@ def _session(
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access) as zookeeper:
         # Before anything is opened with them: those of the submit may have been replaced since.
         Renewal(zookeeper.client, config.name, PeerRole.MASTER, keys).look()
-        own_cell.enter(zookeeper.cells, zookeeper.registry, mine)
+        own_cell.enter(zookeeper.cells, zookeeper.registry, mine, REAL)
         yield zookeeper
 
 
@@ -287,7 +284,7 @@ def _has_ended(zookeeper: ZooKeeper, mine: Attempt, certificate: bytes, key: byt
         return False
     _log.info("nothing is left to be led: %s", why)
     where = CellAddress(mine.cell, mine.application, mine.attempt, mine.address)
-    cell = SkeinCell(where, certificate, key, lambda _: None, now_ms, lambda _: None)
+    cell = SkeinCell(where, certificate, key, lambda _: None, REAL, lambda _: None)
     cell.connect()
     cell.finish(succeeded=False, diagnostics=why)
     cell.close()
@@ -320,7 +317,7 @@ def _elected(epoch: int, me: ControllerRecord, container: str, deposed: str | No
     """Return the first entry of a leadership in the event log."""
     details = LeaderElected(me.candidate, os.getpid(), deposed)
     entry = LogEntry(EntryKind.LEADER_ELECTED, details, container=container, host=me.host)
-    return written(entry, _wall_ms(), epoch)
+    return written(entry, REAL.now_ms(), epoch)
 
 
 def _environment(name: str) -> str:
@@ -330,10 +327,6 @@ def _environment(name: str) -> str:
             f"${name} is not set; this process is to be started by YARN through standfast submit"
         )
     return value
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +18,7 @@ from appmaster.planning.state.events import Event, Started, Ticked
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.view import ClusterView
 from standby.errors import BrokenInvariant
+from standby.shared.clock import REAL
 from standby.threads.inbox import Inbox
 
 _log = logging.getLogger(__name__)
@@ -36,11 +36,6 @@ MOST_TURNS: Final = 1_000
 KEPT_EVENTS: Final = 300
 
 
-def now_ms() -> int:
-    """Return the leader's clock: monotonic milliseconds."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class Driver:
     """Owns the view; `run` is the leader's one thread."""
 
@@ -49,11 +44,13 @@ class Driver:
         inbox: Inbox[Event],
         carry_out: Callable[[Action, ClusterView], None],
         tell: Callable[[LogEntry, ClusterView], None],
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = REAL.monotonic_ms,
         turned: Callable[[float], None] = lambda _: None,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         """Take what carries out actions, what hears each entry of the event log and each turn's seconds, and the lease.
+
+        ``clock`` gives monotonic milliseconds.
 
         While ``may_act`` says no, events are folded in and nothing is planned: what this leader would do may be
         another's to do by now (rule `epoch-check`).
@@ -81,7 +78,8 @@ class Driver:
 
     def turn(self, events: list[Event]) -> None:
         """Fold the events into the view, then plan and start actions until there is nothing to do."""
-        begun = time.perf_counter()
+        # Of the real clock: nothing is decided by how long a turn takes.
+        begun = REAL.monotonic()
         now = self._clock()
         stalled = now - self._ticked_ms - int(TICK_SECONDS * 1000)
         for event in events:
@@ -103,7 +101,7 @@ class Driver:
         entries, self._entries = self._entries, []
         for each in entries:
             self._told(each)
-        self._turned(time.perf_counter() - begun)
+        self._turned(REAL.monotonic() - begun)
 
     def _told(self, entry: LogEntry) -> None:
         try:

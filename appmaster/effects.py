@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, TimeoutError  # noqa: A004 - in 3.10 not yet the built-in one
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,6 +27,7 @@ from appmaster.records import EndedRecord, StatusRecord
 from standby.errors import Transient, Unavailable
 from standby.replica.failing import doubled_seconds
 from standby.shared import wire
+from standby.shared.clock import Clock, have_ended
 from standby.shared.probes import Probe, no_probe
 from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
@@ -56,19 +56,12 @@ def _start_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="fence", daemon=True).start()
 
 
-def _start_timer(seconds: float, work: Callable[[], None]) -> None:
-    timer = threading.Timer(seconds, work)
-    timer.daemon = True
-    timer.start()
-
-
 @dataclass
 class Effects:
     """The outer side of every action."""
 
     post: Callable[[Event], None]
-    now_ms: Callable[[], int]
-    wall_ms: Callable[[], int]
+    clock: Clock
     records: LeaderRecords
     cells: ContainerRequests
     control: ControlPort
@@ -85,8 +78,6 @@ class Effects:
     """Called, from any thread, for an error after which the process is to end."""
     beside: Callable[[Callable[[], None]], None] = _start_thread
     """Runs what takes long on a thread of its own."""
-    later: Callable[[float, Callable[[], None]], None] = _start_timer
-    """Runs something after so many seconds."""
     probe: Probe = no_probe
     writer: Worker = field(init=False)
     """What must keep its order, and may block on ZooKeeper."""
@@ -144,11 +135,13 @@ class Effects:
             self._not_fenced(action, error)
         elif isinstance(action, todo.RequestContainer):
             self._note(job_of(action.slot), Effect.REQUEST_CONTAINER, error)
-            self.post(happened.RequestRefused(action.number, told(error), self.now_ms()))
+            self.post(happened.RequestRefused(action.number, told(error), self.clock.monotonic_ms()))
         elif isinstance(action, todo.ProbePort):
             self._note(_served_by(view, action.container), Effect.PROBE_PORT, error)
             # Who cannot be asked is not held to be silent; and is asked again.
-            self.post(happened.PortProbed(action.container, action.incarnation, True, self.now_ms()))
+            self.post(
+                happened.PortProbed(action.container, action.incarnation, True, self.clock.monotonic_ms())
+            )
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
             self._not_given_back(action.skein_id, action.job, error)
         elif isinstance(action, todo.SendAssignment):
@@ -200,7 +193,7 @@ class Effects:
                 raise
             else:
                 pause = self._note(job, effect, error)
-                self.later(pause, lambda: self.writer.put(again))
+                self.clock.later(pause, lambda: self.writer.put(again))
 
     def _writer_failed(self, error: BaseException) -> None:
         if blame(error) is Blame.PROCESS:
@@ -221,7 +214,7 @@ class Effects:
             else:
                 self._done(job, Effect.GIVE_BACK)
 
-        self.later(self._note(job, Effect.GIVE_BACK, error), lambda: self.writer.put(again))
+        self.clock.later(self._note(job, Effect.GIVE_BACK, error), lambda: self.writer.put(again))
 
     def _send_assignment(self, action: todo.SendAssignment, view: ClusterView) -> None:
         known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
@@ -243,7 +236,7 @@ class Effects:
                     written = self.records.write_model(action.model, stage)
                 except Transient as error:
                     _log.warning("model %d of %s: %s", action.model.version, action.job, error)
-                    time.sleep(_RETRY_SECONDS)
+                    self.clock.sleep(_RETRY_SECONDS)
                     continue
                 if written is not None:
                     self.post(happened.ModelWritten(action.job, written))
@@ -277,7 +270,7 @@ class Effects:
                         break
             self.probe(WRITTEN)
             if written is not None:
-                self.post(happened.RecordsWritten(action.decision, written, self.now_ms()))
+                self.post(happened.RecordsWritten(action.decision, written, self.clock.monotonic_ms()))
                 return True
             self.post(happened.RecordsRefused(action.decision, "a record had changed under the decision"))
             read()
@@ -301,7 +294,7 @@ class Effects:
     def _read_back(self, action: todo.WriteRecords) -> tuple[Recorded, ...] | None:
         """Return the records if the write of unknown outcome was done after all, else None: do it again."""
         while True:
-            time.sleep(_RETRY_SECONDS)
+            self.clock.sleep(_RETRY_SECONDS)
             try:
                 present = self.records.read_tasks(action.changes)
             except Transient:
@@ -316,7 +309,7 @@ class Effects:
             try:
                 present = self.records.read_tasks(action.changes)
             except Transient:
-                time.sleep(_RETRY_SECONDS)
+                self.clock.sleep(_RETRY_SECONDS)
                 continue
             self.post(happened.RecordsLoaded(as_recorded(action.changes, present)))
             return
@@ -325,7 +318,7 @@ class Effects:
         status = StatusRecord(
             action.state,
             action.reasons,
-            self.wall_ms(),
+            self.clock.now_ms(),
             action.traceback,
             ended,
             failure=action.failure.kind.value if action.failure is not None else "",
@@ -339,7 +332,7 @@ class Effects:
                     return True
                 except Transient as error:
                     _log.warning("status of %s: %s", action.job, error)
-                    time.sleep(_RETRY_SECONDS)
+                    self.clock.sleep(_RETRY_SECONDS)
 
         def again() -> None:
             # Unless there is a newer one by now.
@@ -381,8 +374,9 @@ def _job_in(action: todo.SendAssignment) -> str:
 class Replies:
     """Commands that wait for the leader's answer; safe to use from several threads."""
 
-    def __init__(self, post: Callable[[Event], None]) -> None:
+    def __init__(self, post: Callable[[Event], None], clock: Clock) -> None:
         self._post = post
+        self._clock = clock
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[todo.Answer]] = {}
 
@@ -393,11 +387,11 @@ class Replies:
         self._waiting[number] = answer
         try:
             self._post(happened.Commanded(make(number)))
-            return answer.result(timeout_seconds)
-        except TimeoutError as error:
+            if have_ended(self._clock, (answer,), timeout_seconds):
+                return answer.result()
             # Or it would be done all the same, to everybody's surprise, when ZooKeeper is back for example.
             self._post(happened.CommandWithdrawn(number))
-            raise Unavailable(f"the leader has not decided within {timeout_seconds:g} s") from error
+            raise Unavailable(f"the leader has not decided within {timeout_seconds:g} s")
         finally:
             self._waiting.pop(number, None)
 

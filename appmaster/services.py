@@ -21,6 +21,7 @@ from standby.adapters.gate import Gate
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import Keys
 from standby.cluster import ClusterConfig
+from standby.shared.clock import Clock
 from standby.shared.naming import cluster_path, escape
 from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.roles import Caller
@@ -32,9 +33,9 @@ _STORE: Final = "bundles"
 class CandidateServices:
     """Put together from the cluster's settings and the candidate's ``keys``; ``directory`` is the working directory.
 
-    ``client`` is the candidate's own, started kazoo client; ``clock`` gives monotonic milliseconds, ``wall_ms`` Unix
-    milliseconds. Called on any thread: ``fenced`` when a write was refused because another leads, ``troubled`` when
-    `quarantined` or `waiting` have changed, ``audit`` with who asked for which change.
+    ``client`` is the candidate's own, started kazoo client; called on any thread are ``fenced`` when a write
+    was refused because another leads, ``troubled`` when `quarantined` or `waiting` have changed, and ``audit`` with who
+    asked for which change.
     """
 
     def __init__(
@@ -45,14 +46,13 @@ class CandidateServices:
         host: str,
         directory: Path,
         keys: Keys,
-        clock: Callable[[], int],
-        wall_ms: Callable[[], int],
+        clock: Clock,
         fenced: Callable[[str], None],
         troubled: Callable[[], None],
         audit: Audit = lambda caller, operation, about, said: None,
     ) -> None:
         self._audit = audit
-        self._clock, self._wall_ms = clock, wall_ms
+        self._clock = clock
         self._cluster = config.name
         self._candidate = candidate
         self._peers = PeerServer(host, keys)
@@ -73,7 +73,7 @@ class CandidateServices:
             ZooKeeperChanges(client, config.name),
             config.name,
             candidate,
-            wall_ms,
+            clock.now_ms,
             fenced,
             self._of_code,
         )
@@ -125,7 +125,7 @@ class CandidateServices:
         return f"{trouble.why}, since {utc(self._wall(trouble))}"
 
     def _wall(self, trouble: Trouble) -> int:
-        return self._wall_ms() - (self._clock() - trouble.since_ms)
+        return self._clock.now_ms() - (self._clock.monotonic_ms() - trouble.since_ms)
 
     def _of_code(self) -> Mapping[str, Any]:
         return {

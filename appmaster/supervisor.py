@@ -16,11 +16,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Final
 
 from standby.errors import BadConfiguration, Unavailable
+from standby.shared.clock import REAL, Clock
 
 _log = logging.getLogger("appmaster.supervisor")
 
@@ -75,7 +75,7 @@ class Lives:
         return wait
 
 
-def supervise(command: list[str]) -> int:
+def supervise(command: list[str], clock: Clock = REAL) -> int:
     """Run ``command`` again and again until it finishes; return the exit status for YARN."""
     ending = threading.Event()
     child: subprocess.Popen[bytes] | None = None
@@ -89,7 +89,7 @@ def supervise(command: list[str]) -> int:
     lives = Lives()
     master = os.getppid()
     while not ending.is_set():
-        born = time.monotonic()
+        born = clock.monotonic()
         try:
             told = {LIFE: str(lives.life), ENDED: lives.ended}
             child = subprocess.Popen(command, env={**_QUIET, **os.environ, **told})
@@ -102,10 +102,10 @@ def supervise(command: list[str]) -> int:
             status = _NOT_STARTED
         if ending.is_set():
             return status
-        wait = lives.wait_after(status, time.monotonic() - born)
+        wait = lives.wait_after(status, clock.monotonic() - born)
         if wait is None:
             return status
-        ending.wait(wait)
+        ending.wait(clock.pace(wait))
         if os.getppid() != master:
             _log.error("the application's master is gone: its candidate does not live again")
             return status

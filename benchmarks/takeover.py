@@ -25,13 +25,12 @@ from appmaster.adapters.kafka import Topics
 from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.driver import Driver, now_ms
+from appmaster.driver import Driver
 from appmaster.effects import Effects, Replies
 from appmaster.eventlog.entries import LogEntry
 from appmaster.leadership.candidate import Candidate
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
-from appmaster.leadership.lease import boot_ms
 from appmaster.leadership.ports import Registration
 from appmaster.leadership.yarn_ids import attempt_of, grant_id
 from appmaster.planning.state import events as happened
@@ -44,6 +43,7 @@ from benchmarks.planner import World
 from benchmarks.report import Measure, Report
 from standby.errors import Fenced
 from standby.shared import naming, records
+from standby.shared.clock import REAL, boot_ms
 from standby.shared.records import ContainerRecord, ControllerRecord
 from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
@@ -95,7 +95,7 @@ class Connection:
         self.hosts = stage.hosts
         self.owed: set[str] = set()
         self._expected = tuple(
-            happened.ContainerExpected(each, grant_id(attempt, each), now_ms(), number, attempt)
+            happened.ContainerExpected(each, grant_id(attempt, each), REAL.monotonic_ms(), number, attempt)
             for each in stage.containers.values()
             if attempt_of(each) == attempt
         )
@@ -257,21 +257,20 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
         def connection(number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
             return Connection(number, record.attempt, stage)
 
-        cells = Cells(zookeeper.cells, connection, inbox.post, now_ms, own=1)
+        cells = Cells(zookeeper.cells, connection, inbox.post, REAL, own=1)
         control: Any = Silent()
         effects = Effects(
             inbox.post,
-            now_ms,
-            now_ms,
+            REAL,
             zookeeper.records,
             cells,
             control,
             lambda _: None,
             resign=election.leave,
             reload=lambda: None,
-            replies=Replies(inbox.post),
+            replies=Replies(inbox.post, REAL),
         )
-        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, lambda: 0, Topics)
+        candidate = Candidate(zookeeper, cells, effects, driver, inbox, election, REAL, Topics)
         begun = time.perf_counter()
         epoch = election.enter()
         found["seizure_ms"] = (time.perf_counter() - begun) * 1000

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,6 +27,7 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import Policy
 from standby.errors import Unavailable
 from standby.process.last_words import LastWords, last_words
+from standby.shared.clock import Clock
 from standby.threads.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class SkeinCell:
     certificate: bytes
     key: bytes
     post: Callable[[Event], None]
-    now_ms: Callable[[], int]
+    clock: Clock
     is_lost: Callable[[str], None]
     """Called once, on the connection's thread, when the AM is gone or does not answer any more."""
     last_lines: Callable[[str, str], Sequence[str]] = lambda node, container: ()
@@ -138,7 +138,7 @@ class SkeinCell:
                 granted = self._granted(each.id)
                 found.append(
                     happened.ContainerExpected(
-                        each.yarn_container_id, granted, self.now_ms(), cell.number, cell.attempt
+                        each.yarn_container_id, granted, self.clock.monotonic_ms(), cell.number, cell.attempt
                     )
                 )
             for each in self._client.get_containers(
@@ -152,7 +152,7 @@ class SkeinCell:
 
     def start(self) -> None:
         """Start the thread that talks to the AM."""
-        self._answered = self._looked = time.monotonic()
+        self._answered = self._looked = self.clock.monotonic()
         self._worker.start()
 
     def stop(self) -> None:
@@ -174,13 +174,13 @@ class SkeinCell:
             service = self._services.get(host)
             if service is None:
                 reason = f"{host} has no service in cell {self.cell.number}"
-                self.post(happened.RequestRefused(number, reason, self.now_ms()))
+                self.post(happened.RequestRefused(number, reason, self.clock.monotonic_ms()))
                 return
             try:
                 container = self._client.add_container(service)
             except Exception as error:  # noqa: BLE001 - a request of which nothing is heard would wait for ever
                 said = str(error) if isinstance(error, SkeinError) else told(error)
-                self.post(happened.RequestRefused(number, said, self.now_ms()))
+                self.post(happened.RequestRefused(number, said, self.clock.monotonic_ms()))
                 return
             self._pending.add(container.id)
             self.post(happened.RequestPlaced(number, self._granted(container.id)))
@@ -231,22 +231,22 @@ class SkeinCell:
     # ---- the thread ----
 
     def _turn(self) -> None:
-        has_run = self._worker.wait(_BUSY_SECONDS if self._pending else _IDLE_SECONDS)
+        has_run = self._worker.wait(self.clock.pace(_BUSY_SECONDS if self._pending else _IDLE_SECONDS))
         if self._worker.is_closed:
             return
-        if has_run and time.monotonic() - self._looked < _IDLE_SECONDS:
+        if has_run and self.clock.monotonic() - self._looked < _IDLE_SECONDS:
             return  # the rest of the commands first, then one look
         # Between commands, too: each waits for an AM that stands still, is refused, and is given anew. There would
         # never be an end to them, and the AM would never be judged.
-        self._looked = time.monotonic()
+        self._looked = self.clock.monotonic()
         try:
             self._look()
-            self._answered = time.monotonic()
+            self._answered = self.clock.monotonic()
         except SkeinError as error:
             _log.warning("the Skein AM of cell %d: %s", self.cell.number, error)
             if refuses(host_of(self.cell.address), port_of(self.cell.address)):
                 self._lose("its AM is dead: nobody listens at its port")
-            elif time.monotonic() - self._answered > SILENT_SECONDS:
+            elif self.clock.monotonic() - self._answered > SILENT_SECONDS:
                 self._lose(f"its AM answers nothing: {error}")
 
     def _lose(self, reason: str) -> None:
@@ -264,8 +264,8 @@ class SkeinCell:
             granted = self._granted(each.id)
             if state == "RUNNING":
                 self._pending.discard(each.id)
-                self._running_since[each.id] = time.monotonic()
-                self.post(happened.ContainerGranted(granted, self.now_ms()))
+                self._running_since[each.id] = self.clock.monotonic()
+                self.post(happened.ContainerGranted(granted, self.clock.monotonic_ms()))
             elif state in ("SUCCEEDED", "FAILED", "KILLED", "STOPPED"):
                 self._pending.discard(each.id)
                 ended = _Ended(
@@ -273,9 +273,9 @@ class SkeinCell:
                     _first_line(each.exit_message) or state.lower(),
                     each.yarn_container_id,
                     each.yarn_node_http_address,
-                    self.now_ms(),
+                    self.clock.monotonic_ms(),
                 )
-                lived = time.monotonic() - self._running_since.pop(each.id, 0.0)
+                lived = self.clock.monotonic() - self._running_since.pop(each.id, 0.0)
                 if state in ("FAILED", "SUCCEEDED") and (before != "RUNNING" or lived < _YOUNG_SECONDS):
                     # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
                     threading.Thread(target=self._tell, args=(ended,), daemon=True).start()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from appmaster.eventlog.entries import Asked, EntryKind, LogEntry, written
+from standby.shared.clock import Clock
 from standby.shared.roles import Caller, PeerRole
 
 _log: Final = logging.getLogger("appmaster.audit")
@@ -20,20 +20,20 @@ _REFUSED_SECONDS: Final = 10.0
 class Auditor:
     """Appends an entry for each call that asks for a change, and some of those that were refused for their role.
 
-    ``append`` takes an entry (docs/events.md), ``wall_ms`` gives Unix milliseconds, ``epoch`` that of this
-    candidate's leadership. Any thread may call.
+    ``append`` takes an entry (docs/events.md), ``epoch`` gives that of this candidate's leadership. Any thread may
+    call.
     """
 
     def __init__(
         self,
         append: Callable[[dict[str, Any]], None],
-        wall_ms: Callable[[], int],
+        clock: Clock,
         epoch: Callable[[], int],
         candidate: str,
         host: str,
     ) -> None:
         self._append = append
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._epoch = epoch
         self._candidate = candidate
         self._host = host
@@ -59,13 +59,13 @@ class Auditor:
         job = about.get("job")
         _log.info("%s asked for %s of %s: %s", caller, operation, job or "the cluster", said)
         entry = LogEntry(EntryKind.ASKED, details, job=job if isinstance(job, str) else None, host=self._host)
-        self._append(written(entry, self._wall_ms(), self._epoch()))
+        self._append(written(entry, self._clock.now_ms(), self._epoch()))
 
     def _refused_before(self, role: PeerRole) -> int | None:
         """Return how many refusals were passed over since the last entry; None: this one is, too."""
         with self._lock:
             at, count = self._refused.get(role, (-_REFUSED_SECONDS, 0))
-            now = time.monotonic()
+            now = self._clock.monotonic()
             if now - at < _REFUSED_SECONDS:
                 self._refused[role] = (at, count + 1)
                 return None

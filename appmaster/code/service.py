@@ -15,6 +15,7 @@ from appmaster.code.ports import CodeDirectory, CodeDistributor
 from appmaster.code.rules import CodeView, Trouble
 from appmaster.code.store import BundleStore
 from standby.errors import Fenced, Transient
+from standby.shared.clock import Clock
 from standby.shared.peers import BundleSource
 from standby.threads.inbox import Inbox
 
@@ -73,8 +74,8 @@ _Event = _Changed | _Got | _Uploaded | _Published | _Failed | _Led | _Closed
 class CodeService:
     """Fetches what this candidate lacks, tells what it has, and says whether it may lead. Every candidate runs one.
 
-    ``clock`` gives monotonic milliseconds. Both are called on the service's thread: ``fenced`` when another leads,
-    ``troubled`` when `quarantined` or `waiting` have changed.
+    Both are called on the service's thread: ``fenced`` when another leads, ``troubled`` when `quarantined` or
+    `waiting` have changed.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class CodeService:
         store: BundleStore,
         directory: CodeDirectory,
         distributor: CodeDistributor,
-        clock: Callable[[], int],
+        clock: Clock,
         *,
         sync_seconds: float,
         delete_delay_ms: int,
@@ -105,7 +106,7 @@ class CodeService:
         self._thread = threading.Thread(target=self._run, name="code", daemon=True)
         #: Replaced by the service's thread, never changed: any thread may read it.
         self.view = CodeView(
-            me.candidate, int(sync_seconds * 1000), delete_delay_ms, clock(), held=store.load()
+            me.candidate, int(sync_seconds * 1000), delete_delay_ms, clock.monotonic_ms(), held=store.load()
         )
 
     # ---- for the election, and for whoever leads ----
@@ -121,7 +122,7 @@ class CodeService:
         except Transient as error:
             _log.warning("not standing for leader: %s", error)
             return (rules.UNKNOWN,)
-        lacked = rules.missing(rules.learned(self.view, directory, self._clock()))
+        lacked = rules.missing(rules.learned(self.view, directory, self._clock.monotonic_ms()))
         if lacked:
             _log.info("not standing for leader: the code of active jobs is lacking: %s", ", ".join(lacked))
         return lacked
@@ -162,13 +163,13 @@ class CodeService:
 
     def _run(self) -> None:
         while True:
-            events = self._inbox.drain(self._tick_seconds)
+            events = self._inbox.drain(self._clock.pace(self._tick_seconds))
             if any(isinstance(each, _Closed) for each in events):
                 return
             view = self.view
             for each in events:
                 view = self._fold(view, each)
-            self.view = rules.ticked(view, self._clock())
+            self.view = rules.ticked(view, self._clock.monotonic_ms())
             for step in steps.plan(self.view):
                 try:
                     self._carry_out(step)
@@ -182,14 +183,16 @@ class CodeService:
                     # A later turn plans it again.
                     _log.warning("%s: %s", step, told(error))
                     if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
-                        self.view = rules.failed(self.view, step.bundle, told(error), self._clock())
+                        self.view = rules.failed(
+                            self.view, step.bundle, told(error), self._clock.monotonic_ms()
+                        )
             troubles = self.quarantined(), self.waiting()
             if troubles != self._troubles:
                 self._troubles = troubles
                 self._troubled()
 
     def _fold(self, view: CodeView, event: _Event) -> CodeView:
-        now = self._clock()
+        now = self._clock.monotonic_ms()
         if isinstance(event, _Changed):
             directory = self._directory.read()
             return view if directory is None else rules.learned(view, directory, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from appmaster.blame import is_of_job, is_of_record, told
-from appmaster.driver import Driver, is_finished, now_ms
+from appmaster.driver import Driver, is_finished
 from appmaster.effects import Effects
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
@@ -24,12 +24,16 @@ from appmaster.topics.input_growth import InputGrowth
 from appmaster.topics.ports import InputTopics
 from standby.config import KafkaSettings
 from standby.errors import Fenced, Transient
+from standby.shared.clock import Clock
 from standby.threads.inbox import Inbox
 
 _log = logging.getLogger(__name__)
 
 #: Between two attempts to read what is recorded while ZooKeeper does not answer, seconds.
 _AGAIN_SECONDS: Final = 0.1
+
+#: Before jobs that could not be read are read again, seconds.
+_RELOAD_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Candidate:
     driver: Driver
     inbox: Inbox[Event]
     election: Election
-    wall_ms: Callable[[], int]
+    clock: Clock
     topics: Callable[[KafkaSettings], InputTopics]
     """Makes a connection to a job's brokers."""
     racks: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +89,7 @@ class Candidate:
             self.zookeeper.registry,
             lambda: self.driver.view,
             self.inbox.post,
-            now_ms,
+            self.clock.monotonic_ms,
             self.effects.writer.put,
         )
         self._has_loaded = threading.Event()
@@ -135,8 +139,8 @@ class Candidate:
 
         ``taken_over`` is called after the first turn: queued changes are for a leader that knows what there is.
         """
-        clock = now_ms()
-        self.driver.turn([Elected(epoch, clock, self.wall_ms() - clock), *self._taken_over()])
+        now_ms = self.clock.monotonic_ms()
+        self.driver.turn([Elected(epoch, now_ms, self.clock.now_ms() - now_ms), *self._taken_over()])
         self._has_loaded.set()
         self.reload()  # for what was asked before
         taken_over()
@@ -177,7 +181,7 @@ class Candidate:
         for each in registered:
             self.effects.control.learn(each.record.container, each.record.host, each.record.port)
         read = self._read()
-        found = with_registered(self.cells.take_over(), registered, now_ms())
+        found = with_registered(self.cells.take_over(), registered, self.clock.monotonic_ms())
         return [*found, *self._events(read)]
 
     def _read(self) -> _Read:
@@ -228,13 +232,13 @@ class Candidate:
                 events = self._events(self._read())
             except Transient as error:
                 _log.warning("jobs could not be read: %s", error)
-                threading.Timer(1.0, self.reload).start()
+                self.clock.later(_RELOAD_SECONDS, self.reload)
                 return
             except Exception as error:
                 if not is_of_job(error):
                     raise
                 _log.exception("jobs could not be read")
-                threading.Timer(1.0, self.reload).start()
+                self.clock.later(_RELOAD_SECONDS, self.reload)
                 return
             for each in events:
                 self.inbox.post(each)

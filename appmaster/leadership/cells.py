@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,11 +19,18 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
 from standby.errors import Transient, Unavailable
+from standby.shared.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 #: How often a cell that does not answer is tried again, seconds.
 _AGAIN_SECONDS: Final = 1.0
+
+#: How long a new leader waits for AMs that say nothing, seconds.
+_ANSWER_SECONDS: Final = 0.5
+
+#: How long the first leader of a cluster waits for cells whose candidates have not started yet, seconds.
+_PATIENCE_SECONDS: Final = 15.0
 
 #: For how long an AM whose port accepts may answer nothing before it counts as gone, seconds.
 SILENT_SECONDS: Final = 6.0
@@ -59,13 +65,9 @@ class Cells:
     records: CellRecords
     connect: Connect
     post: Callable[[Event], None]
-    now_ms: Callable[[], int]
+    clock: Clock
     own: int
     """The cell of this candidate: ended last, for it ends this process too."""
-    answer_seconds: float = 0.5
-    """How long a new leader waits for AMs that say nothing."""
-    patience_seconds: float = 15.0
-    """How long the first leader of a cluster waits for cells whose candidates have not started yet."""
     is_dead: Callable[[str, int], bool] = refuses
     """Returns whether nobody listens at an AM's port."""
     _held: dict[int, _Held] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class Cells:
         """
         with self._lock:
             self._collected = self._collected or {}
-        self._begun = time.monotonic()
+        self._begun = self.clock.monotonic()
         self._read()
         self._try_all()
 
@@ -102,7 +104,7 @@ class Cells:
         come would be moved later.
         """
         while (pause := self._to_wait()) > 0:
-            self._wake.wait(min(pause, _LOOK_SECONDS))
+            self._wake.wait(self.clock.pace(min(pause, _LOOK_SECONDS)))
             self._wake.clear()
             if not self._is_fresh:
                 # Else nobody is asked a second time: a dead AM would be waited for as long as a silent one.
@@ -114,7 +116,9 @@ class Cells:
         for number, record in sorted(silent.items()):
             _log.warning("cell %d does not answer yet: leading on without it", number)
             events.append(
-                happened.CellAwaited(number, record.attempt, self.now_ms(), host_of(record.address))
+                happened.CellAwaited(
+                    number, record.attempt, self.clock.monotonic_ms(), host_of(record.address)
+                )
             )
         return events
 
@@ -127,12 +131,12 @@ class Cells:
                 for each in (self._collected or {}).values()
                 for event in each
             )
-        waited = time.monotonic() - self._begun
-        if is_trying and waited < self.answer_seconds:
-            return self.answer_seconds - waited
+        waited = self.clock.monotonic() - self._begun
+        if is_trying and waited < _ANSWER_SECONDS:
+            return _ANSWER_SECONDS - waited
         if runs or all(each.attempt for each in self._present.values()):
             return 0
-        return self.patience_seconds - waited
+        return _PATIENCE_SECONDS - waited
 
     def start(self) -> None:
         """Follow the cells from now on, on a thread of its own."""
@@ -163,7 +167,9 @@ class Cells:
             connection = held.connection if held is not None else None
         if connection is None:
             # Only the planner has not heard yet; what it is told next takes the request away in any case.
-            self.post(happened.RequestRefused(number, f"cell {cell} does not answer", self.now_ms()))
+            self.post(
+                happened.RequestRefused(number, f"cell {cell} does not answer", self.clock.monotonic_ms())
+            )
             return
         connection.request(number, host)
 
@@ -181,7 +187,7 @@ class Cells:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._wake.wait(_AGAIN_SECONDS)
+            self._wake.wait(self.clock.pace(_AGAIN_SECONDS))
             self._wake.clear()
             if not self._over.is_set():
                 self._look()
@@ -216,7 +222,7 @@ class Cells:
             with self._lock:
                 former = held = self._held.get(number)
                 if held is None or held.record.attempt != record.attempt:
-                    held = self._held[number] = _Held(record, time.monotonic())
+                    held = self._held[number] = _Held(record, self.clock.monotonic())
                 elif held.connection is not None or held.is_trying:
                     continue
                 held.is_trying = True
@@ -234,7 +240,9 @@ class Cells:
         if not former.is_lost:
             former.is_lost = True
             why = "its application has another attempt"
-            self._tell(number, [happened.CellLost(number, former.record.attempt, why, self.now_ms())])
+            self._tell(
+                number, [happened.CellLost(number, former.record.attempt, why, self.clock.monotonic_ms())]
+            )
 
     def _try(self, number: int, held: _Held) -> None:
         """Connect to a cell's AM, and tell what came of it."""
@@ -283,7 +291,7 @@ class Cells:
         _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
         master = host_of(record.address)
         return [
-            happened.CellFound(number, record.attempt, connection.hosts, self.now_ms(), master),
+            happened.CellFound(number, record.attempt, connection.hosts, self.clock.monotonic_ms(), master),
             *expected,
         ]
 
@@ -292,12 +300,12 @@ class Cells:
         address = held.record.address
         if held.is_lost:
             return []  # as it was told already
-        if time.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(
+        if self.clock.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(
             host_of(address), port_of(address)
         ):
             return []
         held.is_lost = True
-        return [happened.CellLost(number, held.record.attempt, why, self.now_ms())]
+        return [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())]
 
     def _lost(self, number: int, held: _Held, why: str) -> None:
         """Take note, on a connection's thread, that it is no more."""
@@ -307,5 +315,5 @@ class Cells:
             connection, held.connection, held.is_lost = held.connection, None, True
             self._owed |= connection.owed
         connection.close()
-        self._tell(number, [happened.CellLost(number, held.record.attempt, why, self.now_ms())])
+        self._tell(number, [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())])
         self._wake.set()

@@ -23,6 +23,7 @@ from appmaster.leadership.port_probe import probe
 from appmaster.leadership.ports import Electorate
 from appmaster.leadership.suspicion import Beat, PortAnswer, Suspicion
 from standby.errors import Fenced, Transient
+from standby.shared.clock import REAL
 from standby.shared.records import ControllerRecord
 
 _log = logging.getLogger(__name__)
@@ -61,13 +62,18 @@ class Election:
         now_ms: Callable[[], int],
         session_ms: int,
         ask: Callable[[str, int], PortAnswer] = lambda host, port: probe(host, port, _ANSWER_SECONDS),
+        pace: Callable[[float], float] = REAL.pace,
     ) -> None:
-        """Take who this candidate is, and what tells why it may not lead (nothing: it may)."""
+        """Take who this candidate is, and what tells why it may not lead (nothing: it may).
+
+        ``now_ms`` is `standby.shared.clock.boot_ms`, ``pace`` is `standby.shared.clock.Clock.pace`.
+        """
         self._electorate = electorate
         self._me = me
         self._may_lead = may_lead
         self._now_ms = now_ms
         self._ask = ask
+        self._pace = pace
         self._suspicion = Suspicion()
         self.lease = Lease(now_ms, round(session_ms * (1 - _MARGIN)))
         self._leader: ControllerRecord | None = None
@@ -104,7 +110,7 @@ class Election:
                 self._epoch = epoch
                 threading.Thread(target=self._keep, name="lease", daemon=True).start()
                 return epoch
-            self._changed.wait(WATCH_SECONDS)
+            self._changed.wait(self._pace(WATCH_SECONDS))
         raise Fenced(self._why)
 
     def leave(self, reason: str) -> None:
@@ -115,7 +121,7 @@ class Election:
 
     def pause(self, seconds: float) -> None:
         """Wait, but no longer than until this candidate leaves."""
-        self._left.wait(seconds)
+        self._left.wait(self._pace(seconds))
 
     @property
     def has_left(self) -> bool:
@@ -198,7 +204,7 @@ class Election:
         """Renew the lease until this candidate leaves, or another leads."""
         pause = min(self.lease.lasts_ms / _RENEWALS, BEAT_MS) / 1000
         # An answer that came too late to be worth anything is asked for again at once.
-        while not self._left.wait(pause if self.lease.is_valid else 0):
+        while not self._left.wait(self._pace(pause) if self.lease.is_valid else 0):
             asked = self._now_ms()
             try:
                 self._electorate.confirm_lead()
@@ -207,6 +213,6 @@ class Election:
                 return
             except Transient as error:
                 _log.warning("the lease is not renewed: %s", error)
-                self._left.wait(0 if self.lease.is_valid else pause)
+                self._left.wait(0 if self.lease.is_valid else self._pace(pause))
                 continue
             self.lease.renew(asked)

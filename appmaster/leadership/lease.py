@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-
-
-def boot_ms() -> int:
-    """Return the milliseconds since the machine started, those included in which it slept.
-
-    Linux stops the monotonic clock while a machine is suspended, and nobody else's: a leader that slept would take its
-    term for longer than it was.
-    """
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class Lease:

@@ -7,8 +7,6 @@ it.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +19,7 @@ from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
 from appmaster.supervisor import MADE_WAY, SUPERSEDED
 from standby.errors import StandfastError, Transient
+from standby.shared.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +56,14 @@ class Attempt:
     """How many attempts YARN makes of the application; 1: that is not known."""
 
 
-def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt) -> None:
+def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock) -> None:
     """Complete the record of the cell that this candidate is of: with the attempt, and where its Skein AM is.
 
     Waits until the record names this application. Two submits never make one cell twice: the one that lost its claim
     ends here, and so does what is left of an attempt after its next one. Raises `Superseded` for these, and `MadeWay`
     for an attempt that is to be made on another host.
     """
-    present = _recorded(cells, mine)
+    present = _recorded(cells, mine, clock)
     if present.attempt != mine.attempt:
         # Nothing runs in this attempt yet. Later lives of its candidate stay: it has containers then.
         other = in_the_way(
@@ -134,19 +133,18 @@ def watch(
     look()
 
 
-def _recorded(cells: OwnCellRecords, mine: Attempt) -> CellRecord:
+def _recorded(cells: OwnCellRecords, mine: Attempt, clock: Clock) -> CellRecord:
     """Return the cell's record, once it names this application; raises `Superseded` when it does not come to that."""
-    deadline = time.monotonic() + _RECORDED_SECONDS
-    pause = threading.Event()
+    deadline = clock.monotonic() + _RECORDED_SECONDS
     while True:
         found = cells.read(mine.cell)
         if found is not None and found.application == mine.application:
             return found
         if found is not None and found.application:
             raise Superseded(f"cell {mine.cell} is application {found.application}, not {mine.application}")
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise Superseded(f"nobody recorded {mine.application} as cell {mine.cell}; its submit has failed")
-        pause.wait(_LOOK_SECONDS)
+        clock.sleep(_LOOK_SECONDS)
 
 
 def _is_up(address: str) -> bool:

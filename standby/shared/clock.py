@@ -27,6 +27,10 @@ class Clock(Protocol):
         """Return seconds since some moment; they never go back."""
         ...
 
+    def monotonic_ms(self) -> int:
+        """Return the same in milliseconds."""
+        ...
+
     def now_ms(self) -> int:
         """Return Unix milliseconds; somebody may set them back."""
         ...
@@ -55,6 +59,11 @@ class RealClock:
     sleep = staticmethod(time.sleep)
 
     @staticmethod
+    def monotonic_ms() -> int:
+        """Return monotonic milliseconds."""
+        return time.monotonic_ns() // 1_000_000
+
+    @staticmethod
     def now_ms() -> int:
         """Return Unix milliseconds."""
         return time.time_ns() // 1_000_000
@@ -80,6 +89,15 @@ class RealClock:
 
 #: The only one that a process needs.
 REAL: Final = RealClock()
+
+
+def boot_ms() -> int:
+    """Return the milliseconds since the machine started, those included in which it slept.
+
+    Linux stops the monotonic clock while a machine is suspended, and nobody else's: a leader that slept would take its
+    term for longer than it was.
+    """
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def have_ended(clock: Clock, futures: Iterable[Future[T]], seconds: float) -> bool:

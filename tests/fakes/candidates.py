@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from standby.adapters.peers.server import PeerServer
 from standby.cluster import ClusterConfig
+from standby.shared.clock import REAL
 from standby.shared.naming import cluster_path
 from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.records import ControllerRecord
@@ -37,11 +37,6 @@ from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
-
-
-def clock() -> int:
-    """Return monotonic milliseconds."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class Gated:
@@ -96,7 +91,7 @@ class CodeCandidate:
             self.store,
             ZooKeeperCodeDirectory(self.client, cluster),
             ways if gate is None else Gated(ways, gate),
-            clock,
+            REAL,
             sync_seconds=sync_seconds,
             delete_delay_ms=1_000,
             fenced=self.resigned.append,
@@ -157,13 +152,13 @@ class DeskCandidate:
             ZooKeeperChanges(self.client, cluster),
             cluster,
             name,
-            lambda: time.time_ns() // 1_000_000,
+            REAL.now_ms,
             self.resigned.append,
         )
         self.control = ControlServer(
             lambda _: None,
             ApiServer(cluster, name, self.changes, lambda: self.epoch > 0, self._answer),
-            clock,
+            REAL.monotonic_ms,
             lambda: self.epoch,
             keys_of(PeerRole.MASTER),
         )
@@ -186,7 +181,7 @@ class DeskCandidate:
                 1,
                 7,
                 f"container-{name}",
-                time.time_ns() // 1_000_000 - 61_000,
+                REAL.now_ms() - 61_000,
                 "0.1",
             )
         )

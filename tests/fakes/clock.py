@@ -52,7 +52,8 @@ class HandClock:
     def hold(self, *waiting: str) -> None:
         """Have no time pass from now on but by `advance`, and by the waits of threads whose names begin so."""
         self._waiting = waiting
-        self._held_at = time.monotonic()
+        if self._held_at is None:
+            self._held_at = time.monotonic()
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass at once."""
@@ -85,6 +86,10 @@ class HandClock:
         held_at = self._held_at
         return self._moved + (time.monotonic() if held_at is None else held_at)
 
+    def monotonic_ms(self) -> int:
+        """Return the same in milliseconds."""
+        return round(self.monotonic() * 1000)
+
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
         return self.began_ms + int((self.monotonic() - _BEGAN_SECONDS) * 1000)
@@ -97,6 +102,7 @@ class HandClock:
             return seconds
         if name.startswith(self._waiting):
             self.advance(seconds)
+            assert self.monotonic() < 2 * _BEGAN_SECONDS, f"{name} waits for hours"
             return 0.0
         return min(seconds, LOOK_SECONDS)
 
@@ -137,3 +143,11 @@ class HandClock:
             due = self._due.pop(key, None)
         if due is not None:
             due[1]()
+
+
+def held(*waiting: str) -> HandClock:
+    """Return a clock that is held from its beginning, on a whole second; see `HandClock.hold`."""
+    clock = HandClock()
+    clock.hold(*waiting)
+    clock.advance(_BEGAN_SECONDS - clock.monotonic())
+    return clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,7 +25,7 @@ LIVES = """
 import os, pathlib, sys
 life, ended = (os.environ["STANDFAST_CANDIDATE_" + each] for each in ("LIFE", "ENDED"))
 with pathlib.Path(sys.argv[1]).open("a") as told:
-    print(life, *ended.split()[:2], file=told)
+    print(life, ended, file=told)
 sys.exit(int(sys.argv[1 + int(life)]))
 """
 
@@ -68,11 +71,24 @@ def test_server_that_is_away_is_nobody_s_crash_loop_and_a_deposed_leader_follows
     assert waits(*[away] * 3, *[resigned] * 3, (CRASH, SHORT), away) == [0.2] * 3 + [0] * 3 + [0.4] * 2
 
 
+def good_lives(waited: list[float]) -> Any:
+    """Return a clock by which every life is a good one; what is waited for is kept, and takes nothing."""
+
+    def pace(seconds: float) -> float:
+        waited.append(seconds)
+        return 0.0
+
+    return SimpleNamespace(monotonic=itertools.count(0, GOOD).__next__, pace=pace)
+
+
 def test_candidate_lives_again_and_is_told_of_its_lives(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    statuses = [str(each) for each in (CRASH, RESIGNED, FINISHED)]
-    assert supervise([sys.executable, "-c", LIVES, str(told), *statuses]) == FINISHED
-    assert told.read_text().splitlines() == ["1", f"2 status {CRASH}", f"3 status {RESIGNED}"]
+    statuses = [str(each) for each in (CRASH, CRASH, RESIGNED, FINISHED)]
+    waited: list[float] = []
+    assert supervise([sys.executable, "-c", LIVES, str(told), *statuses], good_lives(waited)) == FINISHED
+    before = ["", *(f"status {each} after 31.0 s" for each in (CRASH, CRASH, RESIGNED))]
+    assert told.read_text().splitlines() == [f"{life} {ended}" for life, ended in enumerate(before, 1)]
+    assert waited == [0.2, 0.2, 0]
 
 
 def test_host_that_can_start_no_process_for_a_while_costs_no_application(tmp_path: Path) -> None:
@@ -92,9 +108,8 @@ def test_host_that_can_start_no_process_for_a_while_costs_no_application(tmp_pat
     handler = Meanwhile()
     logging.getLogger("appmaster.supervisor").addHandler(handler)
     try:
-        assert (
-            supervise([str(program), "-c", LIVES, str(lives), str(RESIGNED), "0", str(FINISHED)]) == FINISHED
-        )
+        command = [str(program), "-c", LIVES, str(lives), str(RESIGNED), "0", str(FINISHED)]
+        assert supervise(command, good_lives([])) == FINISHED
     finally:
         logging.getLogger("appmaster.supervisor").removeHandler(handler)
     assert [each[0] for each in lives.read_text().splitlines()] == ["1", "3"]

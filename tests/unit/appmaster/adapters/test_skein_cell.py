@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from skein.exceptions import ConnectionError as SkeinConnectionError
 
-from appmaster.adapters.skein import CellAddress, SkeinCell
+from appmaster.adapters.skein import _YOUNG_SECONDS, CellAddress, SkeinCell
+from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.planning.state import events as happened
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.clock import HandClock, held
+from tests.patience import PATIENCE_SECONDS, soon
 
 
 @dataclass
@@ -58,12 +61,19 @@ def events() -> list[object]:
     return []
 
 
+@pytest.fixture
+def clock() -> HandClock:
+    clock = held()
+    clock.monotonic_ms = lambda: 7  # type: ignore[method-assign]
+    return clock
+
+
 ADDRESS = CellAddress(1, "application_1", "a1_01", "127.0.0.1:1")
 
 
 @pytest.fixture
-def cell(am: Am, events: list[object]) -> SkeinCell:
-    made = SkeinCell(ADDRESS, b"", b"", events.append, lambda: 7, events.append)
+def cell(am: Am, events: list[object], clock: HandClock) -> SkeinCell:
+    made = SkeinCell(ADDRESS, b"", b"", events.append, clock, events.append)
     made._client = am
     return made
 
@@ -104,10 +114,23 @@ def test_lost_am_is_told_of_when_its_port_refuses(cell: SkeinCell, am: Am, event
     assert events == ["its AM is dead: nobody listens at its port"]
 
 
-def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(
-    am: Am, monkeypatch: pytest.MonkeyPatch
+def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(
+    cell: SkeinCell, am: Am, events: list[object], clock: HandClock
 ) -> None:
-    monkeypatch.setattr("appmaster.adapters.skein._IDLE_SECONDS", 0.0)
+    am.answers = False
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        cell.cell = replace(ADDRESS, address=f"127.0.0.1:{port.getsockname()[1]}")
+        cell.start()
+        clock.await_looks("skein-1")
+        clock.advance(SILENT_SECONDS)
+        clock.await_looks("skein-1")
+        assert not events
+        clock.advance(1)
+        cell._worker.join(PATIENCE_SECONDS)
+    assert events == ["its AM answers nothing: connection refused"]
+
+
+def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(am: Am, clock: HandClock) -> None:
     lost: list[str] = []
     refused = 0
 
@@ -116,10 +139,11 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(
         nonlocal refused
         assert isinstance(event, happened.RequestRefused)
         refused += 1
+        clock.advance(1)
         if refused < 50:
             made.request(event.number, None)
 
-    made = SkeinCell(ADDRESS, b"", b"", post, lambda: 7, lost.append)
+    made = SkeinCell(ADDRESS, b"", b"", post, clock, lost.append)
     made._client = am
     made._services[None] = "anywhere"
     am.answers = False
@@ -172,3 +196,16 @@ def test_container_that_ends_at_its_start_is_told_of_with_its_last_words(
     before = "" if text == wrote else "what a1_01_2 wrote on h1:8042; "
     said = f"{state.lower()} (a1_01_2: {before}{text})"
     assert events == [happened.ContainerCompleted("a1_01/s_0", said, 7, is_from_outside)]
+
+
+@pytest.mark.parametrize(("lived", "is_told"), [(_YOUNG_SECONDS - 1, True), (_YOUNG_SECONDS, False)])
+def test_log_is_read_of_a_container_that_ran_for_a_moment_only(
+    cell: SkeinCell, am: Am, events: list[object], clock: HandClock, lived: float, is_told: bool
+) -> None:
+    cell.last_lines = lambda node, container: ("no such package",)
+    cell._look()
+    clock.advance(lived)
+    am.state = "FAILED"
+    cell._look()
+    soon(lambda: len(events) == 2, "it is told of")
+    assert ("no such package" in str(events[1])) is is_told

@@ -11,9 +11,12 @@ from appmaster.api.leader_api import LeaderApi
 from appmaster.effects import Replies
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import OnExhausted, Policy
-from appmaster.planning.state.view import Command, Operation
 from standby.errors import BadConfiguration, Unavailable
+from standby.shared.clock import REAL
+from standby.threads.worker import Worker
+from tests.fakes.clock import held
 from tests.fakes.yarn import FakeCluster
+from tests.patience import PATIENCE_SECONDS
 
 
 class Leader:
@@ -22,7 +25,7 @@ class Leader:
     def __init__(self, **more: Any) -> None:
         self.cluster = FakeCluster(hosts=("h1", "h2", "h3"), **more)
         self.cluster.run(8_000)
-        self._replies = Replies(self._decide)
+        self._replies = Replies(self._decide, REAL)
         self._answers = LeaderApi(lambda: self.cluster.view, dict, self._replies)
 
     def ask(self, operation: str, **arguments: Any) -> Mapping[str, Any]:
@@ -92,10 +95,17 @@ def _processor(leader: Leader) -> Any:
 
 def test_command_that_was_not_decided_in_time_is_not_carried_out_later(leader: Leader) -> None:
     told: list[Event] = []
-    with pytest.raises(Unavailable, match="has not decided"):
-        Replies(told.append).ask(
-            lambda number: Command(number, Operation.HAND_OVER, _processor(leader)), timeout_seconds=0.0
-        )
+    clock = held()
+    answers = LeaderApi(lambda: leader.cluster.view, dict, Replies(told.append, clock))
+    question = {"operation": "handover", "job": "job", "processor": 0}
+    asked = Worker("asks").start().submit(lambda: answers(question))
+    clock.await_looks("asks")
+    clock.advance(3)
+    clock.await_looks("asks")
+    assert not asked.done()
+    clock.advance(1)
+    with pytest.raises(Unavailable, match="has not decided within 4 s"):
+        asked.result(PATIENCE_SECONDS)
     for each in told:
         leader.cluster.tell(each)
     leader.cluster.run(5_000)

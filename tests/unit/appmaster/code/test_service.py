@@ -12,6 +12,7 @@ from appmaster.code.store import BundleStore
 from standby.code import bundles
 from standby.errors import BadConfiguration, Transient
 from standby.shared.peers import BundleSource
+from tests.fakes.clock import HandClock, held
 from tests.patience import soon
 
 DATA = b"abc" * 1000
@@ -89,17 +90,8 @@ class NoWay:
         pass
 
 
-class Clock:
-    """Stands still until it is set."""
-
-    now_ms = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @contextmanager
-def running(directory: MemoryDirectory, store: BundleStore, clock: Clock) -> Iterator[CodeService]:
+def running(directory: MemoryDirectory, store: BundleStore, clock: HandClock) -> Iterator[CodeService]:
     service = CodeService(
         ME, store, directory, NoWay(), clock, sync_seconds=30, delete_delay_ms=1_000, fenced=lambda _: None
     )
@@ -114,32 +106,32 @@ def holding(directory: Path) -> BundleStore:
 
 
 def test_what_cannot_be_deleted_is_not_tried_again_at_every_turn(tmp_path: Path) -> None:
-    directory, clock = MemoryDirectory(Directory(frozenset({"a"}), {DIGEST: (ME,)})), Clock()
+    directory, clock = MemoryDirectory(Directory(frozenset({"a"}), {DIGEST: (ME,)})), held()
     with running(directory, holding(tmp_path), clock) as service:
         service.lead(1)
         directory.say()
         assert directory.condemned == []
-        clock.now_ms = 1_000
+        clock.advance(1)
         soon(lambda: directory.condemned, "no job has named it for long")
         for _ in range(5):
             directory.say()
         assert directory.condemned == [DIGEST]
-        clock.now_ms = 1_250
+        clock.advance(0.25)
         soon(lambda: len(directory.condemned) == 2, "tried once more after a while")
-        clock.now_ms = 1_700
+        clock.advance(0.45)
         directory.say()
         assert len(directory.condemned) == 2, "and later each time"
 
 
 def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tmp_path: Path) -> None:
     """The upload found the bundle here, complete, while it was on its way out: a job would be activated by it."""
-    store, clock = holding(tmp_path), Clock()
+    store, clock = holding(tmp_path), held()
     deleted = Directory(frozenset({"a"}), {DIGEST: (ME,)}, deleted={DIGEST: 1})
     directory = MemoryDirectory(deleted)
     with running(directory, store, clock) as service:
         directory.say()
         directory.withdrawing = lambda: service.received(DIGEST)
-        clock.now_ms = 1_000
+        clock.advance(1)
         soon(lambda: not store.has(DIGEST), "after the delay it goes")
         directory.say(Directory(frozenset({"a"}), {DIGEST: ()}, deleted={DIGEST: 1}))
         assert service.view.held == frozenset()

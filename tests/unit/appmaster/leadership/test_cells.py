@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from appmaster.leadership import cells
-from appmaster.leadership.cells import Cells
+from appmaster.leadership.cells import SILENT_SECONDS, Cells
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
 from standby.errors import Transient, Unavailable
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.clock import held
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 
 @dataclass
@@ -84,19 +84,29 @@ class Lab:
         self.runs = True
         #: Connecting to these cells takes until the event is set.
         self.slow: dict[int, threading.Event] = {}
+        self.clock = held()
+        self.clock.monotonic_ms = lambda: 7  # type: ignore[method-assign]
         self.under_test = Cells(
             self,
             self._connect,
             self.events.put,
-            lambda: 7,
+            self.clock,
             own=1,
             is_dead=self._is_dead,
-            answer_seconds=PATIENCE_SECONDS,
         )
 
     def take_over(self) -> list[Event]:
         self.under_test.begin()
         return self.under_test.take_over()
+
+    def take_over_lasts(self, seconds: float) -> list[Event]:
+        """Return what a take-over, which has begun, tells after so long."""
+        self.clock.hold(threading.current_thread().name)
+        begun = self.clock.monotonic()
+        found = self.under_test.take_over()
+        assert self.clock.monotonic() - begun == pytest.approx(seconds)
+        self.clock.hold()
+        return found
 
     def _is_dead(self, host: str, port: int) -> bool:
         return int(host[1:]) in self.dead
@@ -155,20 +165,16 @@ def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
     assert lab.of(1).told == ["start"]
 
 
-def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(lab: Lab) -> None:
     lab.dead.add(2)
     refuses = lab.slow[2] = threading.Event()
-    wake = lab.under_test._wake
-    wait = wake.wait
 
-    def wait_for_it(seconds: float) -> bool:
+    def pace(seconds: float) -> float:
         # Its port refuses only now that the take-over waits for it.
         refuses.set()
-        return wait(seconds)
+        return LOOK_SECONDS
 
-    monkeypatch.setattr(wake, "wait", wait_for_it)
+    lab.clock.pace = pace  # type: ignore[method-assign]
     lab.take_over()
     assert sorted(each.number for each in lab.made) == [1, 2]
 
@@ -197,9 +203,7 @@ def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab
     lab.slow[2] = threading.Event()
     lab.under_test.begin()
     lab.await_tries(1)
-    # Its time is over when the other one has answered, however long that took.
-    lab.under_test.answer_seconds = 0
-    events = lab.under_test.take_over()
+    events = lab.take_over_lasts(0.5)
     assert events[-1] == happened.CellAwaited(2, "a2_01", 7, "h2")
     assert [each for each in events if isinstance(each, happened.CellFound)] == [
         happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1")
@@ -211,9 +215,7 @@ def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab
     lab.under_test.stop()
 
 
-def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(lab: Lab) -> None:
     lab.silent = {1, 2}
     assert lab.take_over() == [
         happened.CellAwaited(1, "a1_01", 7, "h1"),
@@ -222,16 +224,9 @@ def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(
     lab.dead.add(1)
     lab.under_test.start()
     assert lab.next() == happened.CellLost(1, "a1_01", "h1:1 does not answer", 7)
-    monkeypatch.setattr(cells, "SILENT_SECONDS", 0.0)
+    lab.clock.advance(SILENT_SECONDS)
     assert lab.next() == happened.CellLost(2, "a2_01", "h2:1 does not answer", 7)
     lab.under_test.stop()
-
-
-def test_cell_whose_candidate_has_not_started_is_not_there_yet(lab: Lab) -> None:
-    lab.under_test.patience_seconds = 0
-    lab.present[2] = CellRecord("application_2")
-    told = [each for each in lab.take_over() if isinstance(each, (happened.CellFound, happened.CellLost))]
-    assert [each.cell for each in told] == [1]
 
 
 def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) -> None:
@@ -250,11 +245,18 @@ def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) 
     assert found == [1, 2]
 
 
-def test_leader_of_what_runs_already_waits_for_no_cell_that_is_starting(lab: Lab) -> None:
+@pytest.mark.parametrize("runs", [True, False])
+def test_only_the_first_leader_waits_for_cells_that_are_starting_and_not_for_ever(
+    lab: Lab, runs: bool
+) -> None:
+    lab.runs = runs
     lab.present[2] = CellRecord("application_2")
-    lab.under_test.patience_seconds = 1_000_000.0
-    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
-    assert found == [1]
+    lab.under_test.begin()
+    lab.await_tries()
+    told = lab.take_over_lasts(0 if runs else 15)
+    assert [each for each in told if not isinstance(each, happened.ContainerExpected)] == [
+        happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1")
+    ]
 
 
 def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_them(lab: Lab) -> None:

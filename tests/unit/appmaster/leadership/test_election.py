@@ -20,6 +20,7 @@ from appmaster.planning.state.view import ClusterView
 from standby.errors import Fenced, Transient
 from standby.shared.records import ControllerRecord
 from standby.threads.inbox import Inbox
+from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS, soon
 
 SESSION_MS = 6_000
@@ -120,13 +121,6 @@ class Clock:
         return self.now_ms
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let candidates look and leaders beat as often as the machine lets them; deadlines are the test's clock's."""
-    monkeypatch.setattr("appmaster.leadership.election.WATCH_SECONDS", 0.005)
-    monkeypatch.setattr("appmaster.leadership.election.BEAT_MS", 5)
-
-
 @pytest.fixture
 def ensemble() -> Ensemble:
     return Ensemble()
@@ -146,7 +140,7 @@ def election(
     ask: Callable[[str, int], PortAnswer] = lambda host, port: PortAnswer.ACCEPTED,
 ) -> Election:
     me = ControllerRecord(name, "h1", 7000, 0)
-    return Election(Client(ensemble), me, may_lead, clock, session_ms, ask)
+    return Election(Client(ensemble), me, may_lead, clock, session_ms, ask, held().pace)
 
 
 def entered(candidate: Election) -> tuple[threading.Thread, list[int]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from appmaster.cli.launch.application import granted_attempts
 from appmaster.cli.shared.hadoop_conf import read
-from appmaster.leadership.own_cell import Attempt, in_the_way
+from appmaster.leadership.own_cell import Attempt, Superseded, enter, in_the_way
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
+from tests.fakes.clock import held
 
 
 def attempt(number: int, most: int = 4) -> Attempt:
@@ -55,6 +59,15 @@ def test_a_dead_master_is_in_nobody_s_way() -> None:
 
     assert in_the_way(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_up) is None
     assert asked == ["h1:71"]
+
+
+def test_the_submit_has_a_minute_to_record_its_application() -> None:
+    clock = held(threading.current_thread().name)
+    ports: Any = SimpleNamespace(read=lambda number: CellRecord(""))
+    begun = clock.monotonic()
+    with pytest.raises(Superseded, match="nobody recorded application_17_0002 as cell 2"):
+        enter(ports, ports, attempt(2), clock)
+    assert clock.monotonic() - begun == pytest.approx(60, abs=0.1)
 
 
 @pytest.mark.parametrize(

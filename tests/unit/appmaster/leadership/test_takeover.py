@@ -21,6 +21,7 @@ from standby.errors import BadConfiguration, Fenced, Transient
 from standby.shared.records import ControllerRecord
 from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
+from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
@@ -115,30 +116,39 @@ class Lab:
     def __init__(self) -> None:
         self.servers = as_any(Servers())
         self.cells = as_any(OneCell())
-        self.now_ms = 1_000
+        self.clock = held()
         inbox: Inbox[Event] = Inbox()
         me = ControllerRecord("me", "h1", 1, 0)
-        self.election = Election(self.servers, me, tuple, lambda: self.now_ms, 10_000)
+        self.election = Election(
+            self.servers, me, tuple, self.clock.monotonic_ms, 10_000, pace=self.clock.pace
+        )
         self.driver = Driver(
             inbox,
             lambda action, view: None,
             lambda entry, view: None,
+            self.clock.monotonic_ms,
             turned=lambda _: self.election.leave("its turn is over"),
         )
         self.effects = Effects(
             inbox.post,
-            lambda: 0,
-            lambda: 0,
+            self.clock,
             self.servers,
             self.cells,
             as_any(None),  # nobody is told anything
             as_any(None),  # nothing is fenced
             resign=self.election.leave,
             reload=lambda: None,
-            replies=Replies(inbox.post),
+            replies=Replies(inbox.post, self.clock),
         )
         self.candidate = Candidate(
-            self.servers, self.cells, self.effects, self.driver, inbox, self.election, lambda: 0, as_any(None)
+            self.servers,
+            self.cells,
+            self.effects,
+            self.driver,
+            inbox,
+            self.election,
+            self.clock,
+            as_any(None),
         )
 
 
@@ -186,11 +196,29 @@ def test_job_that_cannot_be_read_keeps_nobody_from_leading_the_others(lab: Lab, 
 def test_take_over_is_given_up_with_the_lease(lab: Lab) -> None:
     epoch = lab.election.enter()
     lab.servers.refusals = 1_000_000
-    lab.now_ms += 10_000
+    lab.clock.advance(10)
     with pytest.raises(Transient):
         lab.candidate.lead(epoch)
     assert lab.driver.view.epoch == 0, "nothing was decided"
     lab.election.leave("over")
+
+
+def test_jobs_that_could_not_be_read_are_read_again_after_a_while(lab: Lab) -> None:
+    with pytest.raises(Fenced, match="its turn is over"):
+        lab.candidate.lead(lab.election.enter())
+
+    def is_read() -> bool:
+        assert lab.effects.writer.flush(PATIENCE_SECONDS)
+        return bool(lab.candidate.inbox.drain(0))
+
+    assert is_read()
+    lab.servers.refusals = 1
+    lab.candidate.reload()
+    assert not is_read()
+    lab.clock.advance(0.75)
+    assert not is_read()
+    lab.clock.advance(0.25)
+    assert is_read()
 
 
 @pytest.mark.parametrize("is_deposed", [False, True])

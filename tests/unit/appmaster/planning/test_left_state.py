@@ -12,6 +12,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state.job import Policy
 from appmaster.planning.state.view import RequestKind
 from locality.history import Found
+from standby.shared.clock import REAL
 from standby.shared.model import Leftover, ProcessorId, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -109,7 +110,7 @@ def test_the_latest_sight_of_a_host_counts() -> None:
 def test_what_is_explained_names_state_that_was_seen() -> None:
     cluster = deployed()
     host = see(cluster)
-    answers = LeaderApi(lambda: cluster.view, dict, Replies(lambda event: None))
+    answers = LeaderApi(lambda: cluster.view, dict, Replies(lambda event: None, REAL))
     told = answers({"operation": "explain", "job": "job", "partition": 0})
     lines = [line for copy in told["copies"] for line in copy["why"] if line.startswith(f"{host}:")]
     assert len(lines) == 2
