@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from typing import Final
 
 from standby.control.core import step
@@ -26,6 +25,7 @@ from standby.control.ports import OpenedStream, Ports
 from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import BrokenInvariant
+from standby.shared.clock import REAL, Clock
 from standby.shared.wire import Report
 from standby.threads.inbox import Inbox
 
@@ -42,10 +42,11 @@ _LEAVE_SECONDS: Final = 1.0
 class ControlLoop:
     """Turns until the container is to end. Nothing else holds the state, so nothing needs a lock."""
 
-    def __init__(self, state: ControlState, inbox: Inbox[Event], ports: Ports) -> None:
+    def __init__(self, state: ControlState, inbox: Inbox[Event], ports: Ports, clock: Clock = REAL) -> None:
         self._state = state
         self._inbox = inbox
         self._ports = ports
+        self._clock = clock
         self._stream: OpenedStream | None = None
         self._turns = 0
         self._quit: Quit | None = None
@@ -64,7 +65,7 @@ class ControlLoop:
         """Turn until the container is to end; return why, and with which exit code."""
         self.begin()
         while self._quit is None:
-            self.turn(self._pause_seconds())
+            self.turn(self._clock.pace(self._pause_seconds()))
         return self._quit
 
     def begin(self) -> None:
@@ -78,7 +79,7 @@ class ControlLoop:
         replicas = self._ports.replicas
         self._apply(
             Turned(
-                now_ms=_now_ms(),
+                now_ms=self._clock.monotonic_ms(),
                 jitter=random.random(),
                 statuses=replicas.statuses(),
                 is_warm=replicas.is_warm,
@@ -95,7 +96,7 @@ class ControlLoop:
         self._ports.membership.leave(_LEAVE_SECONDS)
 
     def _pause_seconds(self) -> float:
-        due = due_in_ms(self._state, _now_ms())
+        due = due_in_ms(self._state, self._clock.monotonic_ms())
         # What is overdue waits for news, which ends the pause by itself.
         return min(TICK_SECONDS, due / 1000) if due else TICK_SECONDS
 
@@ -152,7 +153,3 @@ class ControlLoop:
             _LOG.exception("the replicas could not be closed")
             in_time = False
         self._inbox.post(ReplicasClosed(in_time))
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

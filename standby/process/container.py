@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +47,7 @@ from standby.process.metrics import of_container
 from standby.process.witness import Note, Witnessed
 from standby.security import credentials
 from standby.shared import exits
+from standby.shared.clock import REAL, Clock
 from standby.shared.metric import Metric
 from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
@@ -57,6 +57,9 @@ from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
 
 _LOG: Final = logging.getLogger("standby.container")
+
+#: A control loop that does not turn for so long is not healthy, seconds.
+_TURNS_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +247,18 @@ def end(code: int, note: Note) -> NoReturn:
 class Health:
     """Whether the control loop goes on and is where it should be."""
 
-    def __init__(self, loop: ControlLoop) -> None:
+    def __init__(self, loop: ControlLoop, clock: Clock = REAL) -> None:
         self._loop = loop
+        self._clock = clock
         self._seen = (-1, 0.0)
 
     def look(self) -> tuple[bool, Mapping[str, object]]:
         """Return whether the loop turned lately and is not closing, and the facts behind that."""
-        turns, now = self._loop.turns, time.monotonic()
+        turns, now = self._loop.turns, self._clock.monotonic()
         if turns != self._seen[0]:
             self._seen = (turns, now)
         state = self._loop.state
-        turns_on = now - self._seen[1] < 5.0
+        turns_on = now - self._seen[1] < _TURNS_SECONDS
         facts = {
             "container": state.identity.container,
             "turns": turns_on,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from standby.control.effects import OpenStream
@@ -22,11 +21,13 @@ from standby.control.loop import ControlLoop
 from standby.control.ports import OpenedStream, Ports, Post
 from standby.control.state import ControlState, Identity, Policy
 from standby.shared import exits
+from standby.shared.clock import REAL, Clock
 from standby.shared.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
 from standby.shared.wire import Assignment, JobDefinition, Report
 from standby.threads.inbox import Inbox
+from tests.fakes.clock import held
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
-from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 JOB = JobDefinition("flights", "r1", {}, "changelog", "group", 1)
 LEFT = (Leftover(TaskId("flights", "main", 4), "r1", 9),)
@@ -54,7 +55,7 @@ class FakeStream:
 class Surrounded:
     """A loop in a world of fakes: ZooKeeper answers at once, streams connect at once."""
 
-    def __init__(self, find: Callable[[], tuple[Leftover, ...]] = lambda: LEFT) -> None:
+    def __init__(self, find: Callable[[], tuple[Leftover, ...]] = lambda: LEFT, clock: Clock = REAL) -> None:
         self.inbox: Inbox[Event] = Inbox()
         self.replicas = FakeReplicas()
         self.streams: list[FakeStream] = []
@@ -72,6 +73,7 @@ class Surrounded:
                 find_leftovers=find,
                 rss_bytes=lambda: 123,
             ),
+            clock,
         )
 
     def register(self) -> None:
@@ -96,10 +98,11 @@ class Surrounded:
         return self.stream(1)
 
     def stream(self, count: int) -> FakeStream:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(self.streams) != count:
-            assert time.monotonic() < deadline, f"{len(self.streams)} streams"
+        def has_come() -> bool:
             self.loop.turn(LOOK_SECONDS)
+            return len(self.streams) == count
+
+        soon(has_come, lambda: f"{len(self.streams)} streams")
         return self.streams[-1]
 
     def order(self, *partitions: int) -> None:
@@ -156,6 +159,17 @@ def run_to_the_end(world: Surrounded) -> int:
     while world.loop._quit is None:
         world.loop.turn(LOOK_SECONDS)
     return world.loop._quit.code
+
+
+def test_a_container_that_nobody_leads_for_a_minute_ends() -> None:
+    clock = held()
+    world = Surrounded(clock=clock)
+    world.loop.turn(0)
+    for passed in range(1, 61):
+        clock.advance(1)
+        world.loop.turn(0)
+        assert (world.loop.state.closing is not None) is (passed == 60), passed
+    assert run_to_the_end(world) == exits.ORPHANED
 
 
 def test_the_exit_code_says_how_it_ended() -> None:

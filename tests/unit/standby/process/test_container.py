@@ -1,16 +1,20 @@
-"""What a container reads before it does anything."""
+"""What a container reads before it does anything, and what it says of itself."""
 
 from __future__ import annotations
 
 import resource
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from standby.adapters.liveness import LivenessPort
+from standby.control.state import ControlState, Identity, Policy
 from standby.errors import BadConfiguration, Unavailable
-from standby.process.container import read_place
+from standby.process.container import Health, read_place
 from tests.cases import case
+from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -28,6 +32,17 @@ def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> 
     }.items():
         with case(named), pytest.raises(BadConfiguration, match=f"^{named}"):
             read_place(environment)
+
+
+def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
+    clock = held()
+    state = ControlState(Identity("c", "anywhere_0", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=1))
+    loop: Any = SimpleNamespace(turns=7, state=state)
+    health = Health(loop, clock)
+    for turned, passed, is_well in ((0, 0, True), (0, 4, True), (0, 1, False), (1, 1, True), (0, 4, True)):
+        loop.turns += turned
+        clock.advance(passed)
+        assert health.look()[0] is is_well, (turned, passed)
 
 
 def test_the_port_accepts_until_it_is_closed() -> None:
