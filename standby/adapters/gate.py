@@ -14,13 +14,13 @@ import selectors
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from standby.clock import REAL, Clock
 from standby.errors import Unavailable
 from standby.shared.metric import Kind, Metric
 
@@ -86,10 +86,11 @@ class Refused(Exception):
 class Gate:
     """Accepts on one port of a host, in a thread of its own, from `start` to `close`."""
 
-    def __init__(self, host: str, port: int, limits: Limits, name: str) -> None:
+    def __init__(self, host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> None:
         """Listen on ``port``, 0: any free one; ``name`` is for the log. Raises OSError when that is not possible."""
         self.limits = limits
         self.name = name
+        self._clock = clock
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._listening.setblocking(False)
@@ -220,7 +221,7 @@ class Gate:
                     key.data()
             self._end_overdue()
             self._tell()
-            if self._accept_from and time.monotonic() >= self._accept_from:
+            if self._accept_from and self._clock.monotonic() >= self._accept_from:
                 self._accept_from = 0.0
                 self._selector.register(self._listening, selectors.EVENT_READ, None)
 
@@ -231,7 +232,9 @@ class Gate:
         times += [min((each.until for each in self._connections), default=float("inf"))]
         times += [self._tell_from] if self._untold else []
         nearest = min(times)
-        return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
+        if nearest == float("inf"):
+            return None
+        return self._clock.pace(max(0.0, nearest - self._clock.monotonic()))
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -242,14 +245,14 @@ class Gate:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._selector.unregister(self._listening)
-                    self._accept_from = time.monotonic() + _WITHOUT_DESCRIPTORS_SECONDS
+                    self._accept_from = self._clock.monotonic() + _WITHOUT_DESCRIPTORS_SECONDS
                     return
                 continue  # it had gone before it was accepted
             self._take(accepted, str(peer[0]))
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
-        connection = Connection(accepted, address, time.monotonic() + self.limits.seconds)
+        connection = Connection(accepted, address, self._clock.monotonic() + self.limits.seconds)
         if self._of_address[address] >= self.limits.per_address:
             way = self._oldest_waiting(each for each in self._connections if each.address == address)
         elif len(self._connections) >= self.limits.connections:
@@ -300,13 +303,13 @@ class Gate:
             del self._of_address[connection.address]
 
     def _end_overdue(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         for connection in [each for each in self._connections if each.until <= now]:
             self._refuse(connection, Refusal.TOO_SLOW)
 
     def _tell(self, *, is_last: bool = False) -> None:
         """Say what was refused: the first at once, all others together each minute."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if not self._untold or (now < self._tell_from and not is_last):
             return
         told = ", ".join(f"{count} {why.value}" for why, count in sorted(self._untold.items(), key=str))
@@ -315,10 +318,10 @@ class Gate:
         self._tell_from = now + _TOLD_SECONDS
 
 
-def listening(host: str, port: int, limits: Limits, name: str) -> Gate:
+def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> Gate:
     """Return a gate on ``port`` of ``host``, 0: any free one; raises `Unavailable`."""
     try:
-        return Gate(host, port, limits, name)
+        return Gate(host, port, limits, name, clock)
     except OSError as error:
         said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
         raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error

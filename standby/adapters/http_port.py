@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import selectors
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from http import HTTPStatus
 from typing import Final
 
 from standby.adapters.gate import Connection, Gate, Limits, Refused, listening
+from standby.clock import REAL, Clock
 
 _log: Final = logging.getLogger(__name__)
 
@@ -59,8 +59,11 @@ Answer = Callable[[Request], Page]
 class HttpPages:
     """Answers on one port of a host. Raises `Unavailable` when it cannot be opened."""
 
-    def __init__(self, host: str, port: int = 0, name: str = "http", limits: Limits = LIMITS) -> None:
-        self.gate: Gate = listening(host, port, limits, name)
+    def __init__(
+        self, host: str, port: int = 0, name: str = "http", limits: Limits = LIMITS, clock: Clock = REAL
+    ) -> None:
+        self.gate: Gate = listening(host, port, limits, name, clock)
+        self._clock = clock
         self.port = self.gate.port
         self._answer: Answer = lambda _: Page(HTTPStatus.NOT_FOUND, "text/plain", b"")
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix=name)
@@ -115,7 +118,7 @@ class HttpPages:
         try:
             return self._answer(request)
         except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
-            now = time.monotonic()
+            now = self._clock.monotonic()
             if now - self._told >= _TOLD_SECONDS:
                 self._told = now
                 _log.exception("%s: no answer could be made", request.path)

@@ -18,8 +18,9 @@ from standby.adapters.peers.server import PeerServer
 from standby.shared.peers import PeerAnswer
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
+from tests.fakes.clock import HandClock, held
 from tests.floods import dripping, flood, idle
-from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 #: A real container is given more of them (`tests/system/lone/test_container_floods.py`).
 _STRANGERS = 300
@@ -39,8 +40,13 @@ def answer(request: Request) -> Page:
 
 
 @pytest.fixture
-def pages() -> Iterator[HttpPages]:
-    made = HttpPages("127.0.0.1")
+def clock() -> HandClock:
+    return held()
+
+
+@pytest.fixture
+def pages(clock: HandClock) -> Iterator[HttpPages]:
+    made = HttpPages("127.0.0.1", clock=clock)
     made.start(answer)
     yield made
     made.close()
@@ -88,27 +94,34 @@ def test_what_is_no_request_is_not_answered_and_a_head_without_an_end_is_cut_off
     assert pages.gate.refused[Refusal.NOT_UNDERSTOOD] == len(said) + 1
 
 
-def test_error_of_our_own_is_told_once_and_not_shown(
-    pages: HttpPages, caplog: pytest.LogCaptureFixture
+def test_error_of_our_own_is_told_once_a_minute_and_not_shown(
+    pages: HttpPages, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):
         assert b" 500 " in get(pages.port, "/fails")
-    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["of our own"]
+        clock.advance(6)
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["of our own"] * 2
 
 
-def test_who_is_slow_is_cut_off_whether_he_asks_or_takes() -> None:
-    pages = HttpPages("127.0.0.1", limits=Limits(connections=8, per_address=8, seconds=A_MOMENT_SECONDS))
-    pages.start(answer)
-    try:
-        for said in (b"", b"GET /pa", b"GET /large HTTP/1.0\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", pages.port), PATIENCE_SECONDS) as connection:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                connection.sendall(said)
-                # Nothing is read until the port has given up.
-                soon(lambda: pages.gate.refused[Refusal.TOO_SLOW] > 0, "it is cut off")
-                pages.gate._refused.clear()
-    finally:
-        pages.close()
+def test_who_is_slow_is_cut_off_whether_he_asks_or_takes_and_is_told_of_once_a_minute(
+    pages: HttpPages, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for before, said in enumerate((b"", b"GET /pa", b"GET /large HTTP/1.0\r\n\r\n")):
+        with socket.create_connection(("127.0.0.1", pages.port), PATIENCE_SECONDS) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(said)
+            soon(lambda: pages.gate._connections, "it is accepted")
+            if said.endswith(b"\n"):
+                assert connection.recv(1), "no more is read until the port has given up"
+            clock.advance(LIMITS.seconds - 1)
+            clock.await_looks("http")
+            assert pages.gate.refused[Refusal.TOO_SLOW] == before
+            clock.advance(1)
+            soon(lambda: not pages.gate._connections, "it is cut off")
+            assert pages.gate.refused[Refusal.TOO_SLOW] == before + 1
+    clock.advance(60)
+    soon(lambda: len(caplog.messages) == 2, "the others are told of")
+    assert [each.rpartition(": ")[2] for each in caplog.messages] == ["1 too slow", "2 too slow"]
 
 
 def test_idle_connections_make_way_for_whoever_asks_from_the_same_address(pages: HttpPages) -> None:
