@@ -91,7 +91,6 @@ TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
     "steady": "seconds of samples that are looked at",
     "sync_seconds": "how often the code service looks by itself; what it does is waited for",
     "throttle.take": "a moment on a clock of the test",
-    "LEASE_SECONDS": "compared with a clock of the test",
 }
 
 #: Places where something real lasts so long because the test is about that; nobody waits for anything to come.

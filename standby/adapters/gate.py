@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from standby.clock import REAL, Clock
 from standby.errors import Unavailable
+from standby.shared.clock import REAL, Clock
 from standby.shared.metric import Kind, Metric
 
 _log: Final = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Final
 
 from standby.adapters.gate import Connection, Gate, Limits, Refused, listening
-from standby.clock import REAL, Clock
+from standby.shared.clock import REAL, Clock
 
 _log: Final = logging.getLogger(__name__)
 

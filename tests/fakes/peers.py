@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from standby.shared.model import TaskId, TaskRecord
 from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
+from tests.fakes.clock import HandClock
 
 
 class PeerNet:
@@ -62,9 +62,8 @@ class Giver:
 
     def __init__(self, find: FindOffer) -> None:
         self.restores = RestoreCounters()
-        #: Monotonic seconds; a test may put a clock of its own here.
-        self.now: Callable[[], float] = time.monotonic
-        self.snapshots = Snapshots(find, self.restores, now=self._now)
+        self.clock = HandClock()
+        self.snapshots = Snapshots(find, self.restores, self.clock)
         self.requests: list[PeerRequest] = []
         self._held: list[threading.Event] = []
         #: Called with each piece of a file, before it is sent.
@@ -74,9 +73,6 @@ class Giver:
         self._server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
         self._server.start({SNAPSHOTS_ROUTE: self._answer})
         self.port = self._server.port
-
-    def _now(self) -> float:
-        return self.now()
 
     def close(self) -> None:
         """End it as a process ends: every connection is cut off."""

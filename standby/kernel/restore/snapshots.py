@@ -25,7 +25,7 @@ from standby.kernel.restore.counters import RestoreCounters
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
 from standby.replica.throttle import Throttle
-from standby.shared.clock import REAL
+from standby.shared.clock import REAL, Clock
 from standby.shared.model import Role, TaskId
 from standby.shared.peers import PeerAnswer, PeerRequest
 
@@ -91,19 +91,10 @@ class _Lent:
 class Snapshots:
     """Lends copies; `answer` is its route on the peers' port, called from any thread."""
 
-    def __init__(
-        self,
-        find: FindOffer,
-        restores: RestoreCounters,
-        *,
-        now: Callable[[], float] = REAL.monotonic,
-        lease_seconds: float = LEASE_SECONDS,
-    ) -> None:
-        """``now`` is monotonic."""
+    def __init__(self, find: FindOffer, restores: RestoreCounters, clock: Clock = REAL) -> None:
         self._find = find
         self._restores = restores
-        self._now = now
-        self._lease_seconds = lease_seconds
+        self._clock = clock
         self._changed = threading.Condition()
         # All below is guarded by it.
         self._lent: dict[str, _Lent] = {}
@@ -155,9 +146,15 @@ class Snapshots:
             # What is refused for a moment only is "unavailable", as a busy giver is.
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
             return _refusal(status, str(error))
+        until = self._clock.monotonic() + patience
         with self._changed:
             # Whoever stands in line is told at once when a copy comes back; to ask again and again would be later.
-            self._changed.wait_for(lambda: self._is_closed or self._has_room(offer), patience)
+            while (
+                not self._is_closed
+                and not self._has_room(offer)
+                and (left := until - self._clock.monotonic()) > 0
+            ):
+                self._changed.wait(self._clock.pace(left))
             if self._is_closed or not self._has_room(offer):
                 return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
             self._making += 1
@@ -177,7 +174,7 @@ class Snapshots:
         """Return the new lease and its manifest, the files of which have no digests yet."""
         lease = uuid.uuid4().hex
         directory = offer.directory.parent / SNAPSHOTS / lease
-        started = self._now()
+        started = self._clock.monotonic()
         lock: IO[bytes] | None = None
         try:
             directory.mkdir(parents=True)
@@ -193,12 +190,12 @@ class Snapshots:
                 raise Unavailable(f"{directory}: {error}") from error
             raise
         with self._changed:
-            self._lent[lease] = _Lent(directory, offer, lock, self._now(), files)
+            self._lent[lease] = _Lent(directory, offer, lock, self._clock.monotonic(), files)
             if self._reaper is None:
                 self._reaper = threading.Thread(target=self._reap, name="snapshots", daemon=True)
                 self._reaper.start()
             self._changed.notify_all()
-        self._restores.lent(task.job, self._now() - started)
+        self._restores.lent(task.job, self._clock.monotonic() - started)
         unknown = tuple(SnapshotFile(name, size, "") for name, size in files.items())
         return lease, Manifest(lease, origin, offer.role, offer.epoch, unknown)
 
@@ -263,7 +260,6 @@ class Snapshots:
         return PeerAnswer(status, pieces, "application/octet-stream", size - start, headers)
 
     def _metered(self, lease: str, path: Path, start: int, end: int) -> Iterator[bytes]:
-        pause = threading.Event()
         left = end - start
         try:
             for read in _pieces(path, start):
@@ -273,8 +269,8 @@ class Snapshots:
                     return
                 offer = self._touch(lease).offer
                 with self._changed:
-                    wait = self._throttle.take(len(piece), offer.bytes_per_second, self._now())
-                pause.wait(wait)
+                    wait = self._throttle.take(len(piece), offer.bytes_per_second, self._clock.monotonic())
+                self._clock.sleep(wait)
                 yield piece
                 self._restores.gave(len(piece))
         except OSError as error:
@@ -285,7 +281,7 @@ class Snapshots:
             lent = self._lent.get(lease)
             if lent is None:
                 raise Unavailable(f"{lease}: no such copy (any more)")
-            lent.touched = self._now()
+            lent.touched = self._clock.monotonic()
             return lent
 
     # ---- taking back ----
@@ -293,15 +289,15 @@ class Snapshots:
     def expire(self) -> float | None:
         """Take back what nobody fetches any more; return in how many seconds the next one is due."""
         with self._changed:
-            now = self._now()
-            over = [key for key, lent in self._lent.items() if now - lent.touched >= self._lease_seconds]
+            now = self._clock.monotonic()
+            over = [key for key, lent in self._lent.items() if now - lent.touched >= LEASE_SECONDS]
         for each in over:
-            self._take_back(each, f"nobody has fetched for {self._lease_seconds:.0f} s")
+            self._take_back(each, f"nobody has fetched for {LEASE_SECONDS:.0f} s")
         with self._changed:
             return self._due()
 
     def _due(self) -> float | None:
-        left = [lent.touched + self._lease_seconds - self._now() for lent in self._lent.values()]
+        left = [lent.touched + LEASE_SECONDS - self._clock.monotonic() for lent in self._lent.values()]
         return max(0.0, min(left)) if left else None
 
     def _reap(self) -> None:
@@ -311,7 +307,8 @@ class Snapshots:
                 if self._is_closed and not self._lent:
                     return
                 # Asked again, with the lock that the wait gives back: nobody would wake it for a copy lent before.
-                self._changed.wait(self._due())
+                due = self._due()
+                self._changed.wait(None if due is None else self._clock.pace(due))
 
     def _take_back(self, lease: str, why: str) -> None:
         with self._changed:

@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,24 +19,25 @@ from standby.kernel.ports import Refused, SnapshotSource
 from standby.kernel.probes import no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
-from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer, Snapshots
+from standby.kernel.restore.snapshots import LEASE_SECONDS, SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store.places import by_room, open_found
 from standby.kernel.store.store import TaskStore, open_existing
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.shared.model import Role, TaskId
-from standby.shared.peers import SNAPSHOTS_ROUTE, PeerRequest
+from standby.shared.peers import PeerRequest
 from standby.shared.roles import Caller, PeerRole
+from standby.threads.worker import Worker
 from tests.fakes.certificates import keys_of
+from tests.fakes.clock import held
 from tests.fakes.peers import Giver, PeerNet
 from tests.fakes.stores import open_store
-from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 NOW = 1_700_000_000_000
 TASK = TaskId("job", "main", 0)
 ORIGIN = Origin("job", "main", 0, "run", "changelog", "id", 3_600_000)
 END = 1_000_000
-LEASE_SECONDS = 30.0
 
 
 def nothing(*_: object) -> None:
@@ -275,47 +275,44 @@ def test_a_file_whose_size_changed_is_told_at_once_or_spoils_nothing_behind_it(
 def test_a_fetcher_that_is_silent_loses_its_copy(
     given: TaskStore, source: SnapshotSource, giver: Giver
 ) -> None:
-    now = [0.0]
-    giver.now = lambda: now[0]
+    giver.clock.hold()
     manifest = taken(source)
-    now[0] += LEASE_SECONDS - 1
-    assert giver.snapshots.expire() == pytest.approx(1.0)
-    # Whoever fetches keeps it.
-    list(source.read(manifest.lease, "CURRENT", 0))
-    now[0] += LEASE_SECONDS - 1
-    assert giver.snapshots.expire() == pytest.approx(1.0)
-    now[0] += 1
-    assert giver.snapshots.expire() is None
+    for _ in range(2):
+        giver.clock.advance(LEASE_SECONDS - 1)
+        giver.clock.await_looks("snapshots")
+        # Whoever fetches keeps it.
+        list(source.read(manifest.lease, "CURRENT", 0))
+    giver.clock.advance(LEASE_SECONDS)
+    soon(lambda: giver.snapshots.lent == 0, "it is taken back")
     with pytest.raises(Refused, match="410"):
         list(source.read(manifest.lease, "CURRENT", 0))
-    assert giver.snapshots.lent == 0
-    assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+    soon(lambda: not list((given.directory.parent / SNAPSHOTS).iterdir()), "nothing is left of it")
 
 
 def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_back_too(
     given: TaskStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it would pin its files, and one of the places in line, until somebody else is lent one."""
-    snapshots = Snapshots(lambda task, run: offer(given), RestoreCounters(), lease_seconds=A_MOMENT_SECONDS)
-    look, has_lent_again, is_over = snapshots.expire, threading.Event(), threading.Event()
+    clock = held()
+    snapshots = Snapshots(lambda task, run: offer(given), RestoreCounters(), clock)
+    look, has_lent_again = snapshots.expire, threading.Event()
 
     def lend() -> None:
-        query = {"job": TASK.job, "stage": TASK.stage, "partition": "0", "run": "run"}
-        assert list(snapshots.answer(PeerRequest(PEER, "POST", (SNAPSHOTS_ROUTE,), query)).body)
+        assert list(snapshots.answer(request_of(TASK)).body)
 
     def look_and_lend() -> float | None:
         due = look()
-        if due is None and has_lent_again.is_set():
-            is_over.set()
-        elif due is None:
-            has_lent_again.set()
+        if due is None and not has_lent_again.is_set():
             lend()
+            has_lent_again.set()
         return due
 
     monkeypatch.setattr(snapshots, "expire", look_and_lend)
     lend()
-    assert is_over.wait(PATIENCE_SECONDS), "the second copy was never taken back"
-    assert snapshots.lent == 0
+    clock.advance(LEASE_SECONDS)
+    assert has_lent_again.wait(PATIENCE_SECONDS)
+    clock.advance(LEASE_SECONDS)
+    soon(lambda: snapshots.lent == 0, "the second copy is taken back")
     snapshots.close()
 
 
@@ -329,25 +326,22 @@ def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
 
 
 def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
-    net: PeerNet, source: SnapshotSource, giver: Giver, monkeypatch: pytest.MonkeyPatch
+    net: PeerNet, source: SnapshotSource, giver: Giver
 ) -> None:
-    monkeypatch.setattr("standby.kernel.restore.snapshots._MOST_PATIENCE_SECONDS", NEVER_SECONDS)
+    giver.clock.hold()
     first, _ = taken(source), taken(source)
     other = source_of(net, silence_seconds=NEVER_SECONDS)
-    found: list[Manifest] = []
-    thread = threading.Thread(
-        target=lambda: found.append(decode_manifest(other.take(TASK, "run", NEVER_SECONDS)))
-    )
-    thread.start()
-    thread.join(A_MOMENT_SECONDS)
-    assert thread.is_alive()
-    assert not found
+    asked = Worker("fetcher").start().submit(lambda: other.take(TASK, "run", NEVER_SECONDS))
+    soon(lambda: sum(each.method == "POST" for each in giver.requests) == 3, "the third one asks")
     source.release(first.lease)
-    thread.join(PATIENCE_SECONDS)
-    assert [each.origin.offset for each in found] == [4]
+    assert decode_manifest(asked.result(PATIENCE_SECONDS)).origin.offset == 4
     assert giver.snapshots.lent == 2
-    with pytest.raises(Refused, match="as many copies as allowed"):
-        other.take(TASK, "run", A_MOMENT_SECONDS)
+    giver.clock.hold("peer")
+    for asked_for, waited in ((A_MOMENT_SECONDS, A_MOMENT_SECONDS), (NEVER_SECONDS, 10)):
+        begun = giver.clock.monotonic()
+        with pytest.raises(Refused, match="as many copies as allowed"):
+            other.take(TASK, "run", asked_for)
+        assert giver.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
     other.close()
 
 
@@ -448,14 +442,15 @@ def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> 
 
 
 def test_what_a_giver_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
-    net.give("giver", lambda task, run: offer(given, rate=20_000_000))
+    clock = net.give("giver", lambda task, run: offer(given, rate=20_000_000)).clock
+    clock.hold("peer")
     source = source_of(net)
     manifest = taken(source)
-    started = time.monotonic()
+    begun = clock.monotonic()
     size = sum(len(piece) for each in manifest.files for piece in source.read(manifest.lease, each.name, 0))
-    seconds = time.monotonic() - started
     assert size == manifest.total_bytes
-    assert seconds > size / 20_000_000 - 0.15
+    # A tenth of a second's bytes go through at once.
+    assert clock.monotonic() - begun == pytest.approx(size / 20_000_000 - 0.1)
     source.close()
 
 
