@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from standby.control.effects import OpenStream
 from standby.control.events import AssignmentReceived, ExitReceived, StreamBroken, StreamConnected
 from standby.control.ports import Post
 from standby.errors import BadConfiguration
+from standby.shared.clock import REAL
 from standby.shared.roles import PeerRole
 from standby.shared.wire import METHOD, Assignment, Heartbeat, Report, decode_down, encode
 
@@ -45,7 +45,7 @@ class ControlStreams:
     """Opens streams to leaders."""
 
     def __init__(
-        self, keys: Keys, heartbeat_interval_ms: int, clock: Callable[[], float] = time.monotonic
+        self, keys: Keys, heartbeat_interval_ms: int, clock: Callable[[], float] = REAL.monotonic
     ) -> None:
         """``clock`` returns seconds; heartbeats are due by it."""
         self._keys = keys

@@ -1,7 +1,7 @@
 """Time as a port: what is asked of a clock, and the real one.
 
-Who decides by time gets a clock, or is told the time; only this module and adapters read the machine's. A test gives a
-clock that it moves by hand, so a time-out is over when the test says so, however slow the machine is.
+Who decides by time gets a clock, or is told the time; who reads the machine's all the same is listed in pyproject.toml.
+A test gives a clock that it moves by hand, so a time-out is over when the test says so, however slow the machine is.
 
 There are two kinds of waiting. A *time-out* decides something: it is a comparison with `Clock.monotonic`, or one of the
 waits below. A *pace* only spares work between two looks, and what is decided is the same however often one looks:

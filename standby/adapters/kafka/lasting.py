@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
@@ -19,6 +18,7 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import KafkaSettings
+from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Lasting(Generic[C]):
     def __init__(
         self,
         make: Callable[[], C],
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = REAL.monotonic,
         explain: Callable[[BaseException, C], None] = lambda _error, _client: None,
     ) -> None:
         """``now`` is monotonic; ``explain`` may add to the message of an error of a client's."""

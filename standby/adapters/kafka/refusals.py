@@ -7,13 +7,13 @@ failed; the cause goes to the client's ``error_cb``, which runs when the client 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
 from standby.errors import Transient
+from standby.shared.clock import REAL
 
 #: What a login or a handshake fails with.
 _CAUSES: Final = frozenset(
@@ -43,7 +43,7 @@ class Polled(Protocol):
 class Refusals:
     """Remembers the last cause that one client, or several of the same settings, were told. From any thread."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = REAL.monotonic) -> None:
         """``now`` is monotonic."""
         self._now = now
         # Replaced as a whole.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +26,7 @@ from standby.control.events import (
 )
 from standby.errors import BadConfiguration
 from standby.security.credentials import FILE, load
+from standby.shared.clock import REAL
 from standby.shared.roles import PeerRole
 from standby.shared.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
@@ -75,7 +75,7 @@ def connect(
     news: News,
     keys: Keys | None = None,
     interval_ms: int = 50,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = REAL.monotonic,
 ) -> ControlStream:
     port = leader if isinstance(leader, int) else leader.record.port
     streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms, clock)
