@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -54,6 +55,7 @@ from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastE
 from standby.security import credentials
 from standby.shared import naming
 from standby.shared.clock import REAL, boot_ms
+from standby.shared.metric import Metric
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
@@ -90,8 +92,248 @@ def main(probe: Probe = no_probe) -> int:
 
 
 def _run(probe: Probe) -> int:
-    config = _begun()
-    host, container = _environment("NM_HOST"), _environment("CONTAINER_ID")
+    begun = _begun()
+    with _session(begun) as zookeeper:
+        if _has_ended(begun, zookeeper):
+            return FINISHED
+        Process(begun, zookeeper, probe).run()
+    return FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What YARN and the submit have given this process."""
+
+    config: cluster_file.ClusterConfig
+    host: str
+    container: str
+    attempt: Attempt
+    certificate: bytes
+    """Of Skein's AMs, as is ``key``."""
+    key: bytes
+    keys: Keys
+    """By which the cluster's processes know this one."""
+    access: Access
+    """What its sessions with ZooKeeper prove."""
+
+    def connection(
+        self, where: CellAddress, post: Callable[[Event], None], lost: Callable[[str], None]
+    ) -> SkeinCell:
+        """Return a connection to a Skein AM, not connected yet."""
+        return SkeinCell(where, self.certificate, self.key, post, REAL, lost, last_lines)
+
+
+class Process:
+    """A candidate's parts, put together; nobody knows its ports before `run`."""
+
+    def __init__(self, begun: Begun, zookeeper: ZooKeeper, probe: Probe) -> None:
+        config, self._host, self._container = begun.config, begun.host, begun.container
+        self._begun, self._zookeeper = begun, zookeeper
+        self._id = f"{begun.container}-{uuid.uuid4().hex[:8]}"
+        self._inbox: Inbox[Event] = Inbox()
+        self._failovers = LatestFailovers()
+        self._replies = Replies(self._inbox.post, REAL)
+        kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
+        self._events = EventLog(kafka, naming.event_topic(config.name))
+        self._audit = Auditor(self._events.append, REAL, lambda: self._view().epoch, self._id, begun.host)
+        self._metrics = Metrics(self._view, self._own_metrics)
+        self._services = CandidateServices(
+            zookeeper.client,
+            config,
+            self._id,
+            begun.host,
+            Path(),
+            begun.keys,
+            REAL,
+            self._resign,
+            self._reload,
+            self._audit,
+        )
+        self._control = self._control_server()
+        self._cells = Cells(zookeeper.cells, self._connect, self._inbox.post, REAL, config.cell)
+        self._effects = Effects(
+            self._inbox.post,
+            REAL,
+            zookeeper.records,
+            self._cells,
+            self._control,
+            partial(fence_job, config.name),
+            resign=self._resign,
+            reload=self._reload,
+            replies=self._replies,
+            broken=end_with_error,
+            probe=probe,
+        )
+        self._driver = Driver(
+            self._inbox,
+            self._effects.carry_out,
+            publisher(self._metrics.count, self._events.append, self._failovers.note),
+            turned=self._metrics.turned,
+            may_act=lambda: self._election.is_leader,
+        )
+        self._me = ControllerRecord(self._id, begun.host, self._control.start(begun.host), 0)
+        self._election = Election(
+            zookeeper.election, self._me, self._services.code.may_lead, boot_ms, config.zookeeper_session_ms
+        )
+        self._candidate = Candidate(
+            zookeeper,
+            self._cells,
+            self._effects,
+            self._driver,
+            self._inbox,
+            self._election,
+            REAL,
+            Topics,
+            config.racks,
+            self._services.quarantined,
+            self._services.waiting,
+        )
+        self._http = self._http_port()
+
+    def run(self) -> None:
+        """Stand until elected, lead until every job has ended, and end the applications; raises `Fenced`."""
+        zookeeper, election = self._zookeeper, self._election
+        zookeeper.on_session(lambda: self._resign("the ZooKeeper session has expired"))
+        signal.signal(signal.SIGTERM, lambda *_: self._resign("told to end"))
+        self._services.start()
+        zookeeper.registry.register(self._record())
+        own_cell.watch(zookeeper.cells, self._begun.attempt, self._effects.writer.put, self._resign)
+        try:
+            epoch = election.enter()
+            _log.info(
+                "leading under epoch %d; control port %s:%d, http port %d",
+                *(epoch, self._host, self._me.port, self._http.port),
+            )
+            self._events.append(self._elected(epoch))
+            self._finish(self._lead(epoch))
+        finally:
+            election.give_up()
+            self._services.close()
+            self._events.close(1.0)
+            self._http.close()
+            self._control.stop()
+
+    # ---- what its parts ask of each other: some are made later than those that ask ----
+
+    def _resign(self, why: str) -> None:
+        self._candidate.resign(why)
+
+    def _reload(self) -> None:
+        self._candidate.reload()
+
+    def _outdated(self, seen: int) -> None:
+        self._candidate.outdated(seen)
+
+    def _view(self) -> ClusterView:
+        return self._driver.view
+
+    def _leads(self) -> bool:
+        # Without a lease another may lead: whoever asks is not to take this view for the present one.
+        return self._view().epoch > 0 and self._election.is_leader
+
+    def _own_metrics(self) -> Sequence[Metric]:
+        gates = (self._http.gate, self._services.gate)
+        return as_metric(self._begun.keys.now.certificate), of_gates(gates)
+
+    def _status(self) -> dict[str, Any]:
+        view = self._view()
+        if not view.epoch:
+            raise Unavailable(f"candidate {self._id} does not lead; /api/v1/cluster says which one does")
+        leader = {
+            "candidate": self._id,
+            "host": self._host,
+            "container": self._container,
+            "port": self._me.port,
+            "http_port": self._http.port,
+        }
+        return {
+            **snapshot(view, self._begun.config.name, leader),
+            "finished": self._failovers.latest(),
+            "unreadable": dict(self._candidate.loading.unreadable),
+        }
+
+    def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
+        where = CellAddress(number, record.application, record.attempt, record.address)
+        return self._begun.connection(where, self._inbox.post, lost)
+
+    # ---- its ports ----
+
+    def _control_server(self) -> ControlServer:
+        leader_api = LeaderApi(self._view, self._status, self._replies)
+        return ControlServer(
+            self._inbox.post,
+            self._services.api(self._leads, leader_api),
+            REAL.monotonic_ms,
+            lambda: self._zookeeper.election.epoch,
+            self._begun.keys,
+            self._outdated,
+            lambda caller, what: self._audit(caller, what, {}, "refused: its role may not"),
+        )
+
+    def _http_port(self) -> HttpPort:
+        config, registry = self._begun.config, self._zookeeper.registry
+        return HttpPort(
+            self._host,
+            self._metrics,
+            self._status,
+            lambda: targets(config.name, registry.candidates(), registry.containers()),
+            config.http_port,
+            info=self._services.changes.info,
+            change=self._services.change,
+            shows_all=config.http_pages == "all",
+        )
+
+    # ---- its life ----
+
+    def _record(self) -> CandidateRecord:
+        return CandidateRecord(
+            self._id,
+            self._host,
+            self._me.port,
+            self._http.port,
+            self._begun.config.cell,
+            os.getpid(),
+            self._container,
+            REAL.now_ms(),
+            version(),
+            peer_port=self._services.peer_port,
+            life=int(os.environ.get(LIFE, "1")),
+            ended=os.environ.get(ENDED, ""),
+        )
+
+    def _elected(self, epoch: int) -> dict[str, Any]:
+        """Return the first entry of a leadership in the event log."""
+        details = LeaderElected(self._id, os.getpid(), self._election.deposed)
+        entry = LogEntry(EntryKind.LEADER_ELECTED, details, container=self._container, host=self._host)
+        return written(entry, REAL.now_ms(), epoch)
+
+    def _lead(self, epoch: int) -> ClusterView:
+        """Return the last view of a leadership, when every job has ended; raises `Fenced` if there is more to lead."""
+        candidate, services = self._candidate, self._services
+        services.code.lead(epoch)
+        view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
+        # What is queued may wait for the end of the job that was the last one, which has to be written for that.
+        self._effects.writer.flush(_WRITTEN_SECONDS)
+        services.changes.rest()
+        if candidate.has_more(view):
+            raise Fenced("a job was submitted when the last one had just ended")
+        return view
+
+    def _finish(self, view: ClusterView) -> None:
+        """End the cells' applications after every job has ended, with what YARN is to show of it."""
+        succeeded, diagnostics = verdict(view)
+        self._effects.writer.close()
+        self._effects.writer.join(_WRITTEN_SECONDS)
+        self._events.close()
+        self._cells.stop()
+        self._cells.finish(succeeded=succeeded, diagnostics=diagnostics)
+
+
+def _begun() -> Begun:
+    """Return what was given to this process, once the settings that hold for the process itself are in force."""
+    config = cluster_file.load(Path(cluster_file.FILE))
+    LogFiles(config.log_max_bytes).start()
+    container = _environment("CONTAINER_ID")
     mine = Attempt(
         config.cell,
         _environment("SKEIN_APPLICATION_ID"),
@@ -99,225 +341,43 @@ def _run(probe: Probe) -> int:
         _environment("SKEIN_APPMASTER_ADDRESS"),
         config.attempts,
     )
-    # Of Skein's AMs.
-    certificate, key = Path(".skein.crt").read_bytes(), Path(".skein.pem").read_bytes()
-    keys, access = _identity(config)
-    kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
-    inbox: Inbox[Event] = Inbox()
-    replies = Replies(inbox.post, REAL)
-    events = EventLog(kafka, naming.event_topic(config.name))
-    candidate_id = f"{container}-{uuid.uuid4().hex[:8]}"
-    audit = Auditor(events.append, REAL, lambda: driver.view.epoch, candidate_id, host)
-    leader: dict[str, Any] = {"candidate": candidate_id, "host": host, "container": container}
-
-    # Built further down, once everything that it carries events for exists.
-    driver: Driver
-    metrics = Metrics(
-        lambda: driver.view,
-        lambda: (as_metric(keys.now.certificate), of_gates((http.gate, services.gate))),
-    )
-    failovers = LatestFailovers()
-
-    def status() -> dict[str, Any]:
-        if not driver.view.epoch:
-            raise Unavailable(f"candidate {candidate_id} does not lead; /api/v1/cluster says which one does")
-        return {
-            **snapshot(driver.view, config.name, leader),
-            "finished": failovers.latest(),
-            "unreadable": dict(candidate.loading.unreadable),
-        }
-
-    candidate: Candidate
-    with _session(config, mine, access, keys) as zookeeper:
-        if _has_ended(zookeeper, mine, certificate, key):
-            return FINISHED
-        services = CandidateServices(
-            zookeeper.client,
-            config,
-            candidate_id,
-            host,
-            Path(),
-            keys,
-            REAL,
-            lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
-            lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
-            audit,
-        )
-        control = ControlServer(
-            inbox.post,
-            services.api(
-                # Without a lease another may lead: whoever asks is not to take this view for the present one.
-                lambda: driver.view.epoch > 0 and election.is_leader,
-                LeaderApi(lambda: driver.view, status, replies),
-            ),
-            REAL.monotonic_ms,
-            lambda: zookeeper.election.epoch,
-            keys,
-            lambda seen: candidate.outdated(seen),  # noqa: PLW0108 (bound further down)
-            lambda caller, what: audit(caller, what, {}, "refused: its role may not"),
-        )
-
-        def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
-            where = CellAddress(number, record.application, record.attempt, record.address)
-            return SkeinCell(where, certificate, key, inbox.post, REAL, lost, last_lines)
-
-        cells = Cells(zookeeper.cells, connect, inbox.post, REAL, config.cell)
-        effects = Effects(
-            inbox.post,
-            REAL,
-            zookeeper.records,
-            cells,
-            control,
-            partial(fence_job, config.name),
-            resign=lambda why: candidate.resign(why),  # noqa: PLW0108 (bound further down)
-            reload=lambda: candidate.reload(),  # noqa: PLW0108 (bound further down)
-            replies=replies,
-            broken=end_with_error,
-            probe=probe,
-        )
-        driver = Driver(
-            inbox,
-            effects.carry_out,
-            publisher(metrics.count, events.append, failovers.note),
-            turned=metrics.turned,
-            may_act=lambda: election.is_leader,
-        )
-        port = control.start(host)
-        http = HttpPort(
-            host,
-            metrics,
-            status,
-            lambda: targets(config.name, zookeeper.registry.candidates(), zookeeper.registry.containers()),
-            config.http_port,
-            info=services.changes.info,
-            change=services.change,
-            shows_all=config.http_pages == "all",
-        )
-        leader |= {"port": port, "http_port": http.port}
-        me = ControllerRecord(candidate_id, host, port, 0)
-        election = Election(
-            zookeeper.election, me, services.code.may_lead, boot_ms, config.zookeeper_session_ms
-        )
-        candidate = Candidate(
-            zookeeper,
-            cells,
-            effects,
-            driver,
-            inbox,
-            election,
-            REAL,
-            Topics,
-            config.racks,
-            services.quarantined,
-            services.waiting,
-        )
-        _heed(zookeeper, candidate.resign)
-        services.start()
-        zookeeper.registry.register(
-            CandidateRecord(
-                candidate_id,
-                host,
-                port,
-                http.port,
-                config.cell,
-                os.getpid(),
-                container,
-                REAL.now_ms(),
-                version(),
-                peer_port=services.peer_port,
-                life=int(os.environ.get(LIFE, "1")),
-                ended=os.environ.get(ENDED, ""),
-            )
-        )
-        own_cell.watch(zookeeper.cells, mine, effects.writer.put, candidate.resign)
-        try:
-            epoch = election.enter()
-            _log.info(
-                "leading under epoch %d; control port %s:%d, http port %d", epoch, host, port, http.port
-            )
-            events.append(_elected(epoch, me, container, election.deposed))
-            _finish(_led(candidate, services, epoch), effects, events, cells)
-        finally:
-            election.give_up()
-            services.close()
-            events.close(1.0)
-            http.close()
-            control.stop()
-    return FINISHED
-
-
-def _identity(config: cluster_file.ClusterConfig) -> tuple[Keys, Access]:
-    """Return by what the cluster's processes know this one, and what its sessions with ZooKeeper prove."""
     bootstrap = credentials.load(Path())
-    return Keys(bootstrap.credentials), owner_access(bootstrap.secret, tls=config.zookeeper_tls)
+    return Begun(
+        config,
+        _environment("NM_HOST"),
+        container,
+        mine,
+        Path(".skein.crt").read_bytes(),
+        Path(".skein.pem").read_bytes(),
+        Keys(bootstrap.credentials),
+        owner_access(bootstrap.secret, tls=config.zookeeper_tls),
+    )
 
 
 @contextmanager
-def _session(
-    config: cluster_file.ClusterConfig, mine: Attempt, access: Access, keys: Keys
-) -> Iterator[ZooKeeper]:
-    """Have a session with ZooKeeper in which this attempt is its cell's, and ``keys`` as they were given out last."""
-    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, access) as zookeeper:
+def _session(begun: Begun) -> Iterator[ZooKeeper]:
+    """Have a session with ZooKeeper in which this attempt is its cell's, and its keys as they were given out last."""
+    config = begun.config
+    with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, begun.access) as zookeeper:
         # Before anything is opened with them: those of the submit may have been replaced since.
-        Renewal(zookeeper.client, config.name, PeerRole.MASTER, keys).look()
-        own_cell.enter(zookeeper.cells, zookeeper.registry, mine, REAL)
+        Renewal(zookeeper.client, config.name, PeerRole.MASTER, begun.keys).look()
+        own_cell.enter(zookeeper.cells, zookeeper.registry, begun.attempt, REAL)
         yield zookeeper
 
 
-def _heed(zookeeper: ZooKeeper, resign: Callable[[str], None]) -> None:
-    """Resign when the session is gone, or when YARN says so."""
-    zookeeper.on_session(lambda: resign("the ZooKeeper session has expired"))
-    signal.signal(signal.SIGTERM, lambda *_: resign("told to end"))
-
-
-def _begun() -> cluster_file.ClusterConfig:
-    """Return the cluster's settings, once those that hold for the process itself have been heeded."""
-    config = cluster_file.load(Path(cluster_file.FILE))
-    LogFiles(config.log_max_bytes).start()
-    return config
-
-
-def _has_ended(zookeeper: ZooKeeper, mine: Attempt, certificate: bytes, key: bytes) -> bool:
+def _has_ended(begun: Begun, zookeeper: ZooKeeper) -> bool:
     """End an attempt that YARN has started for nothing, with what YARN is to show of it; return whether it is one."""
+    mine = begun.attempt
     why = endings.given_up(zookeeper.jobs, zookeeper.changes) if number_of(mine.attempt) > 1 else ""
     if not why:
         return False
     _log.info("nothing is left to be led: %s", why)
     where = CellAddress(mine.cell, mine.application, mine.attempt, mine.address)
-    cell = SkeinCell(where, certificate, key, lambda _: None, REAL, lambda _: None)
+    cell = begun.connection(where, lambda _: None, lambda _: None)
     cell.connect()
     cell.finish(succeeded=False, diagnostics=why)
     cell.close()
     return True
-
-
-def _led(candidate: Candidate, services: CandidateServices, epoch: int) -> ClusterView:
-    """Return the last view of a leadership, once every job has ended; raises `Fenced` when there is more to lead."""
-    services.code.lead(epoch)
-    view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
-    # What is queued may wait for the end of the job that was the last one, which has to be written for that.
-    candidate.effects.writer.flush(_WRITTEN_SECONDS)
-    services.changes.rest()
-    if candidate.has_more(view):
-        raise Fenced("a job was submitted when the last one had just ended")
-    return view
-
-
-def _finish(view: ClusterView, effects: Effects, events: EventLog, cells: Cells) -> None:
-    """End the cells' applications after every job has ended, with what YARN is to show of it."""
-    succeeded, diagnostics = verdict(view)
-    effects.writer.close()
-    effects.writer.join(_WRITTEN_SECONDS)
-    events.close()
-    cells.stop()
-    cells.finish(succeeded=succeeded, diagnostics=diagnostics)
-
-
-def _elected(epoch: int, me: ControllerRecord, container: str, deposed: str | None) -> dict[str, Any]:
-    """Return the first entry of a leadership in the event log."""
-    details = LeaderElected(me.candidate, os.getpid(), deposed)
-    entry = LogEntry(EntryKind.LEADER_ELECTED, details, container=container, host=me.host)
-    return written(entry, REAL.now_ms(), epoch)
 
 
 def _environment(name: str) -> str:
