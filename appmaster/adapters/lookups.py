@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
+from standby.adapters.peers.connection import PeerConnection
 from standby.adapters.tls import Keys
 from standby.errors import BadConfiguration, Transient
 from standby.shared.peers import STATE_ROUTE, PeerAddress
@@ -32,20 +33,12 @@ class StateClient:
             ("", STATE_ROUTE, urllib.parse.quote(job, safe=""), urllib.parse.quote(store, safe=""))
         )
         who = f"{address.container} at {address.host}:{address.port}"
-        connection = http.client.HTTPConnection(address.host, address.port)
-        try:
-            plain = socket.create_connection((address.host, address.port), timeout=_SECONDS)
-            # The certificate is for containers, not for a host.
-            connection.sock = self._keys.client_context().wrap_socket(
-                plain, server_hostname=PeerRole.CONTAINER.server_name
-            )
+        # One for each question: several threads ask.
+        made = PeerConnection(self._keys.client_context, PeerRole.CONTAINER, _SECONDS)
+        with closing(made), made.to(who, address.host, address.port) as connection:
             connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}")
             response = connection.getresponse()
             body = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise Transient(f"{who}: {type(error).__name__}: {error}") from error
-        finally:
-            connection.close()
         if response.status == http.client.OK:
             answer: dict[str, Any] = json.loads(body)
             return answer

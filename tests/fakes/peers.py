@@ -144,6 +144,7 @@ class SilentPort:
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
+        #: Set when somebody has said the first word of a handshake, and so waits for the answer.
         self.reached = threading.Event()
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -152,9 +153,10 @@ class SilentPort:
         while True:
             try:
                 self._open.append(self._server.accept()[0])
+                if self._open[-1].recv(1):
+                    self.reached.set()
             except OSError:
                 return
-            self.reached.set()
 
     def close(self) -> None:
         for each in (self._server, *self._open):

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+from standby.adapters.peers.connection import PeerConnection, pieces
 from standby.adapters.tls import Context
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
-
-#: A connection to a host that is up takes milliseconds.
-_CONNECT_SECONDS: Final = 3.0
 
 #: A source that says nothing for so long is given up for the next one.
 _SILENCE_SECONDS: Final = 10.0
@@ -30,10 +26,7 @@ class PeerCode:
     """Talks to candidates with the credentials in ``context``. One transfer at a time; `interrupt` from any thread."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._lock = threading.Lock()
-        self._is_interrupted = False
-        self._socket: socket.socket | None = None
+        self._connection = PeerConnection(context, PeerRole.MASTER, _SILENCE_SECONDS)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         """Complete ``part`` with what it lacks of the bundle, from the first source that gives it to the end.
@@ -88,12 +81,7 @@ class PeerCode:
 
     def interrupt(self) -> None:
         """Have everything fail from now on."""
-        with self._lock:
-            self._is_interrupted = True
-            if self._socket is not None:
-                with suppress(OSError):
-                    # Not TLS's own shutdown: that would wait for whoever is reading.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        self._connection.interrupt()
 
     def _fetch(self, bundle: str, source: BundleSource, part: Path) -> None:
         try:
@@ -112,43 +100,13 @@ class PeerCode:
             if response.status != wanted:
                 said = response.read(4096).decode(errors="replace").strip()
                 raise Transient(f"{_name(source)}: {response.status} {said}")
-            while piece := response.read(_PIECE_BYTES):
-                yield piece
-            if response.length:
-                # The library takes an early end for the end.
-                raise http.client.IncompleteRead(b"", response.length)
+            yield from pieces(response)
 
     @contextmanager
     def _connected(self, to: BundleSource) -> Iterator[http.client.HTTPConnection]:
-        connection = http.client.HTTPConnection(to.host, to.port)
-        # It would connect again by itself, and in the clear.
-        connection.auto_open = 0
-        try:
-            raw = socket.create_connection((to.host, to.port), _CONNECT_SECONDS)
-            try:
-                self._watch(raw)
-                raw.settimeout(_SILENCE_SECONDS)
-                connection.sock = self._context().wrap_socket(
-                    raw, server_hostname=PeerRole.MASTER.server_name
-                )
-            except BaseException:
-                raw.close()
-                raise
-            self._watch(connection.sock)
+        """Yield a connection for one transfer."""
+        with closing(self._connection), self._connection.to(_name(to), to.host, to.port) as connection:
             yield connection
-        except (OSError, http.client.HTTPException) as error:
-            raise Transient(f"{_name(to)}: {type(error).__name__}: {error}") from error
-        finally:
-            with self._lock:
-                self._socket = None
-            connection.close()
-
-    def _watch(self, made: socket.socket) -> None:
-        """Have this socket shut down when it is all called off; raises when it was already."""
-        with self._lock:
-            if self._is_interrupted:
-                raise ConnectionAbortedError("called off")
-            self._socket = made
 
 
 def _name(source: BundleSource) -> str:

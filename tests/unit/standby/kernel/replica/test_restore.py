@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.adapters.peers import client as peer_client
+from standby.adapters.peers import connection
 from standby.kernel import probes
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replica import restore
@@ -318,7 +318,7 @@ def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who says nothing is given up: what goes on all the same did not wait for him."""
     monkeypatch.setattr(restore, "_SILENCE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(restore, "_SILENCE_URGENT_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(peer_client, "_CONNECT_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(connection, "_CONNECT_SECONDS", NEVER_SECONDS)
 
 
 @pytest.mark.usefixtures("silence_has_no_end")
