@@ -118,7 +118,9 @@ class Settling:
         if all(decode_commit(each).batch != last.batch for each in there):
             raise lost_commit((last,), self.replica.task)
 
-    def end_rest(self, last: CommitRecord | None, end: int, committed: _Answer) -> Sequence[Committed | None]:
+    def end_rest(
+        self, last: CommitRecord | None, end: int, committed: _Answer, record: TaskRecord
+    ) -> Sequence[Committed | None]:
         """End what hangs among the offsets and in the outputs; return the committed offsets.
 
         Nothing hangs in the changelog below ``end``, so ``last`` is the last commit. What was begun after it, there,
@@ -131,13 +133,14 @@ class Settling:
             check_aborted(later, last, self.replica.task)
             self._check_outputs(later)
         if committed is not None:
-            if is_later and self._do_outputs_hang(later):
+            if any(each.outputs for each in later) and self._do_outputs_hang(later):
                 self._sweep(later)
             return committed
         if last is None or is_later:
-            # Of a release without commit records it is nearly always a batch that was aborted.
+            # Of a release without commit records it is nearly always a batch that was aborted. Before the first claim
+            # there is no batch.
             self._check_decided(later)
-            self._sweep(later)
+            self._sweep(later, may_be_batch=last is not None or record.claimed)
         else:
             self._commit(last.offsets, last.batch + 1, last.generation)
         told = self.job.broker.committed((self._partition,))[self._partition]
@@ -254,13 +257,15 @@ class Settling:
         ends = self.job.broker.output_ends()
         return not {*self._await_ends(ends, _OPEN_SECONDS)} <= _spared(later)
 
-    def _sweep(self, later: Sequence[CommitRecord]) -> None:
+    def _sweep(self, later: Sequence[CommitRecord], *, may_be_batch: bool = True) -> None:
         """End all that hangs by a transaction that aborts; return when its marker is seen in each partition.
 
-        Not what hung in outputs before those that were begun ``later``: it was committed.
+        Not what hung in outputs before those that were begun ``later``: it was committed. So no output is written to
+        where none of those had any; the sweep's own record might stay open there, too.
         """
         self._check_owner()
-        swept = self.writer.sweep(_spared(later))
+        has_outputs = may_be_batch and (not later or any(each.outputs for each in later))
+        swept = self.writer.sweep(_spared(later) if has_outputs else self.job.broker.output_ends().keys())
         # The marker of this very transaction may be left out as well.
         behind = self._await_ends(
             {place: offset + 1 for place, offset in swept.items()}, self._stable_seconds

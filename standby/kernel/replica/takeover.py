@@ -82,7 +82,7 @@ class Takeover:
         last = promotee.replayed.store.last_commit()
         check_last(last, task, promotee.epoch)
         settling.check_own(last, promotee.replayed.store.own_commit(), end)
-        committed = settling.end_rest(last, end, committed)
+        committed = settling.end_rest(last, end, committed, record)
         if applied > end:
             raise StateMismatch(
                 f"{task}: its state is at {applied}, past the end {end} of its changelog: "

@@ -238,6 +238,35 @@ def test_a_marker_that_one_of_several_outputs_lacks_tells_nothing_of_the_others(
     assert values == [each.value for each in lab.kafka.logs["in", 0]]
 
 
+@pytest.mark.parametrize("left_out", ["changelog", "offsets"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_where_nothing_but_claims_hangs_no_output_is_written_to(
+    lab: MemoryLab, start: Make, left_out: str, is_first: bool
+) -> None:
+    """A record that is there for its abort alone would be seen, where that in turn lacks its marker."""
+    lab.name(0, 1)
+    if not is_first:
+        begun(lab, start).close()
+    claiming = start("a")
+    lose_at(lab, "before_commit", (left_out,))
+    lab.kafka.before_sweep = once(lambda: lab.kafka.skipped.add(("out", 0)))
+    claiming.want(0, Role.ACTIVE, 1)
+    claiming.await_phase(Phase.ACTIVE)
+    goes_on(lab, claiming)
+
+
+def test_what_was_committed_and_hangs_in_an_output_outlives_a_claim_that_hangs_in_the_changelog(
+    lab: MemoryLab, active: MemoryContainer, start: Make
+) -> None:
+    """To end the claim in the output as well would take away what is there of the commit."""
+    lose_at(lab, "after_commit", ("out",))
+    produce_batch(lab)
+    active.await_processed()
+    assert lab.kafka.stable_end(("out", 0)) < len(lab.kafka.logs["out", 0])
+    lose_at(lab, "before_commit", ("changelog",))
+    goes_on(lab, successor(lab, start))
+
+
 def test_what_only_the_coordinators_log_tells_is_a_named_failure_when_that_may_not_be_read(
     lab: MemoryLab, active: MemoryContainer
 ) -> None:
