@@ -30,6 +30,7 @@ def suffer(world: World, only: Sequence[str] = ()) -> None:
 
 def _begin(world: World, name: str, lasts_ms: int) -> None:
     world.clock.tell("FAULT {} for {} ms", name, lasts_ms)
+    world.log.append(name)
     end = FAULTS[name](world)
     if end is not None:
         world.clock.after(lasts_ms, _end, world, name, end)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from appmaster.driver import Driver
@@ -57,6 +57,15 @@ SKEIN_HOP = (1, 6)
 
 #: For how long a new leader leaves a cell alone whose AM is silent.
 SILENT_MS = 2_000
+
+
+@dataclass(frozen=True)
+class Told:
+    """An entry of the event log."""
+
+    leader: str
+    """The candidate that told it."""
+    entry: LogEntry
 
 
 class Candidate(Process):
@@ -314,6 +323,7 @@ class Candidate(Process):
         self.clock.tell(
             "{}: {} {} {} {}", self.name, entry.kind.value, entry.container, entry.host, entry.reason
         )
+        self.world.log.append(Told(self.name, entry))
         self.world.invariants.told(self, entry)
 
     # ---- actions ----

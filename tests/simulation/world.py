@@ -18,7 +18,7 @@ from tests.simulation.container import Container
 from tests.simulation.invariants import Invariants
 from tests.simulation.job import NAME, RUN, Job, rack
 from tests.simulation.kafka import Log
-from tests.simulation.leader import RESTART_MS, Candidate
+from tests.simulation.leader import RESTART_MS, Candidate, Told
 from tests.simulation.network import Stream
 from tests.simulation.process import Host, Process
 from tests.simulation.steps import Steps
@@ -83,6 +83,8 @@ class World:
         self.candidates: list[Candidate] = []
         self.traps: dict[str, Callable[[Process], None]] = {}
         """Step → what happens to the next process that passes it."""
+        self.log: list[Told | str] = []
+        """The event log, and the faults between its entries as they began."""
         self.faults_until_ms = 2_000
         self.deaf_until_ms: dict[str, int] = {}
         """Container → until when no leader can be reached from there, while everything else can."""
