@@ -27,6 +27,10 @@ _OF_YARN: Final = frozenset({"directory.info", "launch_container.sh", "prelaunch
 _OF_THE_DRIVER: Final = "application.driver.log"
 
 
+class _Unknown(Unavailable):
+    """The server answers, and does not have what it is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
     """The end of one log file of one container."""
@@ -84,9 +88,9 @@ def _of_node(address: str, application: str, container: str | None, lines: int) 
     try:
         listing = _get(f"http://{address}/ws/v1/node/apps/{application}")
         present = json.loads(listing).get("app", {}).get("containerids", [])
+    except _Unknown:
+        return []  # it never ran anything of this application
     except Unavailable as error:
-        if "404" in str(error):
-            return []  # it never ran anything of this application
         return [Log("-", address, "-", str(error))]
     wanted = [each for each in present if container in (None, each)]
     return [log for each in wanted for log in _of_container(address, each, lines)]
@@ -185,5 +189,6 @@ def _answer(url: str) -> tuple[int, bytes, str]:
     finally:
         connection.close()
     if response.status not in (http.client.OK, *_REDIRECTS):
-        raise Unavailable(f"{url}: {response.status} {response.reason}")
+        kind = _Unknown if response.status == http.client.NOT_FOUND else Unavailable
+        raise kind(f"{url}: {response.status} {response.reason}")
     return response.status, body, response.headers.get("Location", "")

@@ -133,6 +133,16 @@ def test_a_host_is_asked_for_a_container_by_its_id_and_may_name_who_has_its_logs
     assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host.log", "all of it")]
 
 
+def test_a_host_that_cannot_say_what_it_has_is_told_of_and_one_that_has_nothing_is_not() -> None:
+    # Its number is that of an answer.
+    application = "application_1700000000000_0404"
+    with serving({f"/ws/v1/node/apps/{application}": (503, "")}) as address:
+        (log,) = node_logs.collect(Nodes(address), application, "", None, 3)
+        assert (log.node, log.text.partition(": ")[2]) == (address, "503 Service Unavailable")
+    with serving({}) as address:
+        assert node_logs.collect(Nodes(address), application, "", None, 3) == []
+
+
 def test_lines_of_before_a_file_was_cut_come_first() -> None:
     files = {"host__log": "three\nfour", "host__log__1": "one\ntwo", "launch_container__sh": "x"}
     with serving(holding(FAILED, **files)) as address:
