@@ -322,6 +322,7 @@ class Effects:
             action.traceback,
             ended,
             failure=action.failure.kind.value if action.failure is not None else "",
+            is_unfenceable=action.is_unfenceable,
         )
         number = self._statuses[action.job] = self._statuses.get(action.job, 0) + 1
 

@@ -96,6 +96,9 @@ class StatusRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
     failure: str = ""
     """Of a job that was given up, the `Failure` that its first reason is about; empty: a release that did not say."""
+    is_unfenceable: bool | None = None
+    """Whether its tasks cannot be fenced, so that a container of it might still commit; None: a release that did not
+    say."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):

@@ -50,6 +50,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "http_port": each.http_port,
                 "state": each.presence.value,
                 "slot": str(home) if (home := view.home(each.id)) is not None else None,
+                "job": home.processor.job if home is not None else None,
                 "replicas": len(view.assigned.get(each.id, ())),
                 "revisions": dict(each.revisions),
                 "warm": each.is_warm,
@@ -73,6 +74,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "handovers": [
             {
                 "processor": str(processor),
+                "job": processor.job,
                 "to_copy": each.to_copy,
                 "to": each.to,
                 "reason": str(each.reason),
@@ -83,6 +85,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "failovers": [
             {
                 "processor": str(processor),
+                "job": processor.job,
                 "from": each.lost,
                 "to": each.to,
                 "to_copy": each.to_copy,

@@ -65,6 +65,8 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
                 "status": status.state if status is not None else "",
                 "reasons": list(status.reasons) if status is not None else [],
                 "traceback": status.traceback if status is not None else "",
+                # None: nobody has said.
+                "is_unfenceable": status.is_unfenceable if status is not None else None,
             }
         )
     cells = [

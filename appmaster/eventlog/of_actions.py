@@ -198,7 +198,7 @@ def _cancel_request(
         entries.Request(str(request.slot), request.kind, outcome=action.outcome),
         job=job_of(request.slot),
         host=request.host,
-        reason=action.reason,
+        reason=str(action.reason),
     )
 
 

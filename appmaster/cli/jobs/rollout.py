@@ -77,10 +77,8 @@ def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
         places.setdefault(each["processor"], set()).add(place)
     # The tasks of a processor belong together: where they are not yet, some are about to move.
     apart = sum(len(found) > 1 for found in places.values())
-    prefix = f"{name}/"
-    handed = [
-        each for each in (*status["handovers"], *status["failovers"]) if each["processor"].startswith(prefix)
-    ]
+    # Where a leader of a release that does not say the job has any under way, it may be this one's.
+    handed = [each for each in (*status["handovers"], *status["failovers"]) if each.get("job", name) == name]
     said = [
         f"{count} {what}"
         for count, what in (

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from appmaster.cli.launch import application
+from appmaster.cli.launch.starting import serves
 from appmaster.cli.shared import yarn
 from standby.config import JobConfig, parse_recorded
 from standby.shared.model import TaskRecord
@@ -43,10 +44,7 @@ def hosts_with_state(
 def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
     """Return the hosts with live containers of a job, by the leader's status. Pure."""
     return frozenset(
-        each["host"]
-        for each in status["containers"]
-        if each["state"] == "live"
-        and (job in each["revisions"] or (each["slot"] or "").startswith(f"{job}/"))
+        each["host"] for each in status["containers"] if each["state"] == "live" and serves(each, job)
     )
 
 

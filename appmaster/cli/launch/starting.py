@@ -268,7 +268,7 @@ def wait_deployed(
                 if any(_is_alive(each) for each in status["jobs"] if each["name"] != job):
                     raise StandfastError(said)
                 raise _failure(awaited, client, said)
-            serving = [each for each in status["containers"] if _serves(each, job)]
+            serving = [each for each in status["containers"] if serves(each, job)]
             cold = sum(not each["warm"] for each in serving)
             if mine["status"] == "deployed" and (not awaited.is_warm or not cold):
                 progress.say(
@@ -337,8 +337,12 @@ def _waiting(driver: Any, application: str) -> str:
     return f"{application} is {found.state}{f': {words}' if words else ''}, and no leader answers"
 
 
-def _serves(container: Mapping[str, Any], job: str) -> bool:
-    return job in container["revisions"] or (container["slot"] or "").startswith(f"{job}/")
+def serves(container: Mapping[str, Any], job: str) -> bool:
+    """Return whether a container in the leader's status holds something of a job, or runs it. Pure.
+
+    A leader of a release that does not say the job knows it by what the container runs.
+    """
+    return job in container["revisions"] or container.get("job") == job
 
 
 def _describe(mine: Mapping[str, Any], status: Mapping[str, Any], serving: int, cold: int) -> str:

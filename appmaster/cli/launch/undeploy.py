@@ -14,7 +14,6 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.planning.jobs.status import CANNOT_BE_FENCED
 from appmaster.planning.state.job import JobState
 from standby.errors import StandfastError, Unavailable
 
@@ -112,16 +111,21 @@ def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) ->
     ``mine`` is the job in the cluster's info, ``unreadable`` why the leader cannot lead it. Pure.
     """
     reasons = [f"the leader cannot lead it ({unreadable})"] if unreadable else []
-    if not mine.get("is_wanted", True):
-        reasons += mine.get("reasons", ()) or ["the leader does not say what it waits for"]
+    is_ending = not mine.get("is_wanted", True)
+    told = mine.get("reasons", ()) if is_ending else ()
+    if is_ending:
+        reasons += told or ["the leader does not say what it waits for"]
     said = (
         f"{'; '.join(reasons) or 'no leader has taken it up'}. The leader goes on with it as soon as that is mended, "
         f"without another command; `standfast status {job} --cluster {cluster}` tells how it stands"
     )
-    if not unreadable and not any(each.startswith(CANNOT_BE_FENCED) for each in reasons):
+    # A leader, or the candidate that answers, may be of a release that does not say: any of the reasons may be that.
+    is_unfenceable = mine.get("is_unfenceable") if told else False
+    if not unreadable and is_unfenceable is False:
         return said
+    when = "that is not to be had" if unreadable or is_unfenceable else "its tasks cannot be fenced"
     return (
-        f"{said}. If that is not to be had, see to it that nothing of {job} can write to Kafka any more (its "
+        f"{said}. If {when}, see to it that nothing of {job} can write to Kafka any more (its "
         f"containers have ended, or are cut off for good), then `standfast kill {job} --unfenced`, or `delete`"
     )
 

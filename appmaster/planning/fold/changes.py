@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
-from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.reasons import Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
     HOLDING,
     Attempts,
@@ -181,7 +181,7 @@ def _waiting_at(status: ReplicaStatus | None) -> int | None:
 
 
 def failed_attempt(
-    view: ClusterView, slot: Slot, at_ms: int, reason: str, *, counts: bool = True, waits: bool = True
+    view: ClusterView, slot: Slot, at_ms: int, last: Setback, *, counts: bool = True, waits: bool = True
 ) -> ClusterView:
     """Return the view after a failure of ``slot``: the next request waits, longer each time.
 
@@ -199,7 +199,7 @@ def failed_attempt(
         failures_ms=(*recent, at_ms) if counts and not _is_held(view, slot) else recent,
         not_before_ms=at_ms + wait,
         in_row=old.in_row + 1,
-        last=reason,
+        last=last,
     )
     return replace(view, attempts=put(view.attempts, slot, attempts))
 
@@ -237,6 +237,6 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
     if slot is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
         # A loss after good service is asked for again at once; repeated ones wait longer each time. What was done to it
         # from outside spends nothing of the job's budget.
-        reason = known.reason or "lost"
-        view = failed_attempt(view, slot, at_ms, reason, counts=known.is_own_failure, waits=False)
+        last = Setback(SetbackKind.LOST, known.host, detail=known.reason or "lost")
+        view = failed_attempt(view, slot, at_ms, last, counts=known.is_own_failure, waits=False)
     return view

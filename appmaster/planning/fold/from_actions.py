@@ -13,7 +13,7 @@ from appmaster.planning.state.actions import Action, Kind, Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import job_of
-from appmaster.planning.state.reasons import Loss
+from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
     Ending,
@@ -183,11 +183,11 @@ def _probe_port(view: ClusterView, action: todo.ProbePort, at_ms: int) -> Cluste
 def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -> ClusterView:
     request = view.requests[action.number]
     view = replace(view, requests=without(view.requests, action.number))
-    if action.outcome is Outcome.EXPIRED:
+    if isinstance(action.reason, Setback):
         counts = request.state is RequestState.GRANTED
         view = failed_attempt(view, request.slot, at_ms, action.reason, counts=counts)
     if action.avoid and request.kind is not RequestKind.RESERVATION:
-        view = avoid(view, action.avoid, at_ms, request.slot, action.reason)
+        view = avoid(view, action.avoid, at_ms, request.slot, str(action.reason))
     job = view.jobs.get(job_of(request.slot))
     if request.kind is RequestKind.RESERVATION and isinstance(request.slot, SlotId) and job is not None:
         until = at_ms + 4 * job.policy.samehost_timeout_ms
@@ -209,7 +209,8 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
         view = replace(view, ending=put(view.ending, known.id, ending))
     if known.slot is not None and action.outcome in _IN_VAIN and job_of(known.slot) in view.jobs:
         # It never served: the next request for that slot waits, or a full cluster would spin.
-        view = failed_attempt(view, known.slot, at_ms, action.reason, counts=False)
+        last = Setback(SetbackKind.OF_NO_USE, known.host, detail=action.reason)
+        view = failed_attempt(view, known.slot, at_ms, last, counts=False)
     if action.outcome is not Outcome.LOST:
         # Ended as planned: no failure, so nothing of the retry budget is spent on it.
         view = replace(

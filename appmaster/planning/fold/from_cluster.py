@@ -24,6 +24,7 @@ from appmaster.planning.fold.changes import (
 from appmaster.planning.fold.failovers import followed
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.troubles import troubles_of
 from appmaster.planning.state.view import PROBED, ClusterView, Container, Presence, RequestState, Standing
 from standby.replica.lifecycle import ENDED
@@ -77,7 +78,8 @@ def request_refused(view: ClusterView, event: happened.RequestRefused) -> Cluste
     if request is None:
         return view
     view = replace(view, requests=without(view.requests, event.number))
-    return failed_attempt(view, request.slot, event.at_ms, event.reason, counts=False)
+    last = Setback(SetbackKind.REFUSED, request.host, detail=event.reason)
+    return failed_attempt(view, request.slot, event.at_ms, last, counts=False)
 
 
 def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
@@ -96,8 +98,8 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
             # It ended before it ever spoke to us: a launch that failed, unless somebody from outside ended it.
             # The next request waits either way, or what kills all and at once would have us spin.
             view = replace(view, requests=without(view.requests, request.number))
-            reason, counts = f"ended at launch: {event.message}", not event.is_from_outside
-            view = failed_attempt(view, request.slot, event.at_ms, reason, counts=counts)
+            last = Setback(SetbackKind.AT_LAUNCH, request.host, detail=event.message)
+            view = failed_attempt(view, request.slot, event.at_ms, last, counts=not event.is_from_outside)
             if request.host is not None:
                 view = avoid(
                     view, request.host, event.at_ms, request.slot, "a container ended there at launch"

@@ -21,9 +21,6 @@ from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, Task
 #: Most reasons that a status carries; the rest is counted.
 _MOST_REASONS = 10
 
-#: What the reason begins with of a job that does not end because a container of it might still commit.
-CANNOT_BE_FENCED: Final = "its tasks cannot be fenced"
-
 #: What cannot be done for a job that is set aside.
 _CANNOT: Final[Mapping[Effect, str]] = {
     Effect.WRITE_RECORDS: "its tasks' records cannot be written",
@@ -52,7 +49,14 @@ def statuses(turn: Turn) -> Iterator[Action]:
         told = (job.state, job.reasons, job.traceback, job.is_told_over)
         if (state, found.reasons, traceback, is_over) != told:
             yield WriteStatus(
-                job.name, state.value, found.reasons, found.lacks, found.failure, traceback, is_over
+                job.name,
+                state.value,
+                found.reasons,
+                found.lacks,
+                found.failure,
+                traceback,
+                is_over,
+                bool(job.fencing_error),
             )
 
 
@@ -109,7 +113,7 @@ def _set_aside(job: Job) -> Iterator[str]:
     """Yield what the leader cannot do for a job at present, and why; it is tried again, and other jobs are led."""
     if job.fencing_error:
         yield (
-            f"{CANNOT_BE_FENCED}: {job.fencing_error}; that is tried again, and containers of it end "
+            f"its tasks cannot be fenced: {job.fencing_error}; that is tried again, and containers of it end "
             "only once they are"
         )
     for effect, why in sorted(job.faults.items()):
@@ -220,11 +224,6 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     if cohort.job.quarantined:
         return "not asked for while its code cannot be had"
     attempts = view.attempts.get(slot)
-    if attempts is not None and attempts.last:
-        return f"asked for again soon; {_without_figures(attempts.last)}"
+    if attempts is not None and attempts.last is not None:
+        return f"asked for again soon; {attempts.last.words}"
     return "about to be asked for"
-
-
-def _without_figures(text: str) -> str:
-    """Return a reason without the time that was waited, which differs each time."""
-    return text.split(" in ", 1)[0]

@@ -18,6 +18,7 @@ from appmaster.planning.state.actions import (
 )
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
+from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import ClusterView, Container, Presence, Request, RequestKind, RequestState
 from standby.shared.model import ProcessorId, SlotId
 
@@ -28,8 +29,10 @@ def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
     for request in view.requests.values():
         if request.state is RequestState.ASKING:
             continue
-        outcome, reason, avoid = _is_over(turn, request, needed)
-        if outcome is not None:
+        over = _over(turn, request, needed)
+        if over is not None:
+            outcome, reason = over
+            avoid = request.host or "" if outcome is Outcome.EXPIRED else ""
             yield CancelRequest(
                 request.number, request.skein_id, outcome, reason, avoid, job_of(request.slot)
             )
@@ -76,35 +79,35 @@ def _stuck(turn: Turn) -> Iterator[Action]:
                 yield _given_back(turn.view, holder, Outcome.REPLACED, reason)
 
 
-def _is_over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome | None, str, str]:
-    """Return what became of a request, why, and which host to avoid then; None first when it stands."""
+def _over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome, str | Setback] | None:
+    """Return what became of a request, and why; None when it stands."""
     view = turn.view
     job = view.jobs.get(job_of(request.slot))
     waited = view.now_ms - request.since_ms
     if job is None or not job.is_led:
-        return Outcome.ENDED, "the job is being undeployed", ""
+        return Outcome.ENDED, "the job is being undeployed"
     if isinstance(request.slot, SlotId) and turn_is_closed(turn, job, request.slot.processor):
-        return None, "", ""
+        return None
     need = needed.get(request.slot)
     if need is None:
-        return Outcome.SURPLUS, "the slot is taken, or not wanted any more", ""
+        return Outcome.SURPLUS, "the slot is taken, or not wanted any more"
     if need.is_reservation != (request.kind is RequestKind.RESERVATION):
-        return Outcome.SURPLUS, "something else is needed there now", ""
+        return Outcome.SURPLUS, "something else is needed there now"
     limit = job.policy.request_timeout_ms
     if need.only_host:
         limit = job.policy.samehost_timeout_ms
     elif need.is_reservation:
         # No other host will do instead, and its standby has been stopped for it.
         limit = max(limit, job.policy.samehost_timeout_ms)
-    if request.state is RequestState.WAITING and request.host is not None and waited > limit:
-        return Outcome.EXPIRED, f"host {request.host} gave no container in {waited} ms", request.host
-    if request.state is RequestState.WAITING and request.host is None and waited > job.policy.any_timeout_ms:
-        return Outcome.EXPIRED, f"no host gave a container in {waited} ms", ""
+    if request.host is None:
+        limit = job.policy.any_timeout_ms
+    if request.state is RequestState.WAITING and waited > limit:
+        return Outcome.EXPIRED, Setback(SetbackKind.NOT_GRANTED, request.host, waited)
     if request.state is RequestState.GRANTED and waited > job.policy.launch_timeout_ms:
-        return Outcome.EXPIRED, f"its container did not register in {waited} ms", request.host or ""
+        return Outcome.EXPIRED, Setback(SetbackKind.NOT_REGISTERED, request.host, waited)
     if request.host is not None and request.host in view.drained:
-        return Outcome.DRAINED, f"{request.host} is drained", ""
-    return None, "", ""
+        return Outcome.DRAINED, f"{request.host} is drained"
+    return None
 
 
 def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
@@ -144,9 +147,9 @@ def _does_not_fit(
 def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
     crowded = crowding(turn, job)
     if len(counted(turn, job)) > job.model.containers + extra_containers(turn, job):
-        return Outcome.SURPLUS, "surplus: the job has containers enough"
+        return Outcome.SURPLUS, "the job has containers enough"
     if any(each.id == container.id for each in crowded):
-        return Outcome.SAME_HOST, f"same-host: {container.host} holds another container of {job.name}"
+        return Outcome.SAME_HOST, f"{container.host} holds another container of {job.name}"
     return None
 
 
@@ -155,7 +158,7 @@ def _unwanted(
 ) -> tuple[Outcome, str] | None:
     """Return why a free container fits none of the needs; None when it fits one."""
     if not mine:
-        return Outcome.SURPLUS, "surplus: every slot is taken"
+        return Outcome.SURPLUS, "every slot is taken"
     own = needed.get(container.slot) if container.slot is not None else None
     for need in [own] if own is not None else mine:
         if need.is_reservation:
@@ -169,7 +172,7 @@ def _unwanted(
     sharing = next(labels, "")
     if sharing and container.sent:
         # It served, and its copy was given up as planned: policy ``restart`` stops a standby for the active's sake.
-        return Outcome.REPLACED, f"replaced: {container.host} holds {sharing}, which displaced it"
+        return Outcome.REPLACED, f"{container.host} holds {sharing}, which displaced it"
     if sharing:
-        return Outcome.SAME_HOST, f"same-host: {container.host} holds {sharing}, a copy of the same tasks"
-    return Outcome.SURPLUS, "surplus: it is not where a container is needed"
+        return Outcome.SAME_HOST, f"{container.host} holds {sharing}, a copy of the same tasks"
+    return Outcome.SURPLUS, "it is not where a container is needed"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.state.job import Lack
 from appmaster.planning.state.model import JobModel, Slot
-from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Without
+from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Setback, Without
 from appmaster.planning.state.view import LostActive, RequestKind
 from standby.shared.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
@@ -155,6 +155,8 @@ class WriteStatus:
     """Where the job's code raised what is behind the reasons; empty: it did not."""
     is_over: bool = False
     """It was given up, and every task of it is fenced: no leader has anything to do with it any more."""
+    is_unfenceable: bool = False
+    """Its tasks cannot be fenced at present, which is one of the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,8 @@ class CancelRequest:
     number: int
     skein_id: str
     outcome: Outcome
-    reason: str
+    reason: str | Setback
+    """A setback of its slot when it has expired."""
     avoid: str = ""
     """Host that is not to be asked for a while; empty: none."""
     job: str = ""

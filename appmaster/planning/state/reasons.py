@@ -92,6 +92,23 @@ class Failure(str, enum.Enum):
     """A leader of a release that did not say wrote it down."""
 
 
+class SetbackKind(str, enum.Enum):
+    """What was in vain: a request for a container, or the container that it brought."""
+
+    REFUSED = "refused"
+    """It could not be made."""
+    NOT_GRANTED = "not-granted"
+    """YARN gave nothing in time."""
+    AT_LAUNCH = "at-launch"
+    """The container ended before it spoke."""
+    NOT_REGISTERED = "not-registered"
+    """The container did not speak in time."""
+    OF_NO_USE = "of-no-use"
+    """The container was given back before it served."""
+    LOST = "lost"
+    """The container was lost."""
+
+
 K_co = TypeVar("K_co", bound=enum.Enum, covariant=True)
 
 #: What begins the sentence of a kind, where that is not its value; empty: the detail is the whole sentence.
@@ -118,3 +135,28 @@ class Reason(Generic[K_co]):
     def __str__(self) -> str:
         words = _WORDS.get(self.kind, str(self.kind.value))
         return ": ".join(each for each in (words, self.detail) if each)
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """What was in vain for a slot."""
+
+    kind: SetbackKind
+    host: str | None = None
+    """Which was asked for it, or where the container was; None: any."""
+    waited_ms: int | None = None
+    """How long was waited for what did not come."""
+    detail: str = ""
+    """What there is to say besides."""
+
+    def __str__(self) -> str:
+        return self.words if self.waited_ms is None else f"{self.words} in {self.waited_ms} ms"
+
+    @property
+    def words(self) -> str:
+        """The sentence without the time that was waited, which is another each time."""
+        if self.kind is SetbackKind.NOT_GRANTED:
+            return f"host {self.host} gave no container" if self.host else "no host gave a container"
+        if self.kind is SetbackKind.NOT_REGISTERED:
+            return "its container did not register"
+        return f"ended at launch: {self.detail}" if self.kind is SetbackKind.AT_LAUNCH else self.detail

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, job_of
-from appmaster.planning.state.reasons import Loss, Motive, Reason
+from appmaster.planning.state.reasons import Loss, Motive, Reason, Setback
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import (
@@ -246,7 +246,8 @@ class Attempts:
     """No request before then."""
     in_row: int = 0
     """Failures and refusals since it last held a container that worked."""
-    last: str = ""
+    last: Setback | None = None
+    """The last of them; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Lab(Jobs):
         self.resigned: list[str] = []
         self.asked: dict[str, object] = {}
         self.owners: dict[str, str] = {}
+        self.statuses: dict[str, StatusRecord] = {}
         self.action: todo.Action | None = None
         super().__post_init__()
         ports: Any = self
@@ -164,6 +165,7 @@ class Lab(Jobs):
 
     def write_status(self, job: str, status: StatusRecord) -> None:
         self.hit(todo.WriteStatus, job)
+        self.statuses[job] = status
 
     def send(self, container: str, incarnation: int, message: object) -> None:
         assert isinstance(self.action, (todo.SendAssignment, todo.SendExit))
@@ -268,6 +270,21 @@ def test_status_tells_what_a_job_is_set_aside_for_until_it_is_done() -> None:
     lab.run(20_000)
     assert (lab.job("other").state, lab.job("other").reasons) == (JobState.DEPLOYED, ())
     assert EntryKind.EFFECT_DONE in {each.kind for each in lab.entries}
+
+
+def test_status_says_whether_a_job_cannot_be_fenced_as_long_as_that_is_so() -> None:
+    lab = Lab()
+    lab.ask("other")
+    lab.run(8_000)
+    assert lab.statuses["other"].is_unfenceable is False
+    lab.plant(todo.FenceTasks)
+    lab.ask("other", is_wanted=False)
+    lab.run(8_000)
+    assert (lab.statuses["other"].state, lab.statuses["other"].is_unfenceable) == ("undeploying", True)
+    assert lab.statuses["job"].is_unfenceable is False
+    lab.planted.clear()
+    lab.run(20_000)
+    assert (lab.statuses["other"].state, lab.statuses["other"].is_unfenceable) == ("undeployed", False)
 
 
 @pytest.mark.parametrize("kind", [todo.WriteRecords, todo.WriteModel, todo.WriteStatus])

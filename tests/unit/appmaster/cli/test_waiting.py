@@ -8,14 +8,18 @@ from appmaster.api.snapshot import asked, snapshot
 from appmaster.cli.clusters.drain import staying
 from appmaster.cli.jobs.change import usable_hosts
 from appmaster.cli.jobs.command import describe, gap_ms
-from appmaster.cli.jobs.rollout import Goal, standing
+from appmaster.cli.jobs.rollout import Goal, standing, under_way
+from appmaster.cli.launch.starting import serves
 from appmaster.config import policy, spec
 from appmaster.eventlog.latest_failovers import LatestFailovers
 from appmaster.eventlog.publish import as_written
+from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import Policy
-from appmaster.planning.state.view import Operation
+from appmaster.planning.state.view import Command, Operation
 from standby.config import parse
 from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import until
+from tests.unit.appmaster.planning.test_jobs import two
 
 
 def deployed(**more: Any) -> FakeCluster:
@@ -88,6 +92,40 @@ def test_roll_out_counts_containers_and_ends_with_the_last() -> None:
     assert found.is_done
     assert {"0 of 4", "4 of 4"} <= said
     assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+def test_hand_over_of_another_job_is_waited_for_only_where_the_leader_does_not_say_whose_it_is() -> None:
+    cluster = two()
+    asked = Command(1, Operation.HAND_OVER, next(iter(cluster.view.jobs["other"].model.processors)))
+    cluster.tell(happened.Commanded(asked))
+    cluster.turn()
+    told = status(cluster)
+    assert [each["job"] for each in told["handovers"]] == ["other"]
+    assert standing(told, goal(cluster)).is_done
+    assert under_way(told, told["jobs"][1]) == "1 actives are being handed over"
+    del told["handovers"][0]["job"]  # of a leader that does not know the field
+    assert "1 actives are being handed over" in standing(told, goal(cluster)).said
+    assert under_way(told, told["jobs"][1]) == "1 actives are being handed over"
+    until(cluster, lambda: bool(cluster.view.failovers))
+    assert [each["job"] for each in status(cluster)["failovers"]] == ["other"]
+
+
+def test_containers_of_a_job_are_those_that_hold_something_of_it_or_run_it() -> None:
+    cluster = two()
+
+    def serving(**changed: Any) -> set[str]:
+        return {
+            each["container"]
+            for each in status(cluster)["containers"]
+            if serves({**each, **changed}, "other")
+        }
+
+    mine = cluster.containers_of("other")
+    assert mine
+    assert serving() == serving(revisions={}) == mine
+    # A leader that does not say the job: what runs it is known.
+    assert serving(job=None) == mine
+    assert serving(job=None, revisions={}) == set()
 
 
 def test_roll_out_that_another_change_overtook_is_told_of() -> None:

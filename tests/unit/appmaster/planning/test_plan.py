@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, Policy
 from appmaster.planning.state.model import JobSpec, propose
+from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import Presence
 from standby.shared.model import Phase, ProcessorId, Role, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster
@@ -228,6 +231,40 @@ def test_containers_that_are_killed_at_launch_spend_no_budget_and_are_asked_for_
     cluster.fails_at_launch = lambda host: False
     cluster.run(15_000)
     assert cluster.is_whole()
+
+
+def test_status_says_what_was_in_vain_without_the_time_that_it_took() -> None:
+    cluster = FakeCluster()
+    cluster.grants_nothing = True
+    cluster.run(60_000)
+    told = {
+        kind: {str(each.reason) for each in cluster.entries if each.kind is kind}
+        for kind in (EntryKind.JOB_STATUS, EntryKind.REQUEST_CANCELLED)
+    }
+    statuses = " | ".join(told[EntryKind.JOB_STATUS])
+    assert "asked for again soon; host h1 gave no container" in statuses
+    assert "asked for again soon; no host gave a container" in statuses
+    assert " ms" not in statuses, "it would be written anew each time"
+    vain = re.compile(r"(host h\d gave no|no host gave a) container in \d+ ms")
+    assert all(vain.fullmatch(each) for each in told[EntryKind.REQUEST_CANCELLED])
+
+
+@pytest.mark.parametrize(
+    ("setback", "words", "figures"),
+    [
+        (Setback(SetbackKind.NOT_GRANTED, "h1", 15_023), "host h1 gave no container", " in 15023 ms"),
+        (Setback(SetbackKind.NOT_GRANTED, None, 15_023), "no host gave a container", " in 15023 ms"),
+        (Setback(SetbackKind.NOT_REGISTERED, "h1", 90_001), "its container did not register", " in 90001 ms"),
+        (
+            Setback(SetbackKind.AT_LAUNCH, "h1", detail="no entry in the path"),
+            "ended at launch: no entry in the path",
+            "",
+        ),
+        (Setback(SetbackKind.LOST, "h1", detail="process-ended: in vain"), "process-ended: in vain", ""),
+    ],
+)
+def test_sentence_of_a_setback_is_whole_but_for_the_time(setback: Setback, words: str, figures: str) -> None:
+    assert (setback.words, str(setback)) == (words, f"{words}{figures}")
 
 
 def test_new_leader_rebuilds_the_same_plan_and_changes_nothing(cluster: FakeCluster) -> None:
