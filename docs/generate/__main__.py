@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from docs.generate import configuration, events, failover, lifecycle
+from docs.generate import configuration, events, failover, lifecycle, scenarios
 
 FOLDER: Final = Path(__file__).resolve().parents[1]
 
@@ -16,6 +16,7 @@ FOLDER: Final = Path(__file__).resolve().parents[1]
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": configuration.page,
     "events.md": events.page,
+    "failover-scenarios.md": scenarios.page,
     "failover.md": failover.page,
     "lifecycle.md": lifecycle.page,
 }

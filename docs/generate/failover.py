@@ -1,10 +1,9 @@
-"""docs/failover.md: the rules of the planner, its other waits, and the failover scenarios."""
+"""docs/failover.md: the two policies, the rules of the planner and its other waits."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.rules.table import STAGES, Decided, Rule, Stage
@@ -12,119 +11,134 @@ from appmaster.planning.state.actions import ForgetHandover, Kind
 from appmaster.planning.state.job import Policy
 from docs.generate.waits import WAITS
 from standby.config import JobConfig
-from tests.scenarios.left_out import LEFT_OUT
-from tests.scenarios.table import scenarios
-from tests.scenarios.words import STEPS, Flight, LeftOut, Scenario, Trigger
 
 _HEAD: Final = """\
-# What happens when something fails
+# Failover
 
-The first section is for reading; the rules below it come from the code's own table, the scenarios from the files in
-`tests/scenarios/failover`, each of which a test plays. `python -m docs.generate` writes the page.
-Words are those of [architecture.md](architecture.md). Entries of the event log are set `like_this`; `standfast events
-JOB` shows them.
+What the leader does when a process, a host or the leader itself fails, and what it counts.
+[failover-scenarios.md](failover-scenarios.md) shows each failure in combination with what was under way;
+[operations.md](operations.md#failures-and-what-you-see) has the operator's view. Terms are those of the
+[glossary](glossary.md). Names set `like_this` are entries of the [event log](events.md), which `standfast events JOB`
+shows.
 
-## The two policies
+The sections on rules and waits are generated from the code's own tables by `python -m docs.generate`.
 
-An active and its standbys hold the same tasks on different hosts. **Invariant 1**: two copies of a task are never on
-one host, placed, being moved or asked for; a granted container that would break it is given back and asked for again
-(`same_host_refused`). **Invariant 2**: on a host, the active is started only after the standby there has stopped.
+## Placement
 
-`job.hotstandby.failover: promote` (the default). The best standby becomes active where it is: no container is started
-or stopped, so Invariant 2 holds inside its process. The best is in sync, on a host that may stay, in the container
-with the fewest actives (mixed containers), quick to start, and behind by the fewest records, in this order. How quick
-is what it measured last itself; times of which none is twice the other are alike. Where none is in sync the
-least-lagging live copy takes over; where none lives the copy is started anew on its last host, else anywhere. The
-lost copy comes back as a standby: on its old host if that is alive, since its state lies there.
+An active and its standbys hold the same tasks on different hosts. Two invariants always hold:
 
-**In sync, warm, hot.** A standby in sync has the state; what else a promotion waits for with Spark is a query and
-its first batch. `job.hotstandby.query: hot`, the default, has the query run all the time, held at a gate a little
-behind the active: what that has committed is let go about every 5 s, more often when more than 10,000 records come
-meanwhile, and as soon as a promotion is ordered. The job's transform runs there as well, over one batch in 10 s and
-for nothing. `warm` rehearses a start instead, until it gets no quicker, and every half minute.
-`standfast tasks` tells for each standby what a start would take (`START MS`; `standfast_replica_start_seconds`);
-one without it is in sync but cold. Where a container runs other tasks of the job as actives, or only some of its
-standbys are promoted, a query has to be started anew for those that run then; so it has when the input at the gate
-was deleted, or the query has failed, which harms no standby: it is begun again after 2 s, later and later up to a
-minute. See [decision 23](decisions/0023-a-hot-query.md).
+1. Two copies of a task are never on the same host, whether placed, being moved, or requested. A granted container
+   that would break this is given back and requested again (`same_host_refused`).
+2. On a host, the active starts only after the standby there has stopped.
 
-`job.hotstandby.failover: restart`. The flow of Samza's SEP-23, as the event log tells it:
+## Policy `promote`
 
-| step | what the proposal says | what the log shows |
+`job.hotstandby.failover: promote` is the default. When an active is lost, the best standby becomes active where it
+is. No container is started or stopped; invariant 2 holds inside the container.
+
+Candidates are compared in this order:
+
+1. in sync before not in sync;
+2. on a host and in a cell that may stay: not drained, not lost;
+3. in another cell than the lost container, since a cell can fail as a whole;
+4. in the container with the fewest actives (mixed containers only);
+5. the shortest start, as the standby measured it last. Start times are compared by class: below 0.5 s, 1 s, 2 s and
+   so on;
+6. the smallest lag.
+
+If no standby is in sync, the live copy with the smallest lag takes over (3 still goes first). If no copy lives, the
+task is started again on its last host, or else on any host. The lost copy is created again as a standby, on its old
+host if that is alive, because its state is there.
+
+## Standbys in sync, warm and hot
+
+A standby in sync has the task's state. With Spark, a promotion also needs a running query and a first batch.
+`job.hotstandby.query` says how these are prepared ([decision 23](decisions/0023-a-hot-query.md)):
+
+- `hot` (the default): the query runs all the time, behind a gate, slightly behind the active. Batches that the active
+  has committed are let through about every 5 s, more often if more than 10,000 records arrive in between, and as soon
+  as a promotion is ordered. To keep code and connections warm, the job's transform is run over one batch in 10 s and
+  its result is discarded.
+- `warm`: the standby rehearses a start until two in a row take about the same time, and then about every 30 s.
+
+The column `START MS` of `standfast tasks` (metric `standfast_replica_start_seconds`) shows for each standby how long
+a start would take. A standby without a value is in sync but cold.
+
+A promotion has to start a new query when the container already has actives of the job, when only some of its standbys
+are promoted, when the input at the gate was deleted, or when the query has failed. A failed query does not harm the
+standby: it is restarted after 2 s, with a back-off of up to one minute.
+
+## Policy `restart`
+
+`job.hotstandby.failover: restart` is the flow of Samza's SEP-23:
+
+| step | SEP-23 | event log |
 |---|---|---|
-| 1 | ask for the host where the active was last; if it is had, start it there and be done | `container_lost`, \
+| 1 | request the active's last host; if granted, start the active there and stop here | `container_lost`, \
 `container_requested` (`preferred`), `request_granted`, `decided_bind` (`in_place`) |
 | 2 | the request expires: find the standby's host | `decided_displace` |
 | 3, 4 | delete the standby's locality; set the active's to that host | the same decision: one write of the records |
 | 5 | stop the standby | `standby_stopped`, when its container confirms it |
-| 6 | ask for that host, meanwhile | `container_requested` (`reservation`), `request_granted` |
+| 6 | meanwhile request that host | `container_requested` (`reservation`), `request_granted` |
 | 7 | both confirmed: start the active there | `decided_failover`, `failover_started`, `failover_finished` |
-| 8 | ask for any host for the displaced standby | `container_released`, `container_requested`, `decided_bind` |
+| 8 | request any host for the displaced standby | `container_released`, `container_requested`, `decided_bind` |
 
-(The proposal's list begins anew after its first step; its own text counts as this one does, and numbers the end 6 and
-7.) YARN holds no host free, so the reservation is an *empty container* there. When it does not come the standby is
-restored in place (`decided_restore`) and the active is asked for anywhere; for four times
-`job.hotstandby.samehost.timeout.ms` no standby is displaced again. A standby that does not confirm its stop is ended:
-its death confirms it. Where no standby lives the active is started on its last host, else anywhere.
+(In the proposal the list restarts after its first step. Its text counts as above, but numbers the last two steps 6
+and 7.)
 
-A lost **standby** is asked for on its last host, then anywhere (flow B); nobody else is touched, under either policy.
+YARN cannot reserve a host, so the reservation is an *empty container* on it. If that is not granted in time, the
+standby is restored in place (`decided_restore`), the active is requested on any host, and no standby is displaced for
+four times `job.hotstandby.samehost.timeout.ms`. A standby that does not confirm its stop is killed; its death
+confirms the stop. If no standby lives, the active is started on its last host, or else on any host.
 
-**What is counted.** A container that dies, falls silent or fails is one failure of its role
-(`standfast_container_failures_total`). Each processor whose active moves to an in-sync standby is one failover
-(`standfast_failovers_total`); where no standby could take over it is counted by reason instead
-(`standfast_failovers_without_standby_total`). An active that is started again on its own host is a failure and no
-failover, although `failover_started` and `failover_finished` are told for its times. **Planned stops** (drains,
-hand-overs, upgrades, moves, a displaced standby's stop, undeploying) are never failures, and spend nothing of a retry
-budget. A leader that takes over while a lost active waits for its own host tells of the loss once more, since it cannot
-know what was told before (reason `gone-before-takeover`). Every decision names the rule below that took it (`data.rule`
-of its entry).
+## A lost standby
+
+Under either policy a lost standby is requested on its last host, then on any host (flow B of SEP-23). Other copies
+are not affected.
+
+## What is counted
+
+- A container that dies, becomes silent or fails is one failure of its role (`standfast_container_failures_total`).
+- Each processor whose active moves to an in-sync standby is one failover (`standfast_failovers_total`). If no standby
+  could take over, it is counted by reason in `standfast_failovers_without_standby_total` instead.
+- Under `restart`, an active that is started again on its own host is a failure but no failover. `failover_started`
+  and `failover_finished` are still written, for the times.
+- **Planned stops** (drains, hand-overs, upgrades, moves, the stop of a displaced standby, undeploying) are never
+  failures and do not use up the retry budget.
+- A new leader that takes over while a lost active waits for its own host reports the loss again, because it cannot
+  know whether the former leader did (reason `gone-before-takeover`).
+- Every decision names the rule below that made it (`data.rule` of its entry).
 
 """
 
 _RULES: Final = """\
 ## The rules
 
-For every processor that is not settled the leader asks these from the top, and the first that has something to decide
-decides; nobody is told of it before it is in ZooKeeper. The rules of one stage are asked for one group of tasks (those
-that are placed alike) after the other. A rule whose step is not due leaves the word to those below it. That an active
-is lost is itself a judgement: the table of waits has it, and a leader that takes over tells what was lost before it
-came (`container_lost`, reason `gone-before-takeover`). When nothing is left to decide in a mixed job, its actives are
-evened out by planned hand-overs, one at a time.
+The leader checks these rules from the top for every processor that is not settled. The first rule with something to
+decide decides, and the decision is written to ZooKeeper before any container receives it. Within a stage, all rules
+are checked for one cohort (tasks that are placed alike), then for the next. A rule whose step is not due yet decides
+nothing, and the rules below it are checked.
+
+That an active is lost is itself a decision: see [the other waits](#the-other-waits). A new leader reports what was
+lost before its election (`container_lost`, reason `gone-before-takeover`). In a job with mixed containers, when
+nothing is left to decide, actives are balanced by planned hand-overs, one at a time.
 """
 
 _WAITS: Final = """\
 ## The other waits
 
-What no rule of the table above has, and is waited for all the same.
-"""
-
-_SCENARIOS: Final = """\
-## Who fails, while what is in flight
-
-Every combination of a trigger with what was under way, by policy. There is one standby (where nothing else is said),
-and there are hosts enough. What was under way is held up for four seconds after the trigger, so that it does not just
-end in time. An empty last column: nothing is counted. The words stand for entries of the event log, in its order:
+Every wait of the leader that is not in the table above.
 """
 
 
 def page() -> str:
     """Return the whole page, Markdown."""
-    rows = scenarios()
-    parts = (
-        [_HEAD + _RULES],
-        _rules(),
-        ["", _WAITS],
-        _waits(),
-        ["", _SCENARIOS],
-        _words(),
-        *(["", *_scenarios(each, rows)] for each in Flight),
-        ["", *_left_out(), ""],
-    )
+    parts = ([_HEAD + _RULES], _rules(), ["", _WAITS], _waits(), [""])
     return "\n".join(line for part in parts for line in part)
 
 
 def _rules() -> Iterator[str]:
-    yield "| stage | rule | situation | decides | waits at most | then | else | told and counted |"
+    yield "| stage | rule | situation | decides | waits at most | then | else | entries and metrics |"
     yield "|---|---|---|---|---|---|---|---|"
     for stage in STAGES:
         for rule in stage.rules:
@@ -138,7 +152,7 @@ def _rules() -> Iterator[str]:
 def _stage(stage: Stage, rule: Rule) -> str:
     if rule is not stage.rules[0]:
         return ""
-    return f"**{stage.name}**" + (": nothing below is asked" if stage.is_last else "")
+    return f"**{stage.name}**" + (": nothing below is checked" if stage.is_last else "")
 
 
 def _decided(decided: Decided) -> str:
@@ -153,7 +167,7 @@ def _told(rule: Rule) -> str:
 
 
 def _deadline(name: str) -> str:
-    """Return how people know a bound: its key, or its value where it has none."""
+    """Return a bound as the page shows it: its key, or its value where it has none."""
     if not name:
         return "–"
     for each in dataclasses.fields(JobConfig):
@@ -163,61 +177,8 @@ def _deadline(name: str) -> str:
 
 
 def _waits() -> Iterator[str]:
-    yield "| waits for | at most | then | else | told |"
+    yield "| waits for | at most | then | else | entries |"
     yield "|---|---|---|---|---|"
     for each in WAITS:
         told = ", ".join(f"`{event}`" for event in each.events) or "–"
         yield f"| {each.awaited} | {_deadline(each.deadline)} | {each.comes} | {each.otherwise} | {told} |"
-
-
-def _words() -> Iterator[str]:
-    yield ", ".join(f"*{word}* `{event}`" for word, event in STEPS.items()) + "."
-
-
-def _scenarios(flight: Flight, rows: Sequence[Scenario]) -> Iterator[str]:
-    yield f"### {flight.value}"
-    yield ""
-    yield "| what happens | policy | what follows | counted |"
-    yield "|---|---|---|---|"
-    triggers = list(Trigger)
-    ordered = sorted(
-        (each for each in rows if each.flight is flight), key=lambda row: triggers.index(row.trigger)
-    )
-    for trigger, of_trigger in groupby(ordered, key=lambda row: row.trigger):
-        for at, row in enumerate(of_trigger):
-            yield _row("" if at else trigger.value, row)
-
-
-def _row(trigger: str, row: Scenario) -> str:
-    steps = " → ".join(row.story.steps) or "nothing: all goes on"
-    counted = ", ".join(each.value for each in row.story.counted)
-    return f"| {trigger} | {row.under.value} | {steps} | {counted} |"
-
-
-def _left_out() -> Iterator[str]:
-    yield "### Left out"
-    yield ""
-    yield "What cannot be; a test shows that nobody could be hit. The first line that fits speaks."
-    yield ""
-    yield "| what happens | while | policy | why it cannot be |"
-    yield "|---|---|---|---|"
-    for each in LEFT_OUT:
-        yield (
-            f"| {_names(each.triggers, len(Trigger))} | {_flights(each)} "
-            f"| {', '.join(under.value for under in each.under)} | {each.why} |"
-        )
-
-
-def _names(triggers: tuple[Trigger, ...], every: int) -> str:
-    return "anything" if len(triggers) == every else "; ".join(each.value for each in triggers)
-
-
-def _flights(left: LeftOut) -> str:
-    missing = [each for each in Flight if each not in left.flights]
-    if len(missing) < len(left.flights):
-        return "all but: " + "; ".join(_short(each) for each in missing)
-    return "; ".join(_short(each) for each in left.flights)
-
-
-def _short(flight: Flight) -> str:
-    return flight.value.split(":", 1)[0].split(",", 1)[0].lower()

@@ -1,4 +1,4 @@
-"""Every wait of the leader that no rule of `appmaster.planning.rules.table` has: its bound, and the next move.
+"""Every wait of the leader that no rule of `appmaster.planning.rules.table` has: its bound, and what follows.
 
 docs/failover.md shows this table beside the rules'; a test sees to it that each bound of the policy is in one of them.
 """
@@ -25,9 +25,10 @@ class Wait:
 #: In the order in which an operator meets them.
 WAITS: Final[tuple[Wait, ...]] = (
     Wait(
-        "a word of a container, or an answer of its host, which is asked meanwhile",
+        "a message of a container, or an answer of its host, which is probed meanwhile",
         "host_timeout_ms",
-        "a host that answers lives: the next line is for the container; a port that refuses means that it is dead",
+        "if its host answers, the host lives, and the next line applies to the container; a port that refuses "
+        "connections means that the container is dead",
         "it is lost",
         ("container_lost",),
     ),
@@ -35,31 +36,31 @@ WAITS: Final[tuple[Wait, ...]] = (
         "the next heartbeat of a container whose host answers",
         "heartbeat_timeout_ms",
         "nothing: it lives",
-        "it is lost; when more than half fall silent at once, on several hosts, the leader doubts itself once "
-        "and waits that time again",
+        "it is lost; if more than half of the containers (at least three, on several hosts) become silent at once, the "
+        "leader suspects that it is cut off itself, and waits once more",
         ("container_lost", "leader_doubts_itself"),
     ),
     Wait(
-        "a container whose stream broke and whose port still accepts",
+        "a container whose stream broke and whose port still accepts connections",
         "reconnect_grace_ms",
-        "it goes on; a port that refuses, or at which its witness answers, means it is dead, at once",
+        "it goes on; a port that refuses connections, or at which its witness answers, means that it is dead, at once",
         "it is lost",
         ("container_registered", "container_lost"),
     ),
     Wait(
-        "the containers that YARN listed when this leader took over",
+        "the containers that YARN listed when this leader was elected",
         "takeover_grace_ms",
-        "each goes on as the records say",
-        "those that did not come are lost; one that has neither registered nor anything to do is being launched, "
-        "and has the time for that",
+        "each goes on as recorded",
+        "those that did not connect are lost; one that has neither registered nor been assigned anything is being "
+        "launched, and has the time for a launch",
         ("container_registered", "container_lost"),
     ),
     Wait(
         "those of them whose host does not answer at their ports",
         "host_timeout_ms",
-        "it answers, or they come",
-        "they are lost, unless most do not answer, on several hosts: then the leader may be cut off itself, and waits "
-        "for the line above; where the host answers and the process does not, after "
+        "the host answers, or they connect",
+        "they are lost, unless most do not answer, on several hosts: the leader may be cut off itself, and the line "
+        "above applies; if the host answers and the process does not, it is lost after "
         "`job.hotstandby.heartbeat.timeout.ms`",
         ("container_registered", "container_lost"),
     ),
@@ -67,35 +68,35 @@ WAITS: Final[tuple[Wait, ...]] = (
         "a lost container that YARN still lists",
         "suspect_grace_ms",
         "it is used again, as a standby",
-        "it is given back, and its slot is asked for",
+        "it is released, and a container is requested for its slot",
         ("container_released",),
     ),
     Wait(
         "a container on a named host",
         "request_timeout_ms",
         "it is granted",
-        "the request is cancelled, and the next host is asked",
+        "the request is cancelled, and the next host is requested",
         ("request_granted", "request_cancelled"),
     ),
     Wait(
         "a container on any host",
         "any_timeout_ms",
         "it is granted",
-        "the request is cancelled and made anew, in turn with named ones: Skein loses one now and then, when "
-        "others were cancelled at the moment of their grant",
+        "the request is cancelled and made again, in alternation with named hosts: Skein loses a request now and then "
+        "if others are cancelled at the moment of their grant",
         ("request_granted", "request_cancelled"),
     ),
     Wait(
-        "a host that let a request expire, failed a launch, or fell silent",
+        "a host that let a request expire, failed a launch, or became silent",
         "avoid_host_ms",
-        "it may be asked again",
-        "nothing: others are asked meanwhile",
+        "it may be requested again",
+        "nothing: other hosts are requested meanwhile",
     ),
     Wait(
-        "the first word of a granted container",
+        "the first message of a granted container",
         "launch_timeout_ms",
         "it registers",
-        "it is given back, and one of the retry budget is spent",
+        "it is released, and one failure is counted against the retry budget",
         ("container_registered", "request_cancelled", "launch_failed"),
     ),
     Wait(
@@ -113,11 +114,11 @@ WAITS: Final[tuple[Wait, ...]] = (
         ("container_requested",),
     ),
     Wait(
-        "failures to be forgotten",
+        "the end of the retry window of a failure",
         "retry_window_ms",
-        "those that are older count no more",
-        "more of them within it than `cluster-manager.container.retry.count`: the job fails, or the processor is "
-        "parked",
+        "older failures no longer count",
+        "with more failures in the window than `cluster-manager.container.retry.count`, the job fails, or the "
+        "processor is parked",
         ("job_status", "processor_parked"),
     ),
     Wait(
@@ -127,20 +128,20 @@ WAITS: Final[tuple[Wait, ...]] = (
         "the same assignment is sent again",
     ),
     Wait(
-        "a standby to be in step with the changelog's end",
+        "a standby to reach the end of the changelog",
         "lag_time_ms",
         "it is in sync",
-        "it is not, and a failover to it is counted as one without a standby",
+        "it is not in sync, and a failover to it is counted as one without a standby",
         ("decided_in_sync",),
     ),
     Wait(
-        "more containers of a mixed job that has not begun",
+        "more containers of a job with mixed containers that has not started",
         "quiet_ms",
         "each gets its share",
-        "it begins with those that came",
+        "the job starts with those that are there",
     ),
     Wait(
-        "a host that held a task to be asked for again",
+        "a host that held a task, to be requested again",
         "locality_expiry_ms",
         "it is preferred",
         "it is forgotten",

@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Trigger(str, enum.Enum):
-    """What happens; the text is that of the files and of docs/failover.md."""
+    """What happens; the text is that of the files and of docs/failover-scenarios.md."""
 
     ACTIVE_PROCESS = "the active's process dies"
     ACTIVE_HOST = "the active's host goes down, its sockets close"
