@@ -19,7 +19,7 @@ from __future__ import annotations
 class StandfastError(Exception):
     """The root of every error that standfast raises on purpose."""
 
-    #: The exit status of a command that ends with this error (documented in docs/operations.md).
+    #: The exit status of a command that ends with this error (documented in docs/commands.md).
     exit_status = 1
 
 

@@ -12,7 +12,7 @@ from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
 def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:
-    """Return everything the leader knows, as JSON-ready data; the schema is in docs/operations.md."""
+    """Return everything the leader knows, as JSON-ready data."""
     unsettled = {each.job for each in view.unsettled}
     return {
         "cluster": cluster,

@@ -17,9 +17,8 @@ _HEAD: Final = """\
 
 What the leader does when a process, a host or the leader itself fails, and what it counts.
 [failover-scenarios.md](failover-scenarios.md) shows each failure in combination with what was under way;
-[operations.md](operations.md#failures-and-what-you-see) has the operator's view. Terms are those of the
-[glossary](glossary.md). Names set `like_this` are entries of the [event log](events.md), which `standfast events JOB`
-shows.
+[troubles.md](troubles.md) has the operator's view. Terms are those of the [glossary](glossary.md). Names set
+`like_this` are entries of the [event log](events.md), which `standfast events JOB` shows.
 
 The sections on rules and waits are generated from the code's own tables by `python -m docs.generate`.
 

@@ -91,7 +91,7 @@ class Ended:
 #: What to do about a batch of records that cannot be read.
 ON_DAMAGE: Final = (
     "nothing is passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition lead "
-    "(docs/operations.md)"
+    "(docs/troubles.md)"
 )
 
 

@@ -1,6 +1,6 @@
 """How a container's process ends: its exit codes, and the verdict on who ended it (rule `fair-blame`). Pure.
 
-docs/operations.md explains the codes. The verdict is made from numbers alone: exit codes, signals, and the kernel's own
+docs/troubles.md explains the codes. The verdict is made from numbers alone: exit codes, signals, and the kernel's own
 count of processes that it killed for want of memory. They come from the witness, the small process around the
 container's (`standby.process.witness`).
 """

@@ -200,7 +200,7 @@ def test_make_installs_the_locked_releases_whatever_the_index_has_besides(projec
 @pytest.mark.acceptance
 def test_documented_commands_install_the_locked_releases(project: Project) -> None:
     found = set()
-    for page in ("README.md", "docs/operations.md"):
+    for page in ("README.md", "docs/running.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         blocks = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         in_page = {tuple(re.findall(r"^pip [^#\n]*[^#\s]", each, re.MULTILINE)) for each in blocks} - {()}

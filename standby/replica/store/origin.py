@@ -142,5 +142,5 @@ def check_beginning(origin: Origin, first: int) -> None:
             "committed before is not in it, and no copy of the state is at hand. Its cleanup.policy was other than "
             "compact for a while, or records were deleted. Bring a host back that has the state; else make the topic "
             f"again, `standfast topics {origin.job} --accept {topic} --from earliest`, and submit the job: the state "
-            "is made from the inputs then (docs/operations.md)"
+            "is made from the inputs then (docs/troubles.md)"
         )

@@ -1,4 +1,4 @@
-"""Every environment variable that the code reads from its users is in docs/operations.md."""
+"""Every environment variable that the code reads from its users is in docs/running.md."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_variables_of_users_are_documented_with_the_rest() -> None:
         for path in (ROOT / folder).rglob("*.py")
     )
     read = set(re.findall(r"STANDFAST_[A-Z_]+[A-Z]", code)) - INTERNAL
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     assert read == set(re.findall(r"STANDFAST_[A-Z_]+[A-Z]", page))
     assert "--name NAME" in page

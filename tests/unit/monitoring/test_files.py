@@ -155,9 +155,8 @@ def test_every_alert_has_a_rule_test_and_says_what_is_wrong() -> None:
 
 
 def test_page_on_metrics_names_every_one_and_no_other() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = page.split("\n## Metrics\n", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| `(standfast_\w+)(?:\{([\w,]+)\})?`", section, re.MULTILINE)
+    page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(standfast_\w+)(?:\{([\w,]+)\})?`", page, re.MULTILINE)
     assert {name: set(filter(None, labels.split(","))) for name, labels in rows} == {
         **of_leader(),
         **of_a_container(),
