@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.unit.docs.test_correctness import FOLDERS, ROOT
 
 _KINDS: Final = frozenset({".md", ".py", ".toml", ".yaml", ".yml", ".json", ".sh"})
@@ -80,3 +82,9 @@ def test_every_page_that_is_named_is_there() -> None:
     assert {path.suffix for path, _ in named} >= {".md", ".py", ".toml", ".yml"}
     wrong = [broken(target, path, path.parent, ROOT, ROOT / "docs") for path, target in sorted(named)]
     assert [each for each in wrong if each] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_the_readme_links_every_page(page: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"docs/{page.name}" in {each.partition("#")[0] for each in _LINK.findall(readme)}
