@@ -11,8 +11,8 @@ from standby.shared.model import Phase
 _HEAD: Final = """\
 # The life of a replica
 
-Drawn from the table `MOVES` in `standby/replica/lifecycle.py` by `python -m docs.generate`; a test keeps it up to
-date. Every pair of phase and signal has its row there; those that are not drawn change nothing.
+Drawn from the table `MOVES` in `standby/replica/lifecycle.py` by `python -m docs.generate`. Every pair of phase and
+signal has its row there; those that are not drawn change nothing.
 """
 
 

@@ -2,7 +2,7 @@
 
 `appmaster.planning.rules.deploy` walks `STAGES` for every processor that is not settled. A rule whose step is not due
 yet (what it waits for has not come, and its deadline is not over) decides nothing, and those below it have their turn.
-docs/failover.md shows this table; a test keeps it so, and others play every scenario of tests/scenarios/failover.
+docs/failover.md is generated from this table; tests play every scenario of tests/scenarios/failover.
 """
 
 from __future__ import annotations
