@@ -59,6 +59,7 @@ A standby in sync has the task's state. With Spark, a promotion also needs a run
   as a promotion is ordered. To keep code and connections warm, the job's transform is run over one batch in 10 s and
   its result is discarded.
 - `warm`: the standby rehearses a start until two in a row take about the same time, and then about every 30 s.
+- `cold`: nothing is prepared; the promotion starts Spark.
 
 The column `START MS` of `standfast tasks` (metric `standfast_replica_start_seconds`) shows for each standby how long
 a start would take. A standby without a value is in sync but cold.
