@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from appmaster.adapters.credentials.certificates import as_metric
+from appmaster.adapters.credentials.certificates import EXPIRY
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog, Topics, fence_job
@@ -45,7 +45,7 @@ from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
 from appmaster.version import version
 from standby import cluster as cluster_file
-from standby.adapters.gate import of_gates
+from standby.adapters.gate import REFUSED_CONNECTIONS
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.access import Access, owner_access
@@ -55,7 +55,7 @@ from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastE
 from standby.security import credentials
 from standby.shared import naming
 from standby.shared.clock import REAL, boot_ms
-from standby.shared.metric import Metric
+from standby.shared.metric import Samples
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
@@ -231,9 +231,9 @@ class Process:
         # Without a lease another may lead: whoever asks is not to take this view for the present one.
         return self._view().epoch > 0 and self._election.is_leader
 
-    def _own_metrics(self) -> Sequence[Metric]:
+    def _own_metrics(self) -> Sequence[Samples]:
         gates = (self._http.gate, self._services.gate)
-        return as_metric(self._begun.keys.now.certificate), of_gates(gates)
+        return EXPIRY.of(self._begun.keys.now.certificate), REFUSED_CONNECTIONS.of(gates)
 
     def _status(self) -> dict[str, Any]:
         view = self._view()

@@ -8,12 +8,12 @@ from typing import Final
 import prometheus_client as client
 from prometheus_client.exposition import choose_encoder
 
-from appmaster.eventlog.counting import Count, counts
+from appmaster.eventlog.counting import counts
 from appmaster.eventlog.entries import LogEntry
 from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import Present
-from standby.shared.metric import Metric
+from standby.shared.metric import Samples
 
 #: The time at which each series began is a series of its own by the library's default: nobody reads it.
 client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -23,7 +23,7 @@ class Metrics:
     """Counts on the leader's thread what the event log tells, and renders on the threads of the HTTP port."""
 
     def __init__(
-        self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Metric]] = tuple
+        self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Samples]] = tuple
     ) -> None:
         """``further`` gives the metrics that the view does not tell; called on threads of the HTTP port."""
         self._view = view
@@ -48,12 +48,12 @@ class Metrics:
     def count(self, entry: LogEntry) -> None:
         """Count one entry of the event log."""
         for each in counts(entry):
-            if isinstance(each, Count):
-                counter = self._counters[each.counter.name]
+            if isinstance(each.metric, counters.Counter):
+                counter = self._counters[each.metric.name]
                 (counter.labels(*each.labels) if each.labels else counter).inc(each.amount)
             else:
-                histogram = self._histograms[each.histogram.name]
-                (histogram.labels(*each.labels) if each.labels else histogram).observe(each.seconds)
+                histogram = self._histograms[each.metric.name]
+                (histogram.labels(*each.labels) if each.labels else histogram).observe(each.amount)
 
     def turned(self, seconds: float) -> None:
         """Take note of how long one turn of the leader took."""

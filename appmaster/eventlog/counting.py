@@ -1,8 +1,8 @@
-"""Which entry of the event log adds what to the leader's metrics. Pure."""
+"""Where each of the leader's counters and times comes from: entries of the event log. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,80 +16,154 @@ from appmaster.planning.state.view import RequestKind
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Adds to a counter."""
+class Added:
+    """What an entry adds to a metric."""
 
-    counter: Counter
+    metric: Counter | Histogram
     labels: tuple[str, ...]
     amount: float = 1
+    """Of a histogram: one duration, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """A duration for a histogram, seconds."""
+class Source:
+    """Which entries add to a metric."""
 
-    histogram: Histogram
-    labels: tuple[str, ...]
-    seconds: float
-
-
-#: What one rule yields.
-Added = Iterator[Count | Observed]
-
-#: The decision that an entry is about.
-_KINDS: Final[Mapping[EntryKind, Kind]] = {entry: kind for kind, entry in DECIDED.items()}
+    metric: Counter | Histogram
+    kinds: tuple[EntryKind, ...]
+    added: Callable[[LogEntry], Iterable[Added]]
 
 
-def counts(entry: LogEntry) -> Added:
+def counts(entry: LogEntry) -> Iterator[Added]:
     """Yield all that one entry adds."""
-    rule = _RULES.get(entry.kind)
-    if rule is not None:
-        yield from rule(entry)
+    for source in _BY_KIND[entry.kind]:
+        yield from source.added(entry)
 
 
-def _label(entry: LogEntry, kinds: type[Loss | Without | Basis]) -> str:
+def sources(metric: Counter | Histogram) -> tuple[EntryKind, ...]:
+    """Return the kinds of entries that add to a metric."""
+    return tuple(kind for each in _SOURCES if each.metric is metric for kind in each.kinds)
+
+
+def _one(counter: Counter, labels: Callable[[LogEntry], tuple[str, ...] | None], *kinds: EntryKind) -> Source:
+    """Declare that each entry adds 1; one without labels adds nothing."""
+
+    def added(entry: LogEntry) -> Iterator[Added]:
+        values = labels(entry)
+        if values is not None:
+            yield Added(counter, values)
+
+    return Source(counter, kinds, added)
+
+
+def _plain(_: LogEntry) -> tuple[str, ...]:
+    return ()
+
+
+def _job(entry: LogEntry) -> tuple[str, ...]:
+    return (entry.job or "",)
+
+
+def _reason(entry: LogEntry, kinds: type[Loss | Without | Basis]) -> str:
     """Return the kind of an entry's reason, of ``kinds``; ``other`` when it is none of them."""
     reason = entry.reason
     known = isinstance(reason, Reason) and isinstance(reason.kind, kinds)
     return str(reason.kind.value) if known and isinstance(reason, Reason) else OTHER
 
 
-def _job(entry: LogEntry) -> str:
-    return entry.job or ""
-
-
-def _lost(entry: LogEntry) -> Added:
+def _lost(entry: LogEntry) -> tuple[str, ...]:
     lost = entry.details
     assert isinstance(lost, entries.Lost)
-    yield Count(m.CONTAINER_FAILURES, (_job(entry), lost.role or "none", _label(entry, Loss)))
-    if lost.silent_ms is not None and lost.actives:
-        # From its last sign of life to the verdict; the other phases begin there.
-        yield Observed(m.FAILOVER_SECONDS, ("detected",), lost.silent_ms / 1000)
+    return (*_job(entry), lost.role or "none", _reason(entry, Loss))
 
 
-def _failover_started(entry: LogEntry) -> Added:
+def _to_in_sync(entry: LogEntry) -> tuple[str, ...] | None:
     started = entry.details
     assert isinstance(started, entries.FailoverStarted)
-    if started.to_in_sync:
-        yield Count(m.FAILOVERS, (_job(entry), started.policy.value))
+    return (*_job(entry), started.policy.value) if started.to_in_sync else None
 
 
-def _without_standby(entry: LogEntry) -> Added:
-    yield Count(m.WITHOUT_STANDBY, (_job(entry), _label(entry, Without)))
+def _without_standby(entry: LogEntry) -> tuple[str, ...]:
+    return (*_job(entry), _reason(entry, Without))
 
 
-def _finished(entry: LogEntry, histogram: Histogram) -> Added:
-    finished = entry.details
-    assert isinstance(finished, entries.Finished)
-    for times in finished.tasks.values():
-        yield from _phases(histogram, times)
+def _kind(entry: LogEntry) -> RequestKind:
+    request = entry.details
+    assert isinstance(request, entries.Request)
+    return request.kind
 
 
-def _failover_finished(entry: LogEntry) -> Added:
-    yield from _finished(entry, m.FAILOVER_SECONDS)
+def _requested(entry: LogEntry) -> tuple[str, ...]:
+    return (_kind(entry).value,)
 
 
-def _phases(histogram: Histogram, times: Mapping[str, int | None]) -> Iterator[Observed]:
+def _preferred(entry: LogEntry) -> tuple[str, ...] | None:
+    return _job(entry) if _kind(entry) is RequestKind.PREFERRED else None
+
+
+#: How a request ended, unless it says so itself.
+_ENDS: Final[Mapping[EntryKind, str]] = {
+    EntryKind.REQUEST_GRANTED: "granted",
+    EntryKind.REQUEST_CANCELLED: "cancelled",
+    EntryKind.REQUEST_REFUSED: "refused",
+    EntryKind.LAUNCH_FAILED: "failed",
+}
+
+
+def _request_ended(entry: LogEntry) -> tuple[str, ...]:
+    request = entry.details
+    assert isinstance(request, entries.Request)
+    return (request.kind.value, request.outcome.value if request.outcome is not None else _ENDS[entry.kind])
+
+
+def _released(entry: LogEntry) -> tuple[str, ...]:
+    released = entry.details
+    assert isinstance(released, entries.Released)
+    return (released.outcome.value,)
+
+
+#: The decision that an entry is about.
+_KINDS: Final[Mapping[EntryKind, Kind]] = {entry: kind for kind, entry in DECIDED.items()}
+
+
+def _decided(entry: LogEntry) -> tuple[str, ...]:
+    decision = entry.details
+    assert isinstance(decision, entries.Decision)
+    in_sync = {True: "in-sync", False: "not-in-sync", None: _reason(entry, Basis)}
+    return (_KINDS[entry.kind].value.replace("-", "_"), in_sync[decision.facts.in_sync])
+
+
+def _task_failed(entry: LogEntry) -> tuple[str, ...] | None:
+    decision = entry.details
+    assert isinstance(decision, entries.Decision)
+    # Failures without a count are forgotten: the task got past that record.
+    return _job(entry) if decision.facts.count else None
+
+
+def _effect_failed(entry: LogEntry) -> tuple[str, ...]:
+    details = entry.details
+    return (*_job(entry), details.effect.value if isinstance(details, entries.OfEffect) else OTHER)
+
+
+def _detected(entry: LogEntry) -> Iterator[Added]:
+    lost = entry.details
+    assert isinstance(lost, entries.Lost)
+    if lost.silent_ms is not None and lost.actives:
+        # From its last sign of life to the verdict; the other phases begin there.
+        yield Added(m.FAILOVER_SECONDS, ("detected",), lost.silent_ms / 1000)
+
+
+def _finished(histogram: Histogram, kind: EntryKind) -> Source:
+    def added(entry: LogEntry) -> Iterator[Added]:
+        finished = entry.details
+        assert isinstance(finished, entries.Finished)
+        for times in finished.tasks.values():
+            yield from _phases(histogram, times)
+
+    return Source(histogram, (kind,), added)
+
+
+def _phases(histogram: Histogram, times: Mapping[str, int | None]) -> Iterator[Added]:
     """Yield how long each phase of one task took; one that has no time counts with the next.
 
     Two clocks are compared, the leader's and the container's: a phase is never shorter than nothing.
@@ -101,106 +175,41 @@ def _phases(histogram: Histogram, times: Mapping[str, int | None]) -> Iterator[O
     for phase in PHASES:
         at = times.get(f"{phase}_ms")
         if at:
-            yield Observed(histogram, (phase,), max(0, at - before) / 1000)
+            yield Added(histogram, (phase,), max(0, at - before) / 1000)
             before = max(at, before)
-    yield Observed(histogram, ("total",), (before - begun) / 1000)
+    yield Added(histogram, ("total",), (before - begun) / 1000)
 
 
-def _handover_finished(entry: LogEntry) -> Added:
-    yield Count(m.HANDOVERS, (_job(entry),))
-    yield from _finished(entry, m.HANDOVER_SECONDS)
+_SOURCES: Final = (
+    _one(m.CONTAINER_FAILURES, _lost, EntryKind.CONTAINER_LOST),
+    _one(m.FAILOVERS, _to_in_sync, EntryKind.FAILOVER_STARTED),
+    _one(m.WITHOUT_STANDBY, _without_standby, EntryKind.FAILOVER_WITHOUT_STANDBY),
+    _one(m.HANDOVERS_STARTED, _job, EntryKind.HANDOVER_STARTED),
+    _one(m.HANDOVERS, _job, EntryKind.HANDOVER_FINISHED),
+    _one(m.HANDOVERS_GIVEN_UP, _job, EntryKind.HANDOVER_GIVEN_UP),
+    _one(m.SAME_HOST, _plain, EntryKind.SAME_HOST_REFUSED),
+    _one(m.REQUESTS, _request_ended, *_ENDS),
+    _one(m.REQUESTS_MADE, _requested, EntryKind.CONTAINER_REQUESTED),
+    _one(m.PREFERRED, _preferred, EntryKind.CONTAINER_REQUESTED),
+    _one(m.PREFERRED_MATCHED, _preferred, EntryKind.REQUEST_GRANTED),
+    _one(m.RELEASED, _released, EntryKind.CONTAINER_RELEASED),
+    _one(m.DECIDED, _decided, *_KINDS),
+    _one(m.DECISIONS_REFUSED, _plain, EntryKind.DECISION_REFUSED),
+    _one(m.MOVES_STARTED, _job, DECIDED[Kind.MOVE]),
+    _one(m.MOVES, _job, DECIDED[Kind.MOVED]),
+    _one(m.MOVES_GIVEN_UP, _job, DECIDED[Kind.STAY]),
+    _one(m.PARKED, _job, EntryKind.PROCESSOR_PARKED),
+    _one(m.UNPARKED, _job, EntryKind.PROCESSOR_UNPARKED),
+    _one(m.DRAINED, _plain, EntryKind.HOST_DRAINED),
+    _one(m.ADMITTED, _plain, EntryKind.HOST_ADMITTED),
+    _one(m.MODEL_CHANGES, _job, EntryKind.MODEL_CHANGED),
+    _one(m.TASK_FAILURES, _task_failed, DECIDED[Kind.FAILURES]),
+    _one(m.FENCING_FAILED, _job, EntryKind.FENCING_FAILED),
+    _one(m.EFFECTS_FAILED, _effect_failed, EntryKind.EFFECT_FAILED),
+    _one(m.DOUBTS, _plain, EntryKind.LEADER_DOUBTS_ITSELF),
+    Source(m.FAILOVER_SECONDS, (EntryKind.CONTAINER_LOST,), _detected),
+    _finished(m.FAILOVER_SECONDS, EntryKind.FAILOVER_FINISHED),
+    _finished(m.HANDOVER_SECONDS, EntryKind.HANDOVER_FINISHED),
+)
 
-
-def _requested(entry: LogEntry) -> Added:
-    request = entry.details
-    assert isinstance(request, entries.Request)
-    yield Count(m.REQUESTS_MADE, (request.kind.value,))
-    if request.kind is RequestKind.PREFERRED:
-        yield Count(m.PREFERRED, (_job(entry),))
-
-
-def _request_ended(outcome: str) -> Callable[[LogEntry], Added]:
-    def rule(entry: LogEntry) -> Added:
-        request = entry.details
-        assert isinstance(request, entries.Request)
-        ended = request.outcome.value if request.outcome is not None else outcome
-        yield Count(m.REQUESTS, (request.kind.value, ended))
-        if entry.kind is EntryKind.REQUEST_GRANTED and request.kind is RequestKind.PREFERRED:
-            yield Count(m.PREFERRED_MATCHED, (_job(entry),))
-
-    return rule
-
-
-def _released(entry: LogEntry) -> Added:
-    released = entry.details
-    assert isinstance(released, entries.Released)
-    yield Count(m.RELEASED, (released.outcome.value,))
-
-
-def _decided(entry: LogEntry) -> Added:
-    decision = entry.details
-    assert isinstance(decision, entries.Decision)
-    kind, facts = _KINDS[entry.kind], decision.facts
-    in_sync = {True: "in-sync", False: "not-in-sync", None: _label(entry, Basis)}
-    yield Count(m.DECIDED, (kind.value.replace("-", "_"), in_sync[facts.in_sync]))
-    # Failures without a count are forgotten: the task got past that record.
-    if kind is Kind.FAILURES and facts.count:
-        yield Count(m.TASK_FAILURES, (_job(entry),))
-    if kind in _MOVES:
-        yield Count(_MOVES[kind], (_job(entry),))
-
-
-def _of_job(counter: Counter) -> Callable[[LogEntry], Added]:
-    def rule(entry: LogEntry) -> Added:
-        yield Count(counter, (_job(entry),))
-
-    return rule
-
-
-def _plain(counter: Counter) -> Callable[[LogEntry], Added]:
-    def rule(_: LogEntry) -> Added:
-        yield Count(counter, ())
-
-    return rule
-
-
-def _effect_failed(entry: LogEntry) -> Added:
-    details = entry.details
-    effect = details.effect.value if isinstance(details, entries.OfEffect) else OTHER
-    yield Count(m.EFFECTS_FAILED, (_job(entry), effect))
-
-
-#: Decisions that begin and end a move.
-_MOVES: Final = {
-    Kind.MOVE: m.MOVES_STARTED,
-    Kind.MOVED: m.MOVES,
-    Kind.STAY: m.MOVES_GIVEN_UP,
-}
-
-#: Every kind of entry that counts for something.
-_RULES: Final[Mapping[EntryKind, Callable[[LogEntry], Added]]] = {
-    **dict.fromkeys(_KINDS, _decided),
-    EntryKind.CONTAINER_LOST: _lost,
-    EntryKind.FAILOVER_STARTED: _failover_started,
-    EntryKind.FAILOVER_WITHOUT_STANDBY: _without_standby,
-    EntryKind.FAILOVER_FINISHED: _failover_finished,
-    EntryKind.HANDOVER_STARTED: _of_job(m.HANDOVERS_STARTED),
-    EntryKind.HANDOVER_FINISHED: _handover_finished,
-    EntryKind.HANDOVER_GIVEN_UP: _of_job(m.HANDOVERS_GIVEN_UP),
-    EntryKind.CONTAINER_REQUESTED: _requested,
-    EntryKind.REQUEST_GRANTED: _request_ended("granted"),
-    EntryKind.REQUEST_CANCELLED: _request_ended("cancelled"),
-    EntryKind.REQUEST_REFUSED: _request_ended("refused"),
-    EntryKind.LAUNCH_FAILED: _request_ended("failed"),
-    EntryKind.CONTAINER_RELEASED: _released,
-    EntryKind.SAME_HOST_REFUSED: _plain(m.SAME_HOST),
-    EntryKind.DECISION_REFUSED: _plain(m.DECISIONS_REFUSED),
-    EntryKind.PROCESSOR_PARKED: _of_job(m.PARKED),
-    EntryKind.PROCESSOR_UNPARKED: _of_job(m.UNPARKED),
-    EntryKind.HOST_DRAINED: _plain(m.DRAINED),
-    EntryKind.HOST_ADMITTED: _plain(m.ADMITTED),
-    EntryKind.MODEL_CHANGED: _of_job(m.MODEL_CHANGES),
-    EntryKind.FENCING_FAILED: _of_job(m.FENCING_FAILED),
-    EntryKind.EFFECT_FAILED: _effect_failed,
-    EntryKind.LEADER_DOUBTS_ITSELF: _plain(m.DOUBTS),
-}
+_BY_KIND: Final = {kind: [each for each in _SOURCES if kind in each.kinds] for kind in EntryKind}

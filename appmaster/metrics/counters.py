@@ -1,7 +1,7 @@
 """What the leader counts and times: names, help texts, and the values that each label can have. Pure.
 
 SEP-23's "Additional metrics" (active and standby failures, failovers to a standby, occurrences where there
-was none), and what that proposal lacks. `appmaster.eventlog.counting` says which entry of the event log adds what.
+was none), and what that proposal lacks. `appmaster.eventlog.counting` says which entries of the event log add to each.
 Every label but the job's name has a closed set of values, so that no text with a number in it ever makes a series of
 its own.
 """
@@ -181,35 +181,6 @@ DOUBTS: Final = Counter(
     {},
 )
 
-COUNTERS: Final = (
-    CONTAINER_FAILURES,
-    FAILOVERS,
-    WITHOUT_STANDBY,
-    HANDOVERS_STARTED,
-    HANDOVERS,
-    HANDOVERS_GIVEN_UP,
-    SAME_HOST,
-    REQUESTS,
-    REQUESTS_MADE,
-    PREFERRED,
-    PREFERRED_MATCHED,
-    RELEASED,
-    DECIDED,
-    DECISIONS_REFUSED,
-    MOVES_STARTED,
-    MOVES,
-    MOVES_GIVEN_UP,
-    PARKED,
-    UNPARKED,
-    DRAINED,
-    ADMITTED,
-    MODEL_CHANGES,
-    TASK_FAILURES,
-    FENCING_FAILED,
-    EFFECTS_FAILED,
-    DOUBTS,
-)
-
 _FAILOVER_BUCKETS: Final = (
     *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
@@ -234,4 +205,6 @@ TURN_SECONDS: Final = Histogram(
     (*(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05), *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
 )
 
-HISTOGRAMS: Final = (FAILOVER_SECONDS, HANDOVER_SECONDS, TURN_SECONDS)
+#: In the order of their declarations.
+COUNTERS: Final = tuple(each for each in vars().values() if isinstance(each, Counter))
+HISTOGRAMS: Final = tuple(each for each in vars().values() if isinstance(each, Histogram))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from docs.generate import configuration, events, failover, lifecycle, scenarios
+from docs.generate import configuration, events, failover, lifecycle, metrics, scenarios
 
 FOLDER: Final = Path(__file__).resolve().parents[1]
 
@@ -19,6 +19,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "failover-scenarios.md": scenarios.page,
     "failover.md": failover.page,
     "lifecycle.md": lifecycle.page,
+    "monitoring.md": metrics.page,
 }
 
 

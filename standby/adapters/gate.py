@@ -327,13 +327,12 @@ def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = RE
         raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
 
 
-def of_gates(gates: Iterable[Gate]) -> Metric:
-    """Return how many connections the ports of this process have refused, as a metric."""
-    return Metric(
-        "standfast_refused_connections_total",
-        "Connections that were closed because there were too many, because they took too long, or because what they "
-        "said was no request, or did not show the cluster's credentials; by port.",
-        Kind.COUNTER,
-        ("port", "reason"),
-        tuple(((gate.name, why.value), count) for gate in gates for why, count in gate.refused.items()),
-    )
+#: Of the ports of a process; candidates and containers show it.
+REFUSED_CONNECTIONS: Final[Metric[Iterable[Gate]]] = Metric(
+    "standfast_refused_connections_total",
+    "Connections that were closed because there were too many, because they took too long, or because what they "
+    "said was no request, or did not show the cluster's credentials; by port.",
+    ("port", "reason"),
+    lambda gates: (((gate.name, why.value), count) for gate in gates for why, count in gate.refused.items()),
+    Kind.COUNTER,
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -14,39 +15,36 @@ from prometheus_client.registry import Collector
 
 from standby.adapters.http_port import HttpPages, Page, Request
 from standby.adapters.processes import ProcessFigures
-from standby.shared.metric import Kind, Metric
+from standby.shared.metric import Kind, Metric, Samples, single
 
 #: Whether all is well, and what else is worth knowing.
 Health = Callable[[], tuple[bool, Mapping[str, object]]]
 
 
-def of_process(figures: ProcessFigures) -> Iterator[Metric]:
-    """Yield the metrics of the process and its children, which Prometheus' own collector does not see."""
-    yield Metric(
+#: Of the process and its children, which Prometheus' own collector does not see.
+OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
+    Metric(
         "standfast_process_rss_bytes",
         "Resident memory: of the process itself, and of its children (the JVM, Spark's Python workers).",
-        Kind.GAUGE,
         ("of",),
-        ((("self",), figures.rss_bytes), (("children",), figures.children_rss_bytes)),
-    )
-    yield Metric(
+        lambda figures: ((("self",), figures.rss_bytes), (("children",), figures.children_rss_bytes)),
+    ),
+    Metric(
         "standfast_process_cpu_seconds",
         "CPU time used by the process itself, and by those of its children that live now.",
-        Kind.GAUGE,
         ("of",),
-        ((("self",), figures.cpu_seconds), (("children",), figures.children_cpu_seconds)),
-    )
-    yield Metric("standfast_process_children", "Its children.", Kind.GAUGE, (), (((), figures.children),))
-    yield Metric("standfast_process_threads", "Its threads.", Kind.GAUGE, (), (((), figures.threads),))
-    yield Metric(
-        "standfast_process_open_files", "Its open files.", Kind.GAUGE, (), (((), figures.open_files),)
-    )
+        lambda figures: ((("self",), figures.cpu_seconds), (("children",), figures.children_cpu_seconds)),
+    ),
+    single("standfast_process_children", "Its children.", lambda figures: figures.children),
+    single("standfast_process_threads", "Its threads.", lambda figures: figures.threads),
+    single("standfast_process_open_files", "Its open files.", lambda figures: figures.open_files),
+)
 
 
 class Present(Collector):
     """Gives what is true at the moment of the scrape: a replica that left is not there any more."""
 
-    def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, metrics: Callable[[], Iterable[Samples]]) -> None:
         self._metrics = metrics
 
     def describe(self) -> Iterable[Family]:
@@ -55,13 +53,11 @@ class Present(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Yield every metric with its present values."""
-        for metric in self._metrics():
-            family: CounterMetricFamily | GaugeMetricFamily
-            if metric.kind is Kind.COUNTER:
-                family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-            else:
-                family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            for labels, value in metric.values:
+        for samples in self._metrics():
+            metric = samples.metric
+            make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            family = make(metric.name, metric.help, labels=metric.labels)
+            for labels, value in samples.values:
                 family.add_metric(labels, value)
             yield family
 
@@ -74,7 +70,7 @@ class MetricsServer:
         self.gate = self._pages.gate
         self.port: int = self._pages.port
 
-    def start(self, metrics: Callable[[], Iterable[Metric]], health: Health) -> None:
+    def start(self, metrics: Callable[[], Iterable[Samples]], health: Health) -> None:
         """Begin to answer; both functions are called on threads of the server."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)

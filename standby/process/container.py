@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from standby.adapters.gate import of_gates
+from standby.adapters.gate import REFUSED_CONNECTIONS
 from standby.adapters.grpc import ControlStreams
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.peers.code_reader import CodeReader
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
-from standby.adapters.prometheus import MetricsServer, of_process
+from standby.adapters.prometheus import OF_PROCESS, MetricsServer
 from standby.adapters.tls import Keys
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
@@ -48,7 +48,7 @@ from standby.process.witness import Note, Witnessed
 from standby.security import credentials
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
-from standby.shared.metric import Metric
+from standby.shared.metric import Samples
 from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ContainerRecord
@@ -107,7 +107,7 @@ class Kernel:
     """What peers may ask of it."""
     close: Callable[[], None] = lambda: None
     """Gives up what peers still fetch; called once the replicas are closed."""
-    metrics: Callable[[], Iterable[Metric]] = tuple
+    metrics: Callable[[], Iterable[Samples]] = tuple
     """What it tells Prometheus beyond the replicas' statuses."""
 
 
@@ -213,7 +213,7 @@ def run(
         signal.signal(number, lambda *_, name=name: inbox.post(Terminated(name)))
     meter.start()
     gates = (server.gate, peers.gate)
-    server.start(lambda: (*_metrics(loop, meter, kernel), of_gates(gates)), Health(loop).look)
+    server.start(lambda: (*_metrics(loop, meter, kernel), REFUSED_CONNECTIONS.of(gates)), Health(loop).look)
     peers.start(kernel.routes)
     watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop, witnessed.note))
     watchdog.start()
@@ -305,10 +305,10 @@ def _make_feed(directory: Path, code: JobCode, marks: Marks, config: JobConfig, 
     return make_feed(config, job, classpath, code.directory_of(job), marks.transform)
 
 
-def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Metric]:
+def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:
     yield from of_container(loop.state)
     yield from kernel.metrics()
-    yield from of_process(meter.figures)
+    yield from (each.of(meter.figures) for each in OF_PROCESS)
 
 
 def _say(quit_: Quit) -> None:

@@ -121,8 +121,8 @@ class Giver:
 
 def by_source(restores: RestoreCounters, name: str = "standfast_restores_total") -> dict[str, float]:
     """Return what a metric of restores counts, by where the state came from."""
-    metric = next(each for each in restores.metrics() if each.name == name)
-    return {labels[1]: value for labels, value in metric.values}
+    found = next(each for each in restores.metrics() if each.metric.name == name)
+    return {labels[1]: value for labels, value in found.values}
 
 
 class PlacedRecords:

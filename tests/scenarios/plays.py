@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from appmaster.eventlog.counting import Count, counts
+from appmaster.eventlog.counting import counts
 from appmaster.metrics import counters as m
 from appmaster.planning.plan import plan
 from appmaster.planning.state.job import JobState, Policy
@@ -88,8 +88,8 @@ def story(cluster: FakeCluster) -> Story:
 def _counted(cluster: FakeCluster) -> Iterator[Counted]:
     for entry in cluster.entries:
         for each in counts(entry):
-            if isinstance(each, Count) and each.counter.name in {name for name, _ in COUNTED}:
-                yield COUNTED[each.counter.name, each.labels[1:2]]
+            if each.metric.name in {name for name, _ in COUNTED}:
+                yield COUNTED[each.metric.name, each.labels[1:2]]
 
 
 # ---- the table ----

@@ -12,7 +12,7 @@ from typing import Final
 from cryptography import x509
 
 from standby.errors import BadConfiguration
-from standby.shared.metric import Kind, Metric
+from standby.shared.metric import Metric, single
 
 #: From then on it is told, days before the end.
 _SOON_DAYS: Final = 45
@@ -37,17 +37,14 @@ def told_of_end(certificate: bytes, directory: Path, now: dt.datetime | None = N
     return f"the credentials in {directory} end on {ends:%Y-%m-%d}, and the cluster with them; {_REMEDY}"
 
 
-def as_metric(certificate: str) -> Metric:
-    """Return when the certificate that a process shows ends, for whoever is to be told in time."""
-    return Metric(
-        "standfast_credentials_expiry_timestamp_seconds",
-        "Unix time at which the certificate ends that this process shows to others of its cluster.",
-        Kind.GAUGE,
-        (),
-        (((), end_of(certificate.encode()).timestamp()),),
-    )
-
-
 def end_of(certificate: bytes) -> dt.datetime:
     """Return when a certificate in PEM ends; raises `ValueError` when it is none."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+#: Of the certificate that a process shows, for whoever is to be told in time.
+EXPIRY: Final[Metric[str]] = single(
+    "standfast_credentials_expiry_timestamp_seconds",
+    "Unix time at which the certificate ends that this process shows to others of its cluster.",
+    lambda certificate: end_of(certificate.encode()).timestamp(),
+)

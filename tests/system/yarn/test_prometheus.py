@@ -21,12 +21,14 @@ from tests.system.yarn.scraped import scraping, until
 VARIABLES = {"$cluster": JOB, "$job": ".*", "$__rate_interval": "5m", "$__range": "5m", "$__interval": "5m"}
 
 #: Panels of these show nothing as long as nothing of the kind has happened: no hand-over, no replica on its way,
-#: no request in vain, nothing given back.
+#: no request in vain, nothing given back, no source of state in vain, no copy of it for another replica.
 QUIET = (
     "standfast_handover_seconds_sum",
     "standfast_replica_phase_since_seconds",
     "standfast_container_requests_total",
     "standfast_containers_released_total",
+    "standfast_restore_failures_total",
+    "standfast_snapshots_total",
 )
 
 
@@ -109,7 +111,7 @@ def killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, j
 
 def every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
     names = set(prometheus.ask("label/__name__/values"))
-    expected = {each.name for each in gauges.of_view(ClusterView(epoch=1))}
+    expected = {each.metric.name for each in gauges.of_view(ClusterView(epoch=1))}
     expected |= {each.name for each in counters.COUNTERS}
     expected |= {f"{each.name}_bucket" for each in counters.HISTOGRAMS}
     assert expected <= names

@@ -1,4 +1,4 @@
-"""Dashboard, alert rules and the page on metrics name only what a leader or a container shows, and all of it."""
+"""Dashboard and alert rules name only what a leader or a container shows, and the dashboard all of it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from appmaster.adapters.credentials.certificates import as_metric
-from appmaster.metrics import counters, gauges
-from appmaster.planning.state.view import ClusterView
-from standby.adapters.gate import of_gates
-from standby.adapters.processes import ProcessFigures
-from standby.adapters.prometheus import of_process
-from standby.control.state import ControlState, Identity, Policy
-from standby.process.metrics import of_container
-from standby.shared.roles import PeerRole
-from tests.fakes.certificates import shared_keyring
+from appmaster.metrics.counters import Counter, Histogram
+from docs.generate.metrics import METRICS
+from standby.shared.metric import Kind, Metric
 from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels
+from tests.unit.test_house import PRODUCT
 
 #: What service discovery and Prometheus itself add to every series (`appmaster.api.discovery`).
 TARGET_LABELS = {"cluster", "component", "host", "candidate", "container", "instance", "job"}
@@ -29,27 +23,21 @@ OTHERS = {
     "process_cpu_seconds_total": set[str](),
 }
 
+#: Prometheus' are seconds and bytes.
+NO_BASE_UNITS = {
+    *("ms", "millis", "milliseconds", "minutes", "hours", "days"),
+    *("kb", "mb", "kilobytes", "megabytes"),
+}
 
-def of_leader() -> dict[str, set[str]]:
-    """Return every metric of a leader's own with its labels."""
-    lifetime = as_metric(shared_keyring().credentials(PeerRole.MASTER).certificate)
-    found = {each.name: set(each.labels) for each in (lifetime, *gauges.of_view(ClusterView(epoch=1)))}
-    found |= {each.name: set(each.labels) for each in counters.COUNTERS}
-    found |= {each.name: set(each.labels) for each in counters.HISTOGRAMS}
-    return found
-
-
-def of_a_container() -> dict[str, set[str]]:
-    state = ControlState(Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=1))
-    shown = (*of_container(state), *of_process(ProcessFigures()), of_gates(()))
-    return {each.name: set(each.labels) for each in shown}
+DECLARED = [each for metrics in METRICS.values() for each in metrics]
+OWN = {each.name: set(each.labels) for each in DECLARED}
 
 
 def samples() -> dict[str, set[str]]:
     """Return every name that can be queried with the labels that it has."""
-    histograms = {each.name for each in counters.HISTOGRAMS}
+    histograms = {each.name for each in DECLARED if isinstance(each, Histogram)}
     found: dict[str, set[str]] = {}
-    for name, labels in {**OTHERS, **of_leader(), **of_a_container()}.items():
+    for name, labels in {**OTHERS, **OWN}.items():
         if name in histograms:
             found |= {f"{name}_sum": labels, f"{name}_count": labels, f"{name}_bucket": labels | {"le"}}
         else:
@@ -94,18 +82,28 @@ def test_expressions_use_metrics_and_labels_that_exist() -> None:
     assert [each for each in EXPRESSIONS if unknown(each, known)] == []
 
 
-def test_what_leader_and_container_both_show_has_the_same_labels_and_is_no_counter() -> None:
-    """Gauges that are shown twice are merged by `max`; a counter shown twice would be counted twice."""
-    leader, container = of_leader(), of_a_container()
-    shared = leader.keys() & container.keys()
-    assert shared == {f"standfast_replica_lag_{unit}" for unit in ("records", "seconds", "bytes")}
-    assert all(leader[name] == container[name] for name in shared)
+def test_every_metric_is_declared_once_and_is_in_a_table() -> None:
+    """Else the page and the tests here would not know it."""
+    sources = [path.read_text(encoding="utf-8") for each in PRODUCT for path in (ROOT / each).rglob("*.py")]
+    named = sorted(name for each in sources for name in re.findall(r'"(standfast_\w+)"', each))
+    assert named == sorted(OWN)
+    assert len(OWN) == len(DECLARED)
+
+
+def test_names_and_help_texts_follow_prometheus_conventions() -> None:
+    for each in DECLARED:
+        is_counter = isinstance(each, Counter) or (isinstance(each, Metric) and each.kind is Kind.COUNTER)
+        assert re.fullmatch("standfast(_[a-z]+)+", each.name)
+        assert each.name.endswith("_total") == is_counter, each.name
+        assert not isinstance(each, Histogram) or each.name.endswith("_seconds")
+        assert not set(each.name.split("_")) & NO_BASE_UNITS, each.name
+        assert each.help.endswith("."), each.name
 
 
 def test_dashboard_shows_every_metric() -> None:
     used = {name for each in expressions() for name, _ in selected(each)}
     shown = {re.sub("_(sum|count|bucket)$", "", name) for name in used if name.startswith("standfast_")}
-    assert shown == {name for name in {**of_leader(), **of_a_container()} if name.startswith("standfast_")}
+    assert shown == OWN.keys()
 
 
 def test_dashboard_is_one_that_grafana_takes() -> None:
@@ -132,10 +130,9 @@ def test_dashboard_is_one_that_grafana_takes() -> None:
 
 def test_panel_filters_by_job_wherever_its_metrics_have_one() -> None:
     """Without `job` in the selector the choice of a job would change nothing in such a panel."""
-    own = {**of_leader(), **of_a_container()}
     names = {
         f"{name}{suffix}": "job" in labels
-        for name, labels in own.items()
+        for name, labels in OWN.items()
         for suffix in ("", "_sum", "_count", "_bucket")
     }
     for panel in panels():
@@ -152,12 +149,3 @@ def test_every_alert_has_a_rule_test_and_says_what_is_wrong() -> None:
         assert alert["labels"]["severity"] in ("warning", "critical")
         mine = [case for case in cases if case["alertname"] == alert["alert"]]
         assert any(case.get("exp_alerts") for case in mine), f"{alert['alert']} is never seen to fire"
-
-
-def test_page_on_metrics_names_every_one_and_no_other() -> None:
-    page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(standfast_\w+)(?:\{([\w,]+)\})?`", page, re.MULTILINE)
-    assert {name: set(filter(None, labels.split(","))) for name, labels in rows} == {
-        **of_leader(),
-        **of_a_container(),
-    }

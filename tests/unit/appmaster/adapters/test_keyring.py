@@ -13,7 +13,7 @@ from cryptography import x509
 
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.credentials.authority import DAYS, issue, new_authority, skein_pair
-from appmaster.adapters.credentials.certificates import as_metric, end_of, told_of_end
+from appmaster.adapters.credentials.certificates import EXPIRY, end_of, told_of_end
 from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure, user_name
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.yarn import as_security, skein_client
@@ -44,7 +44,7 @@ def test_end_is_told_of_when_it_is_near_and_by_a_metric() -> None:
         assert bool(warning) == bool(said), days
     with pytest.raises(BadConfiguration, match=r"in /s have ended on .*standfast credentials rotate"):
         told(NOW + dt.timedelta(days=DAYS + 1))
-    ((_, value),) = as_metric(CERTIFICATE.decode()).values
+    ((_, value),) = EXPIRY.of(CERTIFICATE.decode()).values
     end = dt.datetime.fromtimestamp(value, dt.timezone.utc)
     assert end == end_of(CERTIFICATE)
     with pytest.raises(BadConfiguration, match="have ended"):

@@ -341,7 +341,7 @@ def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
 
 
 def at_risk(cluster: Jobs) -> dict[str, float]:
-    (found,) = (each for each in of_view(cluster.view) if each.name == "standfast_changelog_at_risk")
+    (found,) = (each for each in of_view(cluster.view) if each.metric.name == "standfast_changelog_at_risk")
     return {job: value for (job,), value in found.values}
 
 

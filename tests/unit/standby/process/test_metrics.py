@@ -11,11 +11,13 @@ import pytest
 
 from embedded.web import open_url
 from standby.adapters.processes import ProcessFigures
-from standby.adapters.prometheus import MetricsServer, of_process
+from standby.adapters.prometheus import OF_PROCESS, MetricsServer
 from standby.control.state import ControlState, Identity, Policy
 from standby.errors import Unavailable
+from standby.kernel.restore.counters import RestoreCounters
 from standby.process.metrics import of_container
-from standby.shared.metric import Metric
+from standby.replica.store.sources import Source
+from standby.shared.metric import Samples
 from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 from tests.cases import case
 from tests.patience import PATIENCE_SECONDS
@@ -54,8 +56,8 @@ def state(*statuses: ReplicaStatus) -> ControlState:
     )
 
 
-def samples(metrics: Iterator[Metric]) -> dict[str, dict[tuple[str, ...], float]]:
-    return {each.name: dict(each.values) for each in metrics}
+def samples(metrics: Iterator[Samples]) -> dict[str, dict[tuple[str, ...], float]]:
+    return {each.metric.name: dict(each.values) for each in metrics}
 
 
 def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
@@ -83,6 +85,27 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     assert samples(of_container(state()))["standfast_replica_lag_records"] == {}, "it has left"
 
 
+def test_restores_are_counted_by_source_and_what_is_lent_by_job() -> None:
+    restores = RestoreCounters()
+    for source in (Source.ACTIVE, Source.CHANGELOG, Source.ACTIVE):
+        restores.opened("flights", source, 100, 1.5)
+    restores.failed("flights", Source.STANDBY)
+    restores.lent("flights", 0.5)
+    restores.gave(300)
+    restores.gave(200)
+    active, changelog = ("flights", "active"), ("flights", "changelog")
+    assert samples(restores.metrics()) == {
+        "standfast_restores_total": {active: 2, changelog: 1},
+        "standfast_restore_bytes_total": {active: 200, changelog: 100},
+        "standfast_restore_seconds_total": {active: 3, changelog: 1.5},
+        "standfast_restore_failures_total": {("flights", "standby"): 1},
+        "standfast_snapshots_total": {("flights",): 1},
+        "standfast_snapshot_seconds_total": {("flights",): 0.5},
+        "standfast_snapshot_sent_bytes_total": {(): 500},
+    }
+    assert samples(RestoreCounters().metrics())["standfast_snapshot_sent_bytes_total"] == {(): 0}
+
+
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
     server = MetricsServer("127.0.0.1")
@@ -99,9 +122,10 @@ def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
 
 
 def test_a_scrape_is_prometheus_text(server: MetricsServer) -> None:
-    def metrics() -> Iterator[Metric]:
+    def metrics() -> Iterator[Samples]:
         yield from of_container(state(ACTIVE))
-        yield from of_process(ProcessFigures(rss_bytes=5, children_rss_bytes=6))
+        figures = ProcessFigures(rss_bytes=5, children_rss_bytes=6)
+        yield from (each.of(figures) for each in OF_PROCESS)
 
     server.start(metrics, lambda: (True, {}))
     status, kind, text = get(server, "/metrics")
