@@ -151,3 +151,19 @@ def held(*waiting: str) -> HandClock:
     clock.hold(*waiting)
     clock.advance(_BEGAN_SECONDS - clock.monotonic())
     return clock
+
+
+class WaitClock(HandClock):
+    """No time passes but what is waited; each wait takes nothing, and lets something happen."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.waits = 0
+        self._meanwhile = meanwhile
+        self.hold("")
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        super().sleep(seconds)
+        self.waits += 1
+        self._meanwhile()

@@ -12,10 +12,8 @@ open to everybody; 3 a server cannot be used.
 from __future__ import annotations
 
 import argparse
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from appmaster.adapters.credentials.certificates import end_of
 from appmaster.adapters.credentials.keyring import require
@@ -28,9 +26,6 @@ from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.roles import PeerRole
-
-#: Between two looks at who has followed, seconds: a watch takes milliseconds.
-_AGAIN_SECONDS: Final = 0.25
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -104,8 +99,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
             RegisteredProcesses(zookeeper.registry, zookeeper.credentials),
             talk,
             progress.say,
-            lambda: not deadline.is_over,
-            lambda: time.sleep(_AGAIN_SECONDS),
+            deadline,
         )
     if arguments.json:
         print_json({"cluster": ring.cluster, "number": number})

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from appmaster.adapters.credentials.keyring import user_name
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import cluster_of
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command, cluster_name
+from appmaster.cli.shared.waiting import Seen, until_leader_says
 from standby.errors import BadConfiguration, StandfastError, Unavailable
-
-_POLL_SECONDS: Final = 0.25
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -119,7 +118,7 @@ def _drain(arguments: argparse.Namespace) -> int:
         left: tuple[Staying, ...] = ()
         reasons: dict[str, list[str]] = {}
         if not arguments.no_wait:
-            left = _wait_empty(client, hosts, arguments.timeout, progress)
+            left = wait_empty(client, hosts, Deadline(arguments.timeout), progress)
             reasons = {each.container: _why(client, each) for each in left}
     if not left:
         progress.say(f"{', '.join(hosts)}: {'recorded' if arguments.no_wait else 'empty'}")
@@ -144,32 +143,27 @@ def _check_known(hosts: Sequence[str], status: Mapping[str, Any]) -> None:
         )
 
 
-def _wait_empty(
-    client: ClusterClient, hosts: Collection[str], timeout_seconds: float, progress: Progress
+def wait_empty(
+    client: ClusterClient, hosts: Collection[str], deadline: Deadline, progress: Progress
 ) -> tuple[Staying, ...]:
     """Return what is still on the hosts when they are empty, or the time is over."""
-    deadline = time.monotonic() + timeout_seconds
     has_heard = False
-    left: tuple[Staying, ...] = ()
-    while time.monotonic() < deadline:
-        try:
-            status = client.status()
-        except Unavailable:
-            progress.say("waiting for the application master")
-            time.sleep(_POLL_SECONDS)
-            continue
+
+    def judge(status: Mapping[str, Any]) -> Seen[tuple[Staying, ...]]:
+        nonlocal has_heard
         has_heard = has_heard or all(each in status["drained"] for each in hosts)
-        asked = [each for each in status["requests"] if each["host"] in hosts]
         left = staying(status, hosts)
-        if has_heard and not left and not asked:
-            return ()
+        if has_heard and not left and not any(each["host"] in hosts for each in status["requests"]):
+            return Seen(True, left)
         actives = sum(len(each.actives) for each in left)
         standbys = sum(len(each.standbys) for each in left)
-        progress.say(f"still there: {len(left)} containers with {actives} actives, {standbys} standby copies")
-        time.sleep(_POLL_SECONDS)
-    if not has_heard:
+        said = f"still there: {len(left)} containers with {actives} actives, {standbys} standby copies"
+        return Seen(False, left, said)
+
+    seen = until_leader_says(deadline, client.status, judge, progress.say)
+    if seen is None or not has_heard:
         raise StandfastError("recorded, but the leader has not taken it up; see `standfast status`")
-    return left
+    return seen.what
 
 
 def _why(client: ClusterClient, each: Staying) -> list[str]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.waiting import Seen, until
 from appmaster.ports import Process, Processes, Ring
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
@@ -70,40 +72,36 @@ def rotate(
     processes: Processes,
     talk: Try,
     say: Callable[[str], None],
-    is_time_left: Callable[[], bool],
-    wait: Callable[[], None],
+    deadline: Deadline,
 ) -> int:
     """Give a cluster other credentials, and ``ring`` with it; return the number under which they were given out.
 
-    ``wait`` passes the time until it is worth to look again. Raises `StandfastError` naming the processes that have not
-    followed in time; the same again goes on from there.
+    Raises `StandfastError` naming the processes that have not followed in time; the same again goes on from there.
     """
     before = [ring.number, *(each.number for role in _RUNNING if (each := processes.given(role)) is not None)]
     number = max(before) + 1
     for step in steps(ring, number, talk):
         for role, credentials in step.given.items():
             processes.give(role, credentials)
-        _await(step, processes, is_time_left, wait)
+        _await(step, processes, deadline)
         say(step.said)
     last = number + 2
     ring.finish(last)
     return last
 
 
-def _await(
-    step: Step, processes: Processes, is_time_left: Callable[[], bool], wait: Callable[[], None]
-) -> None:
-    while True:
+def _await(step: Step, processes: Processes, deadline: Deadline) -> None:
+    def look() -> Seen[dict[Process, str]]:
         late = {each: why for each in sorted(processes.running()) if (why := step.lags(each))}
-        if not late:
-            return
-        if not is_time_left():
-            told = "; ".join(f"{each}: {why}" for each, why in late.items())
-            raise StandfastError(
-                f"not so yet: {step.said}. {told}. The same command goes on from there; a process that is of no use "
-                "any more is best ended"
-            )
-        wait()
+        return Seen(not late, late)
+
+    late = until(deadline, look).what
+    if late:
+        told = "; ".join(f"{each}: {why}" for each, why in late.items())
+        raise StandfastError(
+            f"not so yet: {step.said}. {told}. The same command goes on from there; a process that is of no use "
+            "any more is best ended"
+        )
 
 
 def _of(ring: Ring, role: PeerRole, trust: str, number: int) -> Credentials:

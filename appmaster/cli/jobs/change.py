@@ -28,6 +28,7 @@ from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import check_topics, short_of_hosts
 from appmaster.cli.launch.code import deliver
 from appmaster.cli.shared.cluster import add_cluster_options, open_client
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
@@ -193,7 +194,7 @@ def _wait(
     goal = rollout.Goal(
         definition.name, definition.revision, asked(spec(config, definition.tasks), policy(config))
     )
-    return rollout.wait(client, goal, arguments.timeout, progress)
+    return rollout.wait(client, goal, Deadline(arguments.timeout), progress)
 
 
 def _print(

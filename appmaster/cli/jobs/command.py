@@ -11,17 +11,17 @@ processor; 3 a server cannot be used.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import add_cluster_options, known_client
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from standby.errors import StandfastError, Unavailable
-
-_POLL_SECONDS: Final = 0.1
+from appmaster.cli.shared.waiting import Seen, until_leader_says
+from standby.errors import StandfastError
 
 #: A leader tells of a hand-over within this time after it is done, seconds; otherwise another one has taken over.
 _TOLD_SECONDS: Final = 10.0
@@ -71,10 +71,10 @@ def _hand_over(arguments: argparse.Namespace) -> int:
         asked["partition"] = arguments.task
     with known_client(arguments) as client:
         before = client.status()
-        processors = _concerned(before, arguments)
         said = client.call("handover", **asked)["said"]
         progress.say(said)
-        finished = [] if arguments.no_wait else _wait(client, arguments, before, processors, progress)
+        goal = HandOver(arguments.job, _concerned(before, arguments), before)
+        finished = [] if arguments.no_wait else wait(client, goal, Deadline(arguments.timeout), progress)
     if arguments.json:
         print_json({"job": arguments.job, "said": said, "handovers": finished})
     else:
@@ -102,54 +102,66 @@ def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> froz
     return frozenset(found)
 
 
-def _wait(
-    client: ClusterClient,
-    arguments: argparse.Namespace,
-    before: Mapping[str, Any],
-    processors: frozenset[int],
-    progress: Progress,
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What was asked for, and the leader's status before."""
+
+    job: str
+    processors: frozenset[int]
+    before: Mapping[str, Any]
+
+
+def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str, Any]]]:
+    """Return how far hand-overs are, with what was told of each that has ended. Pure."""
+    told = _finished(goal.before, goal.job)
+    new = {
+        number: done
+        for number, done in sorted(_finished(status, goal.job).items())
+        if number in goal.processors and done != told.get(number)
+    }
+    for done in new.values():
+        if done["kind"] == "handover_given_up":
+            failure = f"the hand-over of processor {done['processor']} was given up: {done['reason']}"
+            return Seen(False, [], failure=f"{failure}; its active goes on")
+    if goal.processors <= set(new):
+        return Seen(True, list(new.values()))
+    is_active = _is_active(status, goal)
+    said = "the new active is taking over" if is_active else "the standby is getting ready"
+    return Seen(False, list(new.values()), said)
+
+
+def _is_active(status: Mapping[str, Any], goal: HandOver) -> bool:
+    """Return whether another copy is active of every task that is handed over."""
+    before = _epochs(goal.before, goal.job)
+    return all(
+        epoch > before[task][1]
+        for task, (number, epoch) in _epochs(status, goal.job).items()
+        if number in goal.processors and task in before
+    )
+
+
+def wait(
+    client: ClusterClient, goal: HandOver, deadline: Deadline, progress: Progress
 ) -> list[dict[str, Any]]:
     """Return what was told of each hand-over once all are done; raises `StandfastError` when one comes to nothing."""
-    told = _finished(before, arguments.job)
-    epochs = _epochs(before, arguments.job)
-    deadline = time.monotonic() + arguments.timeout
-    changed: float | None = None
-    while time.monotonic() < deadline:
-        try:
-            status = client.status()
-        except Unavailable:
-            progress.say("waiting for the application master")
-            time.sleep(_POLL_SECONDS)
-            continue
-        new = {
-            number: done
-            for number, done in _finished(status, arguments.job).items()
-            if number in processors and done != told.get(number)
-        }
-        for done in new.values():
-            if done["kind"] == "handover_given_up":
-                raise StandfastError(
-                    f"the hand-over of processor {done['processor']} was given up: {done['reason']}; "
-                    "its active goes on"
-                )
-        if processors <= set(new):
-            return [new[number] for number in sorted(new)]
-        now = _epochs(status, arguments.job)
-        is_active = all(
-            epoch > epochs[task][1]
-            for task, (number, epoch) in now.items()
-            if number in processors and task in epochs
+    telling: Deadline | None = None
+
+    def judge(status: Mapping[str, Any]) -> Seen[list[dict[str, Any]]]:
+        nonlocal telling
+        seen = handed_over(status, goal)
+        if telling is None and _is_active(status, goal):
+            telling = deadline.beyond(_TOLD_SECONDS)
+        if not seen.is_done and telling is not None and telling.is_over:
+            said = "another copy is active; how long the gap was is not known (did the leader change?)"
+            return replace(seen, is_done=True, said=said)
+        return seen
+
+    seen = until_leader_says(deadline, client.status, judge, progress.say)
+    if seen is None or not seen.is_done:
+        raise StandfastError(
+            f"not done within {deadline.seconds:g} s; it goes on: see `standfast tasks {goal.job}`"
         )
-        if is_active and changed is None:
-            changed = time.monotonic()
-        if changed is not None and time.monotonic() - changed > _TOLD_SECONDS:
-            progress.say("another copy is active; how long the gap was is not known (did the leader change?)")
-            return [new[number] for number in sorted(new)]
-        progress.say("the new active is taking over" if is_active else "the standby is getting ready")
-        time.sleep(_POLL_SECONDS)
-    raise StandfastError(
-        f"not done within {arguments.timeout:g} s; it goes on: see `standfast tasks {arguments.job}`"
-    )
+    return seen.what
 
 
 def _finished(status: Mapping[str, Any], job: str) -> dict[int, dict[str, Any]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from appmaster.api.client import ClusterClient
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from standby.errors import StandfastError, Unavailable
-
-_POLL_SECONDS: Final = 0.25
+from appmaster.cli.shared.waiting import Seen, until_leader_says
+from standby.errors import StandfastError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +23,27 @@ class Goal:
     """As `appmaster.api.snapshot.asked` has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a job is on the way to its goal."""
-
-    is_done: bool
-    said: str
-    failure: str = ""
-
-
-def standing(status: Mapping[str, Any], goal: Goal) -> Standing:
+def standing(status: dict[str, Any], goal: Goal) -> Seen[dict[str, Any]]:
     """Return how far the job is, by the leader's status. Pure."""
     job = next((each for each in status["jobs"] if each["name"] == goal.job), None)
     if job is None:
-        return Standing(False, "the leader has not loaded the job yet")
+        return Seen(False, status, "the leader has not loaded the job yet")
     if job["status"] == "failed":
-        return Standing(False, "failed", "; ".join(job["reasons"]))
+        return Seen(False, status, "failed", f"{goal.job}: {'; '.join(job['reasons'])}")
     if job["revision"] > goal.revision:
-        return Standing(False, "", f"revision {job['revision']} was asked for meanwhile")
+        return Seen(False, status, "", f"{goal.job}: revision {job['revision']} was asked for meanwhile")
     # Keys that only one side knows are of another version of standfast.
     heard = all(job["asked"][key] == value for key, value in goal.asked.items() if key in job["asked"])
     if job["revision"] < goal.revision or not heard or job["is_modelling"]:
-        return Standing(False, "the leader has not taken it up yet")
+        return Seen(False, status, "the leader has not taken it up yet")
     serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
     current = sum(each[goal.job] == goal.revision for each in serving)
     said = f"{current} of {len(serving)} containers run revision {goal.revision}"
     if job["status"] == "deployed" and current == len(serving) > 0:
         waits_for = under_way(status, job)
-        return Standing(not waits_for, f"{said}; {waits_for}" if waits_for else said)
+        return Seen(not waits_for, status, f"{said}; {waits_for}" if waits_for else said)
     why = "; ".join(job["reasons"][:2])
-    return Standing(False, f"{said}; {job['status']}{f': {why}' if why else ''}")
+    return Seen(False, status, f"{said}; {job['status']}{f': {why}' if why else ''}")
 
 
 def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
@@ -93,29 +83,16 @@ def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def wait(client: ClusterClient, goal: Goal, timeout_seconds: float, progress: Progress) -> dict[str, Any]:
+def wait(client: ClusterClient, goal: Goal, deadline: Deadline, progress: Progress) -> dict[str, Any]:
     """Return the leader's status once the job is what it is to be.
 
     Raises `StandfastError` when it fails, or takes longer; it goes on all the same.
     """
-    deadline = time.monotonic() + timeout_seconds
-    said = "the leader has not answered"
-    while time.monotonic() < deadline:
-        try:
-            status = client.status()
-        except Unavailable:
-            progress.say("waiting for the application master")
-            time.sleep(_POLL_SECONDS)
-            continue
-        found = standing(status, goal)
-        if found.failure:
-            raise StandfastError(f"{goal.job}: {found.failure}")
-        said = found.said
-        progress.say(said)
-        if found.is_done:
-            return status
-        time.sleep(_POLL_SECONDS)
-    raise StandfastError(
-        f"{goal.job} is not there after {timeout_seconds:g} s ({said}); it goes on: "
-        f"see `standfast status {goal.job}`"
-    )
+    seen = until_leader_says(deadline, client.status, lambda status: standing(status, goal), progress.say)
+    if seen is None or not seen.is_done:
+        said = seen.said if seen is not None else "the leader has not answered"
+        raise StandfastError(
+            f"{goal.job} is not there after {deadline.seconds:g} s ({said}); it goes on: "
+            f"see `standfast status {goal.job}`"
+        )
+    return seen.what

@@ -15,6 +15,7 @@ Exit status: 0 done; 1 it did not end in time; 2 no such job; 3 a server cannot 
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any, Final
 
 from appmaster.adapters.kafka import Topics
@@ -23,6 +24,7 @@ from appmaster.cli.jobs import sweeping
 from appmaster.cli.launch.undeploy import Ending, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
 from standby.config import kafka_settings, parse_recorded
@@ -61,7 +63,7 @@ def _kill(arguments: argparse.Namespace) -> int:
         record_of(arguments.job, client)
         with yarn.skein_client() as driver:
             how = Ending(purge=False, is_unfenced=arguments.unfenced)
-            undeploy(arguments.job, client, driver, how, progress=progress)
+            undeploy(arguments.job, client, driver, how, progress=progress, deadline=Deadline(math.inf))
     if arguments.json:
         print_json({"job": arguments.job, "status": "killed"})
     else:
@@ -70,17 +72,17 @@ def _kill(arguments: argparse.Namespace) -> int:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    progress = Progress(is_quiet=arguments.json)
+    progress, deadline = Progress(is_quiet=arguments.json), Deadline(math.inf)
     cluster = arguments.cluster or arguments.job
     with open_client(arguments) as client:
         definition = record_of(arguments.job, client).definition
         with yarn.skein_client() as driver:
             left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
             how = Ending(purge=True, is_unfenced=arguments.unfenced)
-            goes_on = undeploy(arguments.job, client, driver, how, progress=progress)
+            goes_on = undeploy(arguments.job, client, driver, how, progress=progress, deadline=deadline)
             if left:
                 progress.say(f"removing its state on {', '.join(left)}")
-                why = sweeping.sweep(cluster, definition, left, driver)
+                why = sweeping.sweep(cluster, definition, left, driver, deadline)
                 if why:
                     progress.say(f"warning: some of it may be left there, and is never used again: {why}")
         progress.say("removing changelog and offsets")

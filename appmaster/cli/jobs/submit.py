@@ -243,7 +243,7 @@ def _launch(
         if checked.present is not None:
             # Their changelog's partitions are there now: they stay tasks, whatever becomes of the submit.
             servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
-        return checks.with_changelog(servers.topics, definition)
+        return checks.with_changelog(servers.topics, definition, launch.deadline)
 
     started: tuple[str, ...] = ()
     if cluster.has_others and bundle is not None:

@@ -7,7 +7,6 @@ a job that was killed before. An application of its own runs a short command on 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ import msgspec
 from appmaster.cli.launch import application
 from appmaster.cli.launch.starting import serves
 from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
 from standby.config import JobConfig, parse_recorded
 from standby.shared.model import TaskRecord
 from standby.shared.wire import JobDefinition
@@ -24,8 +24,6 @@ from standby.sweep import FILE, Sweep
 
 #: How long the command may wait for its hosts, seconds: one that is full keeps it waiting.
 _PATIENCE_SECONDS: Final = 60.0
-
-_POLL_SECONDS: Final = 0.2
 
 
 def hosts_with_state(
@@ -48,7 +46,9 @@ def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
     )
 
 
-def sweep(cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any) -> str:
+def sweep(
+    cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any, deadline: Deadline
+) -> str:
     """Remove a job's state from hosts; return why some may be left, empty when none is."""
     config: JobConfig = parse_recorded(definition.config)
     wanted = Sweep(config.state_dirs, cluster, definition.name, definition.run)
@@ -57,12 +57,9 @@ def sweep(cluster: str, definition: JobDefinition, hosts: Sequence[str], driver:
         file = Path(scratch) / FILE
         file.write_bytes(msgspec.json.encode(wanted))
         started = driver.submit(application.build_sweep(config, file, hosts))
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while yarn.is_running(driver, started):
-        if time.monotonic() > deadline:
-            driver.kill_application(started)
-            return f"YARN gave no container on some of them within {_PATIENCE_SECONDS:g} s"
-        time.sleep(_POLL_SECONDS)
+    if yarn.still_running(driver, [started], deadline.within(_PATIENCE_SECONDS)):
+        driver.kill_application(started)
+        return f"YARN gave no container on some of them within {_PATIENCE_SECONDS:g} s"
     report = yarn.report(driver, started)
     if report is None:
         return f"YARN does not know {started} any more"

@@ -147,7 +147,7 @@ def submit(
         started = tuple(claims.started.values())
         for each in started:
             yarn.kill(client, each)
-        yarn.await_end(client, started)
+        yarn.await_end(client, started, launch.deadline)
 
     launch.undo.on_failure("the applications", end_all)
     present = claims.others()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -11,7 +10,9 @@ from msgspec import structs
 
 from appmaster.adapters import kafka_release
 from appmaster.adapters.kafka import Topics
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile
+from appmaster.cli.shared.waiting import Seen, until
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog
 from appmaster.topics.ids import judge, kinds
@@ -24,7 +25,6 @@ from standby.shared.wire import JobDefinition
 
 #: So long after a topic was made every broker knows it.
 _NEW_TOPIC_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 0.05
 
 
 def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
@@ -174,17 +174,18 @@ def identified(
     return structs.replace(definition, topics=judged.topics)
 
 
-def with_changelog(topics: Topics, definition: JobDefinition) -> JobDefinition:
+def with_changelog(topics: Topics, definition: JobDefinition, deadline: Deadline) -> JobDefinition:
     """Return a definition with the id of its changelog, which may have been made just now; raises `Unavailable`."""
     topic = definition.changelog
     known = definition.topics.get(topic, TopicIdentity())
-    give_up = time.monotonic() + _NEW_TOPIC_SECONDS
-    while not known.id:
+
+    def look() -> Seen[str]:
         found = topics.ids([topic])
-        if topic in found:
-            known = TopicIdentity(found[topic])
-        elif time.monotonic() > give_up:
+        return Seen(topic in found, found.get(topic, ""))
+
+    if not known.id:
+        seen = until(deadline.beyond(_NEW_TOPIC_SECONDS), look)
+        if not seen.is_done:
             raise Unavailable(f"topic {topic} was made, and no broker knows it")
-        else:
-            time.sleep(_LOOK_SECONDS)
+        known = TopicIdentity(seen.what)
     return structs.replace(definition, topics={**definition.topics, topic: known})

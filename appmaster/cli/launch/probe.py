@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +17,12 @@ from appmaster.cli.launch import application, on_host
 from appmaster.cli.shared import ended, yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.waiting import Seen, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
 
 #: How long the host may take to answer: longer than a container takes to start, no matter if the cluster is full.
 _PROBE_SECONDS: Final = 30.0
-
-_POLL_SECONDS: Final = 0.1
 
 #: They bring everything along that a container and a master need.
 _MODULES: Final = (
@@ -83,18 +81,19 @@ def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | st
         "needs_java": config.feed == "spark",
         "state_dirs": config.state_dirs,
     }
+
+    def look() -> Seen[ended.Ended | None]:
+        found = ended.ended(client, started)
+        return Seen(found is not None, found)
+
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         file = Path(scratch) / "question.json"
         file.write_text(json.dumps(question), encoding="utf-8")
         started = str(client.submit(application.build_probe(config, (Path(on_host.__file__), file))))
         end = None
         try:
-            while not deadline.is_over:
-                end = ended.ended(client, started)
-                if end is not None:
-                    return end
-                time.sleep(_POLL_SECONDS)
-            return _come_to(yarn.report(client, started), started)
+            end = until(deadline, look).what
+            return end or _come_to(yarn.report(client, started), started)
         finally:
             if end is None:
                 yarn.kill(client, started)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,9 @@ from appmaster.cli.launch import cells
 from appmaster.cli.launch.code import deliver, leave, withdraw
 from appmaster.cli.launch.undeploy import Ending, undeploy
 from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.waiting import Seen, until, until_leader_says
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord, Loaded
 from standby.code.bundles import Bundle
@@ -27,8 +28,6 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.model import TaskId
 from standby.shared.wire import JobDefinition
-
-_POLL_SECONDS: Final = 0.25
 
 #: How long a cluster may take to end after its last job, seconds.
 _END_SECONDS: Final = 60.0
@@ -91,12 +90,13 @@ def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, lau
         return
     if cluster.has_others:
         return
-    deadline = launch.deadline.within(_END_SECONDS)
-    while left := [each for each in cluster.applications if yarn.is_running(driver, each)]:
-        if deadline.is_over:
-            raise StandfastError(f"{', '.join(left)} run without any job and do not end")
+
+    def say(left: Sequence[str]) -> None:
         progress.say(f"waiting until {', '.join(left)} have ended with their last job")
-        time.sleep(_POLL_SECONDS)
+
+    left = yarn.still_running(driver, cluster.applications, launch.deadline.within(_END_SECONDS), say)
+    if left:
+        raise StandfastError(f"{', '.join(left)} run without any job and do not end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +125,23 @@ def join(
     mine = launch.deadline.within(DECIDED_SECONDS)
     request = ""
     launch.undo.only_for(Refused)
-    while True:
+
+    def look() -> Seen[tuple[str, ...] | StandfastError]:
+        nonlocal request
         try:
             if not request:
                 request = client.queue("submit", definition=msgspec.to_builtins(job.definition))
             client.result(request, min(_LOOK_SECONDS, mine.left_seconds))
-            return yarn.running(client.zookeeper, driver)
-        except (StillQueued, Unavailable):
+            return Seen(True, yarn.running(client.zookeeper, driver))
+        except (StillQueued, Unavailable) as error:
             if not yarn.running(client.zookeeper, driver):
-                return ()
-            if mine.is_over:
-                raise
-            launch.progress.say("waiting for a leader")
-            time.sleep(_POLL_SECONDS)
+                return Seen(True, ())
+            return Seen(False, error, "waiting for a leader")
+
+    found = until(mine, look, launch.progress.say).what
+    if isinstance(found, StandfastError):
+        raise found
+    return found
 
 
 def start(
@@ -243,47 +247,60 @@ def wait_deployed(
     Raises `StandfastError` with the reasons when the time is over, the job fails or its applications end; in the last
     two cases `NeverRan` when none of its tasks has had an active, and no other job uses the cluster.
     """
-    job, progress = awaited.definition.name, launch.progress
-    looked = 0.0
+    job = awaited.definition.name
     reasons: Sequence[str] = ()
-    while not launch.deadline.is_over:
-        if time.monotonic() - looked > _LOOK_SECONDS:
-            looked = time.monotonic()
-            ends = awaited.ends.look(driver, awaited.applications)
-            if not any(yarn.is_running(driver, each) for each in awaited.applications):
-                said = "\n  ".join(map(str, ends)) or "YARN does not know them any more"
-                raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
-        try:
-            status = client.status()
-        except Unavailable:
-            progress.say("waiting for the application master")
-            time.sleep(_POLL_SECONDS)
-            continue
-        mine = next((each for each in status["jobs"] if each["name"] == job), None)
-        # Before the leader has read the job again, its status is of the last deployment.
-        if mine is not None and mine["revision"] >= awaited.definition.revision:
+    looked: Deadline | None = None
+
+    def look_at_yarn() -> None:
+        nonlocal looked
+        if looked is not None and not looked.is_over:
+            return
+        looked = launch.deadline.beyond(_LOOK_SECONDS)
+        ends = awaited.ends.look(driver, awaited.applications)
+        if not any(yarn.is_running(driver, each) for each in awaited.applications):
+            said = "\n  ".join(map(str, ends)) or "YARN does not know them any more"
+            raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
+
+    def judge(status: dict[str, Any]) -> Seen[dict[str, Any]]:
+        nonlocal reasons
+        mine = _mine(status, awaited)
+        if mine is not None:
             reasons = mine["reasons"]
-            if mine["status"] == "failed":
-                said = f"{job} failed: {'; '.join(reasons)}"
-                if any(_is_alive(each) for each in status["jobs"] if each["name"] != job):
-                    raise StandfastError(said)
-                raise _failure(awaited, client, said)
-            serving = [each for each in status["containers"] if serves(each, job)]
-            cold = sum(not each["warm"] for each in serving)
-            if mine["status"] == "deployed" and (not awaited.is_warm or not cold):
-                progress.say(
-                    f"{cold} of {len(serving)} containers are not warm yet"
-                    if cold
-                    else "all containers are warm"
-                )
-                return status
-            progress.say(_describe(mine, status, len(serving), cold))
-        time.sleep(_POLL_SECONDS)
+        seen = deployment(status, awaited)
+        if seen.failure and not any(_is_alive(each) for each in status["jobs"] if each["name"] != job):
+            raise _failure(awaited, client, seen.failure)
+        return seen
+
+    seen = until_leader_says(launch.deadline, client.status, judge, launch.progress.say, look_at_yarn)
+    if seen is not None and seen.is_done:
+        return seen.what
     why = "; ".join(reasons) or "; ".join(_waiting(driver, each) for each in awaited.applications)
     raise StandfastError(
         f"{job} is not deployed after {launch.deadline.seconds:g} s ({why}); "
         f"it goes on trying: see `standfast status {job}`"
     )
+
+
+def deployment(status: dict[str, Any], awaited: Awaited) -> Seen[dict[str, Any]]:
+    """Return how far a job's deployment is, by the leader's status. Pure."""
+    job, mine = awaited.definition.name, _mine(status, awaited)
+    if mine is None:
+        return Seen(False, status)
+    if mine["status"] == "failed":
+        return Seen(False, status, failure=f"{job} failed: {'; '.join(mine['reasons'])}")
+    serving = [each for each in status["containers"] if serves(each, job)]
+    cold = sum(not each["warm"] for each in serving)
+    if mine["status"] != "deployed" or (awaited.is_warm and cold):
+        return Seen(False, status, _describe(mine, status, len(serving), cold))
+    said = f"{cold} of {len(serving)} containers are not warm yet" if cold else "all containers are warm"
+    return Seen(True, status, said)
+
+
+def _mine(status: Mapping[str, Any], awaited: Awaited) -> Mapping[str, Any] | None:
+    """Return the job; None before the leader has read it again: its status is of the last deployment then."""
+    definition = awaited.definition
+    found = next((each for each in status["jobs"] if each["name"] == definition.name), None)
+    return found if found is not None and found["revision"] >= definition.revision else None
 
 
 def at_the_end(job: str, deployed: dict[str, Any], client: ClusterClient) -> tuple[dict[str, Any], str]:

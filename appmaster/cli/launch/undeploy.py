@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,10 +13,9 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.waiting import Seen, until
 from appmaster.planning.state.job import JobState
 from standby.errors import StandfastError, Unavailable
-
-_POLL_SECONDS: Final = 0.2
 
 #: How long an orderly end may take before YARN is told to end the application, seconds.
 _ORDERLY_SECONDS: Final = 60.0
@@ -40,38 +38,39 @@ def undeploy(
     how: Ending,
     *,
     progress: Progress,
-    deadline: Deadline | None = None,
+    deadline: Deadline,
 ) -> bool:
     """End a job, and its cluster when it was the last one; return whether the cluster goes on.
 
     Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
     when it does not end in time: when that is the ``deadline`` of the whole command, the leader goes on ending it.
     """
-    orderly = deadline.within(_ORDERLY_SECONDS) if deadline is not None else Deadline(_ORDERLY_SECONDS)
-    is_queued = False
-    while not is_queued:
+    orderly = deadline.within(_ORDERLY_SECONDS)
+
+    def ask() -> Seen[bool]:
+        """Return whether anything of it runs."""
         try:
             unfenced = {"unfenced": True} if how.is_unfenced else {}
             client.change("undeploy", orderly.left_seconds, job=job, purge=how.purge, **unfenced)
-            is_queued = True
-        except Unavailable:
-            if not yarn.running(client.zookeeper, driver):
-                # No leader is left to do it: whatever still runs of it must not commit any more.
-                progress.say("no application of it runs" + ("" if how.is_unfenced else "; fencing its tasks"))
-                _withdraw(job, client, how)
-                return False
-            if orderly.is_over:
-                break
-            time.sleep(_POLL_SECONDS)
         except StillQueued:
-            break
+            pass
+        except Unavailable:
+            runs = bool(yarn.running(client.zookeeper, driver))
+            return Seen(not runs, runs)
+        return Seen(True, True)
+
+    if not until(orderly, ask).what:
+        # No leader is left to do it: whatever still runs of it must not commit any more.
+        progress.say("no application of it runs" + ("" if how.is_unfenced else "; fencing its tasks"))
+        _withdraw(job, client, how)
+        return False
     goes_on, mine = _ended(job, client, driver, orderly, progress)
     if goes_on is not None:
         return goes_on
-    if deadline is not None and deadline.is_over:
+    if deadline.is_over:
         said = held_up(job, client.cluster, mine, _unreadable(job, client))
         raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
-    return _end_by_force(job, client, driver, how, mine, progress)
+    return _end_by_force(job, client, driver, how, mine, progress, deadline)
 
 
 def _ended(
@@ -80,24 +79,24 @@ def _ended(
     """Wait until a job has ended; return whether its cluster goes on, None if it has not, and the job in its info."""
     progress.say(f"undeploying {job}")
     mine: Mapping[str, Any] = {}
-    while True:
+
+    def look() -> Seen[bool]:
+        nonlocal mine
         try:
             jobs = {each["job"]: each for each in client.info()["jobs"]}
         except StandfastError:
             # The candidates have ended with their cluster, or one is about to come back.
-            if not yarn.running(client.zookeeper, driver):
-                _drop_cells(client.zookeeper)
-                return False, mine
-        else:
-            mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
-            if mine["status"] == JobState.UNDEPLOYING and mine["reasons"]:
-                progress.say(f"undeploying {job}: {'; '.join(mine['reasons'])}")
-            is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
-            if is_over and any(_runs(each) for name, each in jobs.items() if name != job):
-                return True, mine
-        if orderly.is_over:
-            return None, mine
-        time.sleep(_POLL_SECONDS)
+            return Seen(not yarn.running(client.zookeeper, driver), False)
+        mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
+        waits = "; ".join(mine["reasons"]) if mine["status"] == JobState.UNDEPLOYING else ""
+        is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
+        goes_on = any(_runs(each) for name, each in jobs.items() if name != job)
+        return Seen(is_over and goes_on, True, f"undeploying {job}: {waits}" if waits else "")
+
+    seen = until(orderly, look, progress.say)
+    if seen.is_done and not seen.what:
+        _drop_cells(client.zookeeper)
+    return seen.what if seen.is_done else None, mine
 
 
 def _runs(job: Mapping[str, Any]) -> bool:
@@ -139,7 +138,13 @@ def _unreadable(job: str, client: ClusterClient) -> str:
 
 
 def _end_by_force(
-    job: str, client: ClusterClient, driver: Any, how: Ending, mine: Mapping[str, Any], progress: Progress
+    job: str,
+    client: ClusterClient,
+    driver: Any,
+    how: Ending,
+    mine: Mapping[str, Any],
+    progress: Progress,
+    deadline: Deadline,
 ) -> bool:
     """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there.
 
@@ -158,7 +163,7 @@ def _end_by_force(
     progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
     for each in running:
         yarn.kill(driver, each)
-    yarn.await_end(driver, running)
+    yarn.await_end(driver, running, deadline)
     _withdraw(job, client, how)
     return False
 

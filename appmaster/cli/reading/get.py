@@ -17,7 +17,6 @@ import argparse
 import base64
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,8 +24,10 @@ from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Answer, Search, WantedKey
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import print_json
 from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.waiting import Seen, until
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -34,8 +35,6 @@ from standby.shared.model import Role
 from standby.shared.peers import PeerAddress
 from standby.state.expiring import data_key, split_value
 from standby.state.serdes import INT, TEXT, Key, tuple_of
-
-_POLL_SECONDS: Final = 0.2
 
 KEY_FORMATS: Final = ("text", "hex", "json")
 VALUE_FORMATS: Final[Mapping[str, Callable[[bytes], Any]]] = {
@@ -110,7 +109,7 @@ def _get(arguments: argparse.Namespace) -> int:
         )
         state = StateClient(require(arguments.cluster or arguments.job).keys)
         search = Search(wanted, client.status, lambda: _addresses(client.info()), state.look_up)
-        _go(search, time.monotonic() + arguments.timeout)
+        find(search, Deadline(arguments.timeout))
     return _show(search.answers(), arguments)
 
 
@@ -119,19 +118,19 @@ def _addresses(info: Mapping[str, Any]) -> list[PeerAddress]:
     return [PeerAddress(each["container"], each["host"], each["peer_port"]) for each in info["containers"]]
 
 
-def _go(search: Search, deadline: float) -> None:
+def find(search: Search, deadline: Deadline) -> None:
     """Return when the search has an answer; raises `StandfastError` when the time is over."""
-    while True:
+
+    def look() -> Seen[Unavailable | None]:
         try:
-            if search.ask():
-                return
-        except Unavailable:
+            return Seen(search.ask(), None)
+        except Unavailable as error:
             # A leader that has just gone has a successor in a moment.
-            if time.monotonic() > deadline:
-                raise
-        if time.monotonic() > deadline:
-            raise StandfastError(search.complaint())
-        time.sleep(_POLL_SECONDS)
+            return Seen(False, error)
+
+    seen = until(deadline, look)
+    if not seen.is_done:
+        raise seen.what or StandfastError(search.complaint())
 
 
 def key_of(text: str, form: str) -> bytes:

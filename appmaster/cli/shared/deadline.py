@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
+from standby.shared.clock import REAL, Clock
 
 
 class Deadline:
     """A point in time, ``seconds`` after it was made; every wait of a command is bounded by the same one."""
 
-    def __init__(self, seconds: float) -> None:
-        #: As it was given.
+    def __init__(self, seconds: float, clock: Clock = REAL) -> None:
+        #: As it was given; infinite for a command that has no end of its own.
         self.seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._clock = clock
+        self._end = clock.monotonic() + seconds
 
     @property
     def left_seconds(self) -> float:
         """Return how much time is left, 0 once it is over."""
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self._end - self._clock.monotonic())
 
     @property
     def is_over(self) -> bool:
@@ -25,4 +26,12 @@ class Deadline:
 
     def within(self, seconds: float) -> Deadline:
         """Return the end of a step that may take ``seconds`` of its own, and no longer than the whole."""
-        return Deadline(min(seconds, self.left_seconds))
+        return self.beyond(min(seconds, self.left_seconds))
+
+    def beyond(self, seconds: float) -> Deadline:
+        """Return the end of a step that may take ``seconds``, even if the whole is over by then."""
+        return Deadline(seconds, self._clock)
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self._clock.sleep(seconds)

@@ -7,8 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from appmaster.adapters.credentials.authority import Pair, skein_pair
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.hadoop_conf import YARN_SITE, HadoopConfiguration, read
+from appmaster.cli.shared.waiting import Seen, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -26,8 +26,6 @@ _MASTER_SECONDS: Final = 20.0
 
 #: How long an application may take to end that YARN was told to end, seconds.
 _END_SECONDS: Final = 30.0
-
-_POLL_SECONDS: Final = 0.2
 
 #: YARN's states of an application that has ended.
 ENDS: Final = ("FINISHED", "FAILED", "KILLED")
@@ -228,15 +226,15 @@ def state(client: Any, application: str) -> str:
 
 def master_host(client: Any, application: str, deadline: Deadline) -> str:
     """Return the host of an application's master, once it runs; empty when it does not in time."""
-    mine = deadline.within(_MASTER_SECONDS)
-    while not mine.is_over:
+
+    def look() -> Seen[str]:
         found = report(client, application)
         if found is None or str(found.state) in ENDS:
-            break
-        if str(found.state) == "RUNNING" and found.host not in (None, "", "N/A"):
-            return str(found.host)
-        time.sleep(0.1)
-    return ""
+            return Seen(True, "")
+        is_there = str(found.state) == "RUNNING" and found.host not in (None, "", "N/A")
+        return Seen(is_there, str(found.host) if is_there else "")
+
+    return until(deadline.within(_MASTER_SECONDS), look).what
 
 
 def kill(client: Any, application: str) -> None:
@@ -250,14 +248,33 @@ def kill(client: Any, application: str) -> None:
             raise Unavailable(f"{application} cannot be ended: {error}") from error
 
 
-def await_end(client: Any, applications: Iterable[str]) -> None:
+def await_end(client: Any, applications: Iterable[str], deadline: Deadline) -> None:
     """Return once applications that YARN was told to end have ended; raises `StandfastError` for one that has not."""
-    deadline = Deadline(_END_SECONDS)
-    for each in applications:
-        while is_running(client, each):
-            if deadline.is_over:
-                raise StandfastError(f"{each} still runs, although YARN was told to end it")
-            time.sleep(_POLL_SECONDS)
+    left = still_running(client, applications, deadline.beyond(_END_SECONDS))
+    if left:
+        raise StandfastError(f"{left[0]} still runs, although YARN was told to end it")
+
+
+def still_running(
+    client: Any,
+    applications: Iterable[str],
+    deadline: Deadline,
+    say: Callable[[tuple[str, ...]], object] = lambda _: None,
+) -> tuple[str, ...]:
+    """Return the applications that have not ended when the time is over; empty as soon as all have.
+
+    ``say`` is told which still run.
+    """
+    left = tuple(applications)
+
+    def look() -> Seen[tuple[str, ...]]:
+        nonlocal left
+        left = tuple(each for each in left if is_running(client, each))
+        if left:
+            say(left)
+        return Seen(not left, left)
+
+    return until(deadline, look).what
 
 
 def topology(config: JobConfig, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:

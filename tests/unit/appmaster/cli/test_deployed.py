@@ -7,12 +7,21 @@ from typing import Any, cast
 
 import pytest
 
-from appmaster.api.client import ClusterClient
+from appmaster.api.client import ClusterClient, Refused, StillQueued
 from appmaster.api.snapshot import snapshot
+from appmaster.cli.launch import starting
+from appmaster.cli.launch.cells import Launching
 from appmaster.cli.launch.starting import at_the_end
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.undo import Undo
 from appmaster.planning.state.job import Policy
 from appmaster.records import StatusRecord
+from standby.code.bundles import Bundle
 from standby.errors import StandfastError, Unavailable
+from standby.shared.wire import JobDefinition
+from tests.fakes.clock import WaitClock
 from tests.fakes.yarn import FakeCluster
 
 
@@ -91,3 +100,148 @@ def test_without_a_leader_the_status_of_a_moment_ago_is_told_as_such() -> None:
         found, said = end(Client(None, recorded), before)
         assert found == before
         assert said == "job was deployed when a leader last looked: cluster c has no leader now"
+
+
+class Running(Client):
+    """A cluster that goes on while its job's deployment is waited for."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(None)
+        self._cluster, self.clock = cluster, WaitClock(lambda: cluster.run(200))
+        self.is_away = False
+        self.states = {"a": "RUNNING"}
+        self.others = ["job"]
+        jobs = SimpleNamespace(load=lambda _: None, names=lambda: self.others)
+        cells = {1: SimpleNamespace(application="a")}
+        self.zookeeper = SimpleNamespace(jobs=jobs, cells=SimpleNamespace(read_all=lambda: cells))
+
+    def status(self) -> dict[str, Any]:
+        if self.is_away:
+            raise Unavailable("nobody leads")
+        return status(self._cluster)
+
+    def application_report(self, application: str) -> Any:
+        state = self.states[application]
+        return SimpleNamespace(
+            id=application,
+            name="standfast-c-1",
+            state=state,
+            final_status="FAILED",
+            diagnostics="queue a is full",
+            host="h1",
+            finish_time=None,
+            tracking_url="",
+        )
+
+    def wait(self, revision: int = 1, *, is_warm: bool = False) -> dict[str, Any]:
+        definition = JobDefinition("job", "run", {}, "changelog", "group", 4, revision)
+        awaited = starting.Awaited(
+            definition,
+            ("a",),
+            starting.Before({}, frozenset()),
+            is_warm,
+            Ends("job", lambda _: None, lambda _: None),
+        )
+        return starting.wait_deployed(awaited, cast("ClusterClient", self), self, self.launch())
+
+    def launch(self) -> Launching:
+        progress = Progress()
+        return Launching(Deadline(60.0, self.clock), progress, Undo(progress))
+
+
+def test_deployment_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    running = Running(FakeCluster())
+    running._cluster.load()
+    assert running.wait()["jobs"][0]["status"] == "deployed"
+    assert running.clock.waits > 1
+    told = capsys.readouterr().err
+    assert "4 of 4 containers serve it, 0 of 8 replicas restored" in told
+    assert told.splitlines()[-1].endswith("all containers are warm")
+
+
+def test_deployment_that_takes_longer_is_told_with_what_it_waits_for() -> None:
+    running = Running(deployed())
+    for is_away, state, why in (
+        # Its status is of the deployment before.
+        (False, "RUNNING", "a is RUNNING: queue a is full, and no leader answers"),
+        (True, "ACCEPTED", "a is ACCEPTED: queue a is full, and no leader answers"),
+    ):
+        running.is_away, running.states["a"] = is_away, state
+        over = rf"job is not deployed after 60 s \({why}\); it goes on trying: see `standfast status job`"
+        with pytest.raises(StandfastError, match=over):
+            running.wait(revision=2)
+
+
+def test_deployment_whose_applications_end_is_given_up_at_the_next_look_at_yarn() -> None:
+    running = Running(FakeCluster())
+    running.is_away = True
+    running.clock = WaitClock(lambda: running.states.update(a="FAILED"))
+    began = running.clock.monotonic()
+    with pytest.raises(starting.NeverRan, match="every application of job has ended:\n  a ended on h1"):
+        running.wait()
+    assert running.clock.monotonic() - began < 2 * starting._LOOK_SECONDS
+    # What another job's submit made is not to be removed.
+    running.others = ["job", "other"]
+    with pytest.raises(StandfastError) as raised:
+        running.wait()
+    assert type(raised.value) is StandfastError
+
+
+def test_deployment_that_fails_ends_with_the_reason() -> None:
+    cluster = deployed(policy=Policy(retry_count=0))
+    cluster.crash(cluster.active_process(0).skein_id)
+    cluster.run(5_000)
+    with pytest.raises(starting.NeverRan, match=r"job failed: .* are allowed"):
+        Running(cluster).wait()
+
+
+def test_cluster_that_is_about_to_end_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    running = Running(FakeCluster())
+    cluster = starting.Cluster(("a",), None, has_others=False, settings={})
+
+    def make_way() -> None:
+        starting.make_way("job", cluster, cast("ClusterClient", running), running, running.launch())
+
+    with pytest.raises(StandfastError, match="a run without any job and do not end"):
+        make_way()
+    running.clock = WaitClock(lambda: running.states.update(a="FINISHED"))
+    make_way()
+    assert "waiting until a have ended with their last job" in capsys.readouterr().err
+
+
+def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "deliver", lambda *_: None)
+    running = Running(FakeCluster())
+    start = cast(
+        "starting.Start", SimpleNamespace(config=None, definition=JobDefinition("j", "r", {}, "c", "g", 1))
+    )
+
+    def join(*answers: StandfastError | None) -> tuple[str, ...]:
+        """Submit it; all that is asked is answered in this order, and the last answer stays."""
+        left, queued = iter(answers), list[str]()
+
+        def answer() -> None:
+            if (error := next(left, answers[-1])) is not None:
+                raise error
+
+        def queue(change: str, **_: Any) -> str:
+            answer()
+            queued.append(change)
+            return "request"
+
+        of = SimpleNamespace(queue=queue, result=lambda *_: answer(), zookeeper=running.zookeeper)
+        applications = starting.join(
+            start, cast("Bundle", None), cast("ClusterClient", of), running, running.launch()
+        )
+        assert queued == ["submit"]
+        return applications
+
+    away, nobody = Unavailable("nobody answers"), StillQueued("nobody leads")
+    assert join(away, None, nobody, away, None) == ("a",)
+    with pytest.raises(Refused, match="no room"):
+        join(None, Refused("no room"))
+    with pytest.raises(StillQueued, match="nobody leads"):
+        join(None, nobody)
+    # It ended before its leader took the job: the submit starts it anew.
+    running.states["a"] = "FINISHED"
+    assert join(None, nobody) == ()

@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,14 +19,16 @@ from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Search, WantedKey
 from appmaster.cli.main import build_parser
 from appmaster.cli.reading import get
+from appmaster.cli.shared.deadline import Deadline
 from standby.adapters.peers.server import PeerServer
-from standby.errors import BadConfiguration, StandfastError, Transient
+from standby.errors import BadConfiguration, StandfastError, Transient, Unavailable
 from standby.process.lookup import Lookups
 from standby.shared.model import Phase, Role
 from standby.shared.peers import STATE_ROUTE, PeerAddress, PeerAnswer, PeerRequest
 from standby.shared.roles import PeerRole
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of
 from tests.fakes.certificates import keys_of
+from tests.fakes.clock import WaitClock
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
@@ -274,6 +277,32 @@ def test_keys_can_be_given_in_every_form_and_what_is_none_is_refused() -> None:
                 BadConfiguration, match=f"{re.escape(repr(text))} is no key in the form {form}"
             ):
                 get.key_of(text, form)
+
+
+def search(*rounds: bool | Unavailable) -> Search:
+    """Return a search that comes to this round after round, and to the last one ever after."""
+    left = iter(rounds)
+
+    def ask() -> bool:
+        found = next(left, rounds[-1])
+        if isinstance(found, Unavailable):
+            raise found
+        return found
+
+    return cast("Search", SimpleNamespace(ask=ask, complaint=lambda: "task 0: silent"))
+
+
+def test_a_key_is_looked_for_until_everybody_has_answered_or_the_time_is_over() -> None:
+    away, clock = Unavailable("nobody leads"), WaitClock()
+    get.find(search(away, False, True), Deadline(10.0, clock))
+    assert clock.waits == 2
+    for rounds, error, told in (
+        ((away, False), StandfastError, "task 0: silent"),
+        ((False, away), Unavailable, "nobody leads"),
+    ):
+        with pytest.raises(StandfastError, match=told) as raised:
+            get.find(search(*rounds), Deadline(10.0, clock))
+        assert type(raised.value) is error, "the exit status depends on it"
 
 
 def shown_as(value_format: str, **more: Any) -> argparse.Namespace:

@@ -18,7 +18,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, Unavailable
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
+from tests.fakes.clock import WaitClock
 
 FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
 
@@ -61,9 +61,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[Yarn], str]:
     """Return what is said when a host of a cluster is looked at."""
 
     def look(yarn: Yarn) -> str:
-        is_under_way = yarn.report.state in ("ACCEPTED", "RUNNING")
-        seconds = A_MOMENT_SECONDS if is_under_way else PATIENCE_SECONDS
-        probe.check_host(config(), yarn, Deadline(seconds), Progress())
+        probe.check_host(config(), yarn, Deadline(60.0, WaitClock()), Progress())
         return capsys.readouterr().err
 
     return look
@@ -97,11 +95,21 @@ def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(
 ) -> None:
     full = Yarn(None, diagnostics="Queue's AM resource limit exceeded.")
     told = ask(full)
-    assert "could not be checked" in told
+    assert "could not be checked: after 30 s " in told
     assert "no container for application_1 (ACCEPTED: Queue's AM resource limit exceeded.)" in told
     assert full.report.state == "KILLED", "it must not take a place later"
     assert "could not be checked" in ask(Yarn("KILLED"))
     assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
+
+
+def test_command_that_is_interrupted_leaves_no_application_behind() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    full = Yarn(None)
+    with pytest.raises(KeyboardInterrupt):
+        probe.check_host(config(), full, Deadline(60.0, WaitClock(interrupt)), Progress(is_quiet=True))
+    assert full.report.state == "KILLED"
 
 
 def question(**more: Any) -> dict[str, Any]:

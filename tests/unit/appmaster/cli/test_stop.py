@@ -3,59 +3,95 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from appmaster.api.client import ClusterClient
+from appmaster.api.client import ClusterClient, StillQueued
 from appmaster.changes.cluster_info import info
 from appmaster.cli.launch.undeploy import Ending, held_up, undeploy
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.records import JobRecord, StatusRecord, encode
-from standby.errors import StandfastError
+from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
-from tests.patience import LOOK_SECONDS
+from tests.fakes.clock import WaitClock
 
 WHY = "its tasks cannot be fenced: kafka.sasl.password: refused; that is tried again"
 
 
-def client(**mine: Any) -> ClusterClient:
+def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -> ClusterClient:
     """Return a client of a cluster in which the job stands as ``mine`` says, and another one runs."""
     job = {"job": "j", "is_wanted": False, "reasons": [], **mine}
     other = {"job": "other", "is_wanted": True, "status": "deployed"}
     record = SimpleNamespace(is_wanted=True)
+    asked: list[str] = []
+    jobs = SimpleNamespace(
+        names=lambda: ["j", "other"],
+        read=lambda _: record,
+        ask=lambda job, **_: asked.append(job),
+        asked=asked,
+    )
+    cells = SimpleNamespace(read_all=lambda: {1: SimpleNamespace(application="application_1")})
+    cells.drop = lambda _: None
     found = SimpleNamespace(
         cluster="shared",
-        change=lambda *_, **__: None,
+        change=change,
         info=lambda: {"jobs": [job, other]},
         status=dict,
-        zookeeper=SimpleNamespace(jobs=SimpleNamespace(names=lambda: ["j", "other"], read=lambda _: record)),
+        zookeeper=SimpleNamespace(jobs=jobs, cells=cells),
     )
     return cast("ClusterClient", found)
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_job_that_does_not_end_is_told_with_what_its_end_waits_for(
-    is_whole: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("appmaster.cli.launch.undeploy._ORDERLY_SECONDS", LOOK_SECONDS)
+def end(of: ClusterClient, deadline: Deadline, *, runs: bool = True) -> bool:
+    """End the job in a cluster whose application runs or does not."""
+    report = SimpleNamespace(state="RUNNING" if runs else "FINISHED")
+    driver = SimpleNamespace(application_report=lambda _: report)
+    how = Ending(purge=True, is_unfenced=True)
+    return undeploy("j", of, driver, how, progress=Progress(is_quiet=True), deadline=deadline)
+
+
+@pytest.mark.parametrize("seconds", [30.0, math.inf])
+def test_job_that_does_not_end_is_told_with_what_its_end_waits_for(seconds: float) -> None:
     for mine, told in (
         ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader goes on"),
         ({"status": "deployed", "is_wanted": True}, "no leader has taken it up. The leader goes on"),
     ):
-        deadline = Deadline(LOOK_SECONDS) if is_whole else None
-        progress = Progress(is_quiet=True)
         with pytest.raises(StandfastError) as raised:
-            undeploy("j", client(**mine), None, Ending(purge=True), progress=progress, deadline=deadline)
-        assert told in str(raised.value)
+            end(client(**mine), Deadline(seconds, WaitClock()))
+        # Without an end of the command's own, that of an orderly end.
+        assert f"j has not ended within {min(seconds, 60):g} s: {told}" in str(raised.value)
         assert "`standfast status j --cluster shared`" in str(raised.value)
 
 
 def test_job_that_ends_in_time_leaves_the_cluster_to_the_others() -> None:
-    ended = client(status="undeployed")
-    assert undeploy("j", ended, None, Ending(), progress=Progress(is_quiet=True))
+    clock = WaitClock()
+    assert end(client(status="undeployed"), Deadline(math.inf, clock))
+    assert clock.waits == 0
+
+
+def test_end_is_asked_for_again_until_somebody_takes_it() -> None:
+    answers = [Unavailable("nobody answers"), Unavailable("nobody answers"), StillQueued("nobody leads")]
+
+    def change(*_: Any, **__: Any) -> None:
+        raise answers.pop(0)
+
+    clock = WaitClock()
+    assert end(client(change, status="undeployed"), Deadline(math.inf, clock))
+    assert (answers, clock.waits) == ([], 2)
+
+
+def test_job_of_which_nothing_runs_is_withdrawn_by_the_command_itself() -> None:
+    def change(*_: Any, **__: Any) -> None:
+        raise Unavailable("nobody answers")
+
+    clock, of = WaitClock(), client(change)
+    assert not end(of, Deadline(math.inf, clock), runs=False)
+    assert (cast("Any", of.zookeeper.jobs).asked, clock.waits) == (["j"], 0)
 
 
 def ending(*reasons: str, is_unfenceable: bool | None) -> dict[str, Any]:

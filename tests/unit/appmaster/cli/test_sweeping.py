@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from appmaster.api.snapshot import snapshot
+from appmaster.cli.jobs import sweeping
 from appmaster.cli.jobs.sweeping import hosts_of_containers, hosts_with_state
+from appmaster.cli.launch import application
+from appmaster.cli.shared.deadline import Deadline
 from standby import sweep
 from standby.shared.model import Held, TaskId, TaskRecord
 from standby.shared.naming import state_path
+from standby.shared.wire import JobDefinition
+from tests.fakes.clock import WaitClock
 from tests.fakes.yarn import FakeCluster
 
 TASK = TaskId("job", "main", 0)
@@ -52,3 +60,35 @@ def test_command_removes_the_run_s_state_on_its_own_host_and_no_other(
     sweep.main()
     left = {each.relative_to(tmp_path).parts[1:4] for each in tmp_path.glob("c/*/*/*")}
     assert left == {("h1", "job", "other"), ("h2", "job", "run")}
+
+
+def test_hosts_that_are_full_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "build_sweep", lambda *_: None)
+    flat = {"job.name": "job", "task.inputs": "i", "task.step": "m:f"}
+    flat |= {"kafka.bootstrap.servers": "k", "zookeeper.connect": "z"}
+    definition = JobDefinition("job", "run", flat, "changelog", "group", 1)
+    for states, told, killed in (
+        (["ACCEPTED", "FINISHED"], "", []),
+        (["ACCEPTED"], "YARN gave no container on some of them within 60 s", ["application_1"]),
+    ):
+        driver, clock = Driver(states), WaitClock()
+        assert sweeping.sweep("c", definition, ["h1"], driver, Deadline(math.inf, clock)) == told
+        assert driver.killed == killed
+
+
+class Driver:
+    """YARN, in which the one application comes to these states, and stays in the last one."""
+
+    def __init__(self, states: list[str]) -> None:
+        self._states = list(states)
+        self.killed: list[str] = []
+
+    def submit(self, specification: Any) -> str:
+        return "application_1"
+
+    def application_report(self, application: str) -> Any:
+        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        return SimpleNamespace(state=state, final_status="SUCCEEDED", diagnostics="")
+
+    def kill_application(self, application: str) -> None:
+        self.killed.append(application)

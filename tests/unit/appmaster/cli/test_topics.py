@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from appmaster.adapters.kafka import Topics
 from appmaster.cli.jobs.topics import table
 from appmaster.cli.launch.checks import identified, with_changelog
-from standby.errors import BadConfiguration
+from appmaster.cli.shared.deadline import Deadline
+from standby.errors import BadConfiguration, Unavailable
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
+from tests.fakes.clock import WaitClock
 from tests.unit.appmaster.topics.test_ids import BARE, CONFIG, DEFINITION, FOUND, RECORDED
 
 
@@ -46,7 +48,11 @@ def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_mad
     assert said == []
     brokers.found["changelog"] = FOUND["changelog"]
     brokers.is_slow = True
-    assert with_changelog(cast("Topics", brokers), found).topics == RECORDED
+    clock = WaitClock()
+    assert with_changelog(cast("Topics", brokers), found, Deadline(0.0, clock)).topics == RECORDED
+    assert clock.waits == 1
+    with pytest.raises(Unavailable, match="topic changelog was made, and no broker knows it"):
+        with_changelog(cast("Topics", Brokers(changelog="")), found, Deadline(60.0, clock))
 
 
 def test_a_later_submit_says_what_it_records_first_of_a_run_of_an_earlier_release() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import asked, snapshot
-from appmaster.cli.clusters.drain import staying
+from appmaster.cli.clusters.drain import staying, wait_empty
+from appmaster.cli.jobs import command, rollout
 from appmaster.cli.jobs.change import usable_hosts
 from appmaster.cli.jobs.command import describe, gap_ms
 from appmaster.cli.jobs.rollout import Goal, standing, under_way
 from appmaster.cli.launch.starting import serves
+from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.output import Progress
 from appmaster.config import policy, spec
 from appmaster.eventlog.latest_failovers import LatestFailovers
 from appmaster.eventlog.publish import as_written
@@ -17,6 +23,8 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import Policy
 from appmaster.planning.state.view import Command, Operation
 from standby.config import parse
+from standby.errors import StandfastError, Unavailable
+from tests.fakes.clock import WaitClock
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import until
 from tests.unit.appmaster.planning.test_jobs import two
@@ -173,3 +181,126 @@ def test_containers_on_a_host_are_told_with_what_they_hold() -> None:
     cluster.drain(process.host)
     cluster.run(60_000)
     assert staying(status(cluster), {process.host}) == ()
+
+
+class Leader:
+    """A cluster whose leader is asked by a command, and which goes on while that waits."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster, self.clock = cluster, WaitClock(lambda: cluster.run(200))
+        self.is_away = False
+        self._failovers, self._heard = LatestFailovers(), 0
+
+    def status(self) -> dict[str, Any]:
+        if self.is_away:
+            raise Unavailable("nobody leads")
+        entries = self.cluster.entries
+        for entry in entries[self._heard :]:
+            self._failovers.note(as_written(entry, self.cluster.view))
+        self._heard = len(entries)
+        return {**status(self.cluster), "finished": self._failovers.latest()}
+
+    def roll_out(self, wanted: Goal, within: float = 60.0) -> dict[str, Any]:
+        return rollout.wait(cast("ClusterClient", self), wanted, Deadline(within, self.clock), Progress())
+
+    def hand_over(self, before: dict[str, Any], within: float = 60.0) -> list[dict[str, Any]]:
+        goal = command.HandOver("job", frozenset({0}), before)
+        return command.wait(cast("ClusterClient", self), goal, Deadline(within, self.clock), Progress())
+
+    def empty(self, host: str, within: float = 60.0) -> tuple[str, ...]:
+        deadline = Deadline(within, self.clock)
+        left = wait_empty(cast("ClusterClient", self), (host,), deadline, Progress())
+        return tuple(map(str, left))
+
+
+def test_a_roll_out_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    leader = Leader(deployed())
+    leader.cluster.load(revision=2)
+    found = leader.roll_out(goal(leader.cluster, 2))
+    assert found["jobs"][0]["revision"] == 2
+    assert leader.clock.waits > 1
+    assert "4 of 4 containers run revision 2" in capsys.readouterr().err
+
+
+def test_a_roll_out_that_takes_longer_is_told_with_how_far_it_is() -> None:
+    leader = Leader(deployed())
+    before = goal(leader.cluster, 2)
+    over = r"job is not there after 5 s \({}\); it goes on: see `standfast status job`"
+    with pytest.raises(StandfastError, match=over.format("the leader has not taken it up yet")):
+        leader.roll_out(before, 5.0)
+    leader.is_away = True
+    with pytest.raises(StandfastError, match=over.format("the leader has not answered")):
+        leader.roll_out(before, 5.0)
+
+
+def test_a_roll_out_of_a_job_that_fails_ends_with_the_reason() -> None:
+    leader = Leader(deployed(policy=Policy(retry_count=0)))
+    wanted = goal(leader.cluster, 2)
+    leader.cluster.crash(leader.cluster.active_process(0).skein_id)
+    with pytest.raises(StandfastError, match=r"job: .* are allowed"):
+        leader.roll_out(wanted)
+
+
+def test_a_hand_over_is_waited_for_until_it_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    leader = Leader(deployed())
+    before = leader.status()
+    leader.cluster.command(Operation.HAND_OVER, 0)
+    (done,) = leader.hand_over(before)
+    assert (done["kind"], done["processor"]) == ("handover_finished", 0)
+    assert "the standby is getting ready" in capsys.readouterr().err
+
+
+def test_a_hand_over_that_a_new_leader_does_not_tell_of_is_over_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leader = Leader(deployed())
+    before = leader.status()
+    leader.cluster.command(Operation.HAND_OVER, 0)
+    leader.cluster.run(10_000)
+    # What the one before was told it knows nothing of.
+    leader._heard = len(leader.cluster.entries)
+    began = leader.clock.monotonic()
+    assert leader.hand_over(before) == []
+    assert "how long the gap was is not known" in capsys.readouterr().err
+    assert leader.clock.monotonic() - began >= command._TOLD_SECONDS
+
+
+def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_told_so() -> None:
+    leader = Leader(deployed())
+    before = leader.status()
+    over = "not done within 5 s; it goes on: see `standfast tasks job`"
+    with pytest.raises(StandfastError, match=over):
+        leader.hand_over(before, 5.0)
+    given_up = {"job": "job", "processor": 0, "kind": "handover_given_up", "reason": "not ready in time"}
+    told = "the hand-over of processor 0 was given up: not ready in time; its active goes on"
+    after = {**before, "finished": [given_up]}
+    assert command.handed_over(after, command.HandOver("job", frozenset({0}), before)).failure == told
+    assert not command.handed_over(after, command.HandOver("job", frozenset({0}), after)).failure, (
+        "of an earlier one"
+    )
+
+
+def test_a_host_is_waited_for_until_it_is_empty_and_what_stays_is_told() -> None:
+    leader = Leader(deployed())
+    host = leader.cluster.active_process(0).host
+    leader.cluster.drain(host)
+    (left,) = leader.empty(host, 0.0)
+    assert left == f"job/main:0#0 on {host} (2 actives)"
+    assert leader.empty(host) == ()
+    waits = leader.clock.waits
+    assert waits > 1
+    # What was asked of YARN for it before may still come.
+    asked = {**leader.status(), "requests": [{"host": host}]}
+    leader.status = lambda: asked  # type: ignore[method-assign]
+    assert leader.empty(host, 1.0) == ()
+    assert leader.clock.waits > waits
+
+
+def test_a_host_that_no_leader_has_heard_of_is_not_taken_for_empty() -> None:
+    leader = Leader(deployed())
+    not_heard = "recorded, but the leader has not taken it up; see `standfast status`"
+    for leader.is_away in (False, True):
+        waits = leader.clock.waits
+        with pytest.raises(StandfastError, match=not_heard):
+            leader.empty("h9", 5.0)
+        assert leader.clock.waits > waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import socket
 import ssl
@@ -13,6 +14,7 @@ import pytest
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.credentials.processes import talk
 from appmaster.cli.clusters.rotation import rotate
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.ports import Process
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import Keys
@@ -21,6 +23,7 @@ from standby.security.credentials import Credentials
 from standby.shared.peers import PeerAnswer
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import new_keyring
+from tests.fakes.clock import WaitClock
 
 
 class BrokenOff(Exception):
@@ -121,6 +124,7 @@ def cluster() -> Iterator[Cluster]:
 def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_off(cluster: Cluster) -> None:
     chance = random.Random(1)
     former = cluster.ring.credentials(PeerRole.OPERATOR)
+    in_time = Deadline(math.inf, WaitClock(lambda: cluster.one_hears(chance)))
 
     def run() -> int:
         return rotate(
@@ -128,8 +132,7 @@ def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_of
             cluster,
             cluster.talk,
             lambda _: None,
-            lambda: True,
-            lambda: cluster.one_hears(chance),
+            in_time,
         )
 
     for breaks_off_after in range(6):
@@ -154,23 +157,21 @@ def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_of
 def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster) -> None:
     late = next(each for each in cluster.running() if each.name == "c2")
     cluster.deaf.add(late)
-    chance, looks = random.Random(1), iter(range(6))
+    chance = random.Random(1)
+    clock = WaitClock(lambda: cluster.one_hears(chance))
     with pytest.raises(StandfastError, match=r"not so yet: every process trusts .* c2 on 127\.0\.0\.1: "):
         rotate(
             cluster.ring,
             cluster,
             cluster.talk,
             lambda _: None,
-            lambda: next(looks, None) is not None,
-            lambda: cluster.one_hears(chance),
+            Deadline(120.0, clock),
         )
     cluster.left = 6
     cluster.assert_all_talk()
     assert talk(late, cluster.ring.credentials(PeerRole.OPERATOR)) == ""
     cluster.servers.pop(late)[0].close()
-    rotate(
-        cluster.ring, cluster, cluster.talk, lambda _: None, lambda: True, lambda: cluster.one_hears(chance)
-    )
+    rotate(cluster.ring, cluster, cluster.talk, lambda _: None, Deadline(120.0, clock))
     cluster.assert_all_talk()
 
 

@@ -11,6 +11,8 @@ from skein.exceptions import DriverError
 
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
+from standby.errors import StandfastError
+from tests.fakes.clock import WaitClock
 from tests.patience import NEVER_SECONDS
 
 
@@ -47,6 +49,40 @@ def test_yarn_that_is_away_says_nothing_of_an_application() -> None:
         yarn.is_running(away, "application_1")
     with pytest.raises(DriverError, match="Connection refused"):
         yarn.kill(away, "application_1")
+
+
+class Applications:
+    """Applications whose states YARN tells one after the other, and the last one ever after."""
+
+    def __init__(self, **states: str) -> None:
+        self._states = {name: each.split() for name, each in states.items()}
+
+    def application_report(self, application: str) -> Any:
+        states = self._states[application]
+        state = states.pop(0) if len(states) > 1 else states[0]
+        return SimpleNamespace(
+            state=state, host="h1" if state == "RUNNING" else "N/A", final_status="SUCCEEDED"
+        )
+
+
+def test_master_s_host_is_known_once_it_runs_and_not_waited_for_when_it_has_ended() -> None:
+    for states, host, waits in (
+        ("ACCEPTED RUNNING", "h1", 1),
+        ("ACCEPTED FAILED", "", 1),
+        # As long as one may be waited for.
+        ("ACCEPTED", "", 100),
+    ):
+        clock = WaitClock()
+        assert yarn.master_host(Applications(a=states), "a", Deadline(60.0, clock)) == host
+        assert clock.waits == pytest.approx(waits, abs=1)
+
+
+def test_applications_that_were_told_to_end_are_waited_for_and_named_when_they_do_not() -> None:
+    clock = WaitClock()
+    yarn.await_end(Applications(a="RUNNING KILLED", b="RUNNING RUNNING KILLED"), "ab", Deadline(0.0, clock))
+    assert clock.waits == 2
+    with pytest.raises(StandfastError, match="b still runs, although YARN was told to end it"):
+        yarn.await_end(Applications(a="KILLED", b="RUNNING"), "ab", Deadline(0.0, clock))
 
 
 class Client:

@@ -1,0 +1,77 @@
+"""Waiting until something is so: how often one looks, what is said meanwhile, and when the time is over.
+
+What a command waits for is a function that looks once and returns what it has seen. No command has a loop of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from appmaster.cli.shared.deadline import Deadline
+from standby.errors import StandfastError, Unavailable
+
+T = TypeVar("T")
+
+#: Between two looks.
+_PACE_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """What one look has seen."""
+
+    is_done: bool
+    what: T
+    """What the command goes on with, also when the time is over."""
+    said: str = ""
+    """How far it has come, for people; empty: nothing to be said."""
+    failure: str = ""
+    """Why it will never be so; empty: it still may."""
+
+
+def until(
+    deadline: Deadline, look: Callable[[], Seen[T]], say: Callable[[str], object] = lambda _: None
+) -> Seen[T]:
+    """Return what was seen as soon as it is done, or by the last look when the time is over.
+
+    It looks at least once. Raises `StandfastError` for a failure; what ``look`` raises ends the waiting, too.
+    """
+    while True:
+        seen = look()
+        if seen.failure:
+            raise StandfastError(seen.failure)
+        if seen.said:
+            say(seen.said)
+        if seen.is_done or deadline.is_over:
+            return seen
+        deadline.sleep(_PACE_SECONDS)
+
+
+def until_leader_says(
+    deadline: Deadline,
+    ask: Callable[[], dict[str, Any]],
+    judge: Callable[[dict[str, Any]], Seen[T]],
+    say: Callable[[str], object],
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Seen[T] | None:
+    """Return what ``judge`` has seen in the leader's status, as `until`; None when no leader has answered at all.
+
+    ``ask`` returns the status. While it raises `Unavailable` a leader is waited for, and what was seen last stands.
+    ``meanwhile`` is called before each question.
+    """
+    last: Seen[T] | None = None
+
+    def look() -> Seen[None]:
+        nonlocal last
+        meanwhile()
+        try:
+            status = ask()
+        except Unavailable:
+            return Seen(False, None, "waiting for the application master")
+        last = judge(status)
+        return Seen(last.is_done, None, last.said, last.failure)
+
+    until(deadline, look, say)
+    return last
