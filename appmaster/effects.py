@@ -30,7 +30,7 @@ from standby.shared import wire
 from standby.shared.clock import Clock, have_ended
 from standby.shared.probes import Probe, no_probe
 from standby.shared.wire import JobDefinition
-from standby.threads.worker import Worker
+from standby.threads.worker import Worker, fatal
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +46,6 @@ WRITING: Final = "leader: records about to be written"
 WRITTEN: Final = "leader: records written, nobody told"
 REQUESTED: Final = "leader: container requested"
 ASSIGNING: Final = "leader: assignment about to be sent"
-
-
-def _raise(error: BaseException) -> None:
-    raise error
 
 
 def _start_thread(work: Callable[[], None]) -> None:
@@ -74,7 +70,7 @@ class Effects:
     replies: Replies
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
     """Job → each revision of it that is known."""
-    broken: Callable[[BaseException], None] = _raise
+    broken: Callable[[BaseException], None] = fatal
     """Called, from any thread, for an error after which the process is to end."""
     beside: Callable[[Callable[[], None]], None] = _start_thread
     """Runs what takes long on a thread of its own."""

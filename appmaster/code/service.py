@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from appmaster.blame import is_of_job, told
@@ -17,7 +16,7 @@ from appmaster.code.store import BundleStore
 from standby.errors import Fenced, Transient
 from standby.shared.clock import Clock
 from standby.shared.peers import BundleSource
-from standby.threads.inbox import Inbox
+from standby.threads.worker import Worker, fatal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -29,46 +28,6 @@ SYNC_SECONDS: Final = 30.0
 
 #: Deadlines shorter than the sync time are looked at so often, seconds.
 _TICK_SECONDS: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """The directory may have something new."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Got:
-    bundle: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Uploaded:
-    bundle: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Published:
-    bundle: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    bundle: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Led:
-    epoch: int
-    """0: leads no longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    pass
-
-
-_Event = _Changed | _Got | _Uploaded | _Published | _Failed | _Led | _Closed
 
 
 class CodeService:
@@ -100,10 +59,9 @@ class CodeService:
         self._troubled = troubled
         self._troubles: tuple[Mapping[str, Trouble], ...] = ()
         self._epoch = 0
-        self._inbox: Inbox[_Event] = Inbox()
+        self._worker = Worker("code", self._turn, failed=fatal)
         self._carrier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="carrier")
         self._tick_seconds = min(_TICK_SECONDS, sync_seconds)
-        self._thread = threading.Thread(target=self._run, name="code", daemon=True)
         #: Replaced by the service's thread, never changed: any thread may read it.
         self.view = CodeView(
             me.candidate, int(sync_seconds * 1000), delete_delay_ms, clock.monotonic_ms(), held=store.load()
@@ -137,80 +95,77 @@ class CodeService:
 
     def lead(self, epoch: int) -> None:
         """Activate jobs from now on, under ``epoch``; 0: no longer. Returns at once."""
-        self._inbox.post(_Led(epoch))
+        self._worker.put(lambda: self._led(epoch))
 
     # ---- for uploads ----
 
     def received(self, bundle: str) -> None:
         """Take up a bundle that somebody has brought into the store. Any thread."""
-        self._inbox.post(_Uploaded(bundle))
+        self._worker.put(lambda: self._came(bundle, rules.uploaded))
 
     # ---- its life ----
 
     def start(self) -> None:
         """Begin."""
-        self._directory.start(lambda: self._inbox.post(_Changed()))
-        self._inbox.post(_Changed())
-        self._thread.start()
+        self._directory.start(lambda: self._worker.put(self._look))
+        self._worker.put(self._look)
+        self._worker.start()
 
     def close(self) -> None:
         """End; returns when both threads have."""
         self._distributor.interrupt()
-        self._inbox.post(_Closed())
-        self._thread.join()
+        self._worker.close()
+        self._worker.join()
         self._carrier.shutdown(wait=True, cancel_futures=True)
         self._directory.close()
 
-    def _run(self) -> None:
-        while True:
-            events = self._inbox.drain(self._clock.pace(self._tick_seconds))
-            if any(isinstance(each, _Closed) for each in events):
-                return
-            view = self.view
-            for each in events:
-                view = self._fold(view, each)
-            self.view = rules.ticked(view, self._clock.monotonic_ms())
-            for step in steps.plan(self.view):
-                try:
-                    self._carry_out(step)
-                except Fenced as error:
-                    self._epoch = 0
-                    self.view = rules.led(self.view, leads=False)
-                    self._fenced(str(error))
-                except Exception as error:
-                    if not is_of_job(error):
-                        raise
-                    # A later turn plans it again.
-                    _log.warning("%s: %s", step, told(error))
-                    if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
-                        self.view = rules.failed(
-                            self.view, step.bundle, told(error), self._clock.monotonic_ms()
-                        )
-            troubles = self.quarantined(), self.waiting()
-            if troubles != self._troubles:
-                self._troubles = troubles
-                self._troubled()
+    # ---- the service's thread ----
 
-    def _fold(self, view: CodeView, event: _Event) -> CodeView:
-        now = self._clock.monotonic_ms()
-        if isinstance(event, _Changed):
-            directory = self._directory.read()
-            return view if directory is None else rules.learned(view, directory, now)
-        if isinstance(event, (_Got, _Uploaded)) and not self._store.has(event.bundle):
+    def _turn(self) -> None:
+        self._worker.wait(self._clock.pace(self._tick_seconds))
+        self._worker.catch_up()
+        if self._worker.is_closed:
+            return
+        self.view = rules.ticked(self.view, self._clock.monotonic_ms())
+        for step in steps.plan(self.view):
+            try:
+                self._carry_out(step)
+            except Fenced as error:
+                self._led(0)
+                self._fenced(str(error))
+            except Exception as error:
+                if not is_of_job(error):
+                    raise
+                # A later turn plans it again.
+                _log.warning("%s: %s", step, told(error))
+                if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
+                    self._failed(step.bundle, told(error))
+        troubles = self.quarantined(), self.waiting()
+        if troubles != self._troubles:
+            self._troubles = troubles
+            self._troubled()
+
+    def _look(self) -> None:
+        directory = self._directory.read()
+        if directory is not None:
+            self.view = rules.learned(self.view, directory, self._clock.monotonic_ms())
+
+    def _led(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.view = rules.led(replace(self.view, now_ms=self._clock.monotonic_ms()), leads=epoch > 0)
+
+    def _came(self, bundle: str, fold: Callable[[CodeView, str, int], CodeView]) -> None:
+        if self._store.has(bundle):
+            self.view = fold(self.view, bundle, self._clock.monotonic_ms())
+        else:
             # Deleted bundles are removed on this thread: it was, after whoever brought it had looked.
-            return rules.failed(view, event.bundle, "it was removed when it had just come", now)
-        if isinstance(event, _Got):
-            return rules.got(view, event.bundle, now)
-        if isinstance(event, _Uploaded):
-            return rules.uploaded(view, event.bundle, now)
-        if isinstance(event, _Published):
-            return rules.published(view, event.bundle, now)
-        if isinstance(event, _Failed):
-            return rules.failed(view, event.bundle, event.why, now)
-        if isinstance(event, _Led):
-            self._epoch = event.epoch
-            return rules.led(replace(view, now_ms=now), leads=event.epoch > 0)
-        return view
+            self._failed(bundle, "it was removed when it had just come")
+
+    def _published(self, bundle: str) -> None:
+        self.view = rules.published(self.view, bundle, self._clock.monotonic_ms())
+
+    def _failed(self, bundle: str, why: str) -> None:
+        self.view = rules.failed(self.view, bundle, why, self._clock.monotonic_ms())
 
     def _carry_out(self, step: steps.Step) -> None:
         if isinstance(step, steps.Fetch):
@@ -248,17 +203,19 @@ class CodeService:
                 self._distributor.fetch(step.bundle, step.sources, part)
                 self._store.complete(step.bundle, part)
         except Exception as error:  # noqa: BLE001 - of a fetch that is never told of the job would wait for ever
-            _log.info("bundle %s: %s", step.bundle, told(error))
-            self._inbox.post(_Failed(step.bundle, told(error)))
-            return
-        _log.info("bundle %s is here", step.bundle)
-        self._inbox.post(_Got(step.bundle))
+            why = told(error)
+            _log.info("bundle %s: %s", step.bundle, why)
+            self._worker.put(lambda: self._failed(step.bundle, why))
+        else:
+            _log.info("bundle %s is here", step.bundle)
+            self._worker.put(lambda: self._came(step.bundle, rules.got))
 
     def _publish(self, bundle: str) -> None:
         try:
             self._distributor.publish(bundle, self._store.path(bundle))
         except Exception as error:  # noqa: BLE001 - as with a fetch
-            _log.warning("bundle %s could not be published: %s", bundle, told(error))
-            self._inbox.post(_Failed(bundle, told(error)))
-            return
-        self._inbox.post(_Published(bundle))
+            why = told(error)
+            _log.warning("bundle %s could not be published: %s", bundle, why)
+            self._worker.put(lambda: self._failed(bundle, why))
+        else:
+            self._worker.put(lambda: self._published(bundle))

@@ -26,6 +26,11 @@ def nothing() -> None:
     """Do nothing."""
 
 
+def fatal(error: BaseException) -> None:
+    """Raise ``error``: a worker for which a turn ``failed`` so dies of it, and tells `threading.excepthook`."""
+    raise error
+
+
 class Worker:
     """A daemon thread that runs commands, one after the other, in the order in which they were put.
 
@@ -49,7 +54,7 @@ class Worker:
         """``name`` is the thread's. ``failed`` and ``ended`` are called on it.
 
         ``failed`` gets whatever a turn, or a command in it, has raised, and the next turn follows; by default that is
-        logged. ``ended`` is called once, after the last turn.
+        logged, and with `fatal` the thread dies. ``ended`` is called once, after the last turn.
         """
         self._name = name
         self._turn = turn or self._run_next

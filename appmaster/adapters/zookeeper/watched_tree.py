@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from kazoo.protocol.states import KazooState, WatchedEvent
 from appmaster.adapters.zookeeper.calls import AWAY
 from appmaster.changes.ports import Node, Nodes
 from standby.errors import Transient
-from standby.threads.inbox import Inbox
+from standby.threads.worker import Worker, fatal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,10 +35,6 @@ ANY: Final = "*"
 _Path = tuple[str, ...]
 
 
-class _Everything:
-    """In the inbox instead of a path: nothing that is known may be relied on."""
-
-
 class WatchedTree:
     """Keeps the nodes below ``root`` that match one of ``patterns``, such as ``candidates/*``.
 
@@ -51,15 +46,14 @@ class WatchedTree:
         self._client = client
         self._root = root
         self._patterns = tuple(tuple(each.split("/")) for each in patterns)
-        self._inbox: Inbox[_Path | _Everything | threading.Event] = Inbox()
+        self._worker = Worker("tree", self._turn, failed=fatal)
         self._nodes: dict[_Path, Node] = {}
         self._dirty: set[_Path] = set()
         self._lock = threading.Condition()
         self._shown: Nodes = {}
         self._is_complete = False
-        self._is_over = False
+        self._waiting: list[threading.Event] = []
         self._listeners: list[Callable[[], None]] = []
-        self._thread = threading.Thread(target=self._run, name="tree", daemon=True)
 
     def listen(self, changed: Callable[[], None]) -> None:
         """Have ``changed`` called, on the tree's thread, after each change; before `start`."""
@@ -68,15 +62,14 @@ class WatchedTree:
     def start(self) -> None:
         """Begin to read."""
         self._client.add_listener(self._connection_changed)
-        self._inbox.post(_Everything())
-        self._thread.start()
+        self._worker.put(self._begin_anew)
+        self._worker.start()
 
     def close(self) -> None:
         """Read no more; returns when the thread has ended."""
         self._client.remove_listener(self._connection_changed)
-        self._is_over = True
-        self._inbox.post(_Everything())
-        self._thread.join(_ANSWER_SECONDS)
+        self._worker.close()
+        self._worker.join(_ANSWER_SECONDS)
 
     @property
     def nodes(self) -> Nodes:
@@ -94,80 +87,66 @@ class WatchedTree:
         Raises `Transient` when ZooKeeper does not answer in time.
         """
         done = threading.Event()
-        self._inbox.post(done)
+        self._worker.put(lambda: self._begin_anew(done))
         if not done.wait(timeout_seconds):
             raise Transient(f"ZooKeeper did not answer within {timeout_seconds:g} s")
         return self._shown
 
     def wait(self, is_so: Callable[[Nodes], bool], timeout_seconds: float) -> bool:
         """Return whether the nodes came to be as ``is_so`` says, in time."""
-        deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            while not is_so(self._shown):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._lock.wait(left)
-        return True
+            return self._lock.wait_for(lambda: is_so(self._shown), timeout_seconds)
 
     # ---- kazoo's threads ----
 
     def _connection_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             # Watches of a session that has ended are gone, and what happened meanwhile was not told.
-            self._inbox.post(_Everything())
+            self._worker.put(self._begin_anew)
         else:
             self._is_complete = False
 
     def _changed(self, event: WatchedEvent) -> None:
         if not event.path:
             # The session has ended, and the watches with it.
-            self._inbox.post(_Everything())
+            self._worker.put(self._begin_anew)
             return
-        self._inbox.post(tuple(event.path[len(self._root) :].strip("/").split("/")))
+        path = tuple(event.path[len(self._root) :].strip("/").split("/"))
+        self._worker.put(lambda: self._dirty.add(path))
 
     # ---- the tree's thread ----
 
-    def _run(self) -> None:
-        waiting: list[threading.Event] = []
-        while True:
-            found = self._inbox.drain(_RETRY_SECONDS if self._dirty else 3600.0)
-            if self._is_over:
-                return
-            for each in found:
-                if isinstance(each, threading.Event):
-                    waiting.append(each)
-                elif not isinstance(each, _Everything):
-                    self._dirty.add(each)
-            if waiting or any(isinstance(each, _Everything) for each in found):
-                self._begin_anew()
-            if not self._dirty:
-                continue
-            try:
-                if waiting:
-                    self._client.sync_async(self._root).get(timeout=_ANSWER_SECONDS)
-                while self._dirty:
-                    self._read(sorted(self._dirty))
-            except AWAY as error:
-                self._is_complete = False
-                self._begin_anew()
-                _log.debug("the tree could not be read: %s", type(error).__name__)
-                continue
-            self._show(waiting)
-            waiting = []
+    def _turn(self) -> None:
+        self._worker.wait(_RETRY_SECONDS if self._dirty else None)
+        self._worker.catch_up()
+        if self._worker.is_closed or not self._dirty:
+            return
+        try:
+            if self._waiting:
+                self._client.sync_async(self._root).get(timeout=_ANSWER_SECONDS)
+            while self._dirty:
+                self._read(sorted(self._dirty))
+        except AWAY as error:
+            self._is_complete = False
+            self._begin_anew()
+            _log.debug("the tree could not be read: %s", type(error).__name__)
+        else:
+            self._show()
 
-    def _begin_anew(self) -> None:
-        """Have everything read; what is shown stays until that is done."""
+    def _begin_anew(self, *waiting: threading.Event) -> None:
+        """Have everything read, and tell who waits for it; what is shown stays until that is done."""
+        self._waiting.extend(waiting)
         self._nodes = {}
         self._dirty = {pattern[:1] for pattern in self._patterns}
 
-    def _show(self, waiting: list[threading.Event]) -> None:
+    def _show(self) -> None:
         with self._lock:
             self._shown = {"/".join(path): node for path, node in self._nodes.items()}
             self._is_complete = True
             self._lock.notify_all()
-        for each in waiting:
+        for each in self._waiting:
             each.set()
+        self._waiting.clear()
         for changed in self._listeners:
             changed()
 

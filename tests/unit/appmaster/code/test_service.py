@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from appmaster.code.rules import Directory
 from appmaster.code.service import CodeService
@@ -13,7 +17,7 @@ from standby.code import bundles
 from standby.errors import BadConfiguration, Transient
 from standby.shared.peers import BundleSource
 from tests.fakes.clock import HandClock, held
-from tests.patience import soon
+from tests.patience import PATIENCE_SECONDS, soon
 
 DATA = b"abc" * 1000
 DIGEST = bundles.digest_of(DATA)
@@ -23,23 +27,22 @@ ME = BundleSource("a", "h", 1)
 class MemoryDirectory:
     """A `CodeDirectory` that says what it is told to."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, clock: HandClock) -> None:
         self.directory = directory
-        self.reads = 0
+        self._clock = clock
         self.announced: list[str] = []
         self.condemned: list[str] = []
         #: Called when a source's registration is to end.
         self.withdrawing: Callable[[], None] = lambda: None
+        #: Called when the service looks.
+        self.reading: Callable[[], None] = lambda: None
         self._changed: Callable[[], None] = lambda: None
 
     def say(self, directory: Directory | None = None) -> None:
         """Have the service look, and return once it has done what follows from it."""
         self.directory = directory or self.directory
-        # The second look is of a later turn than the first one.
-        for _ in range(2):
-            seen = self.reads
-            self._changed()
-            soon(lambda seen=seen: self.reads > seen, "the service has looked")  # type: ignore[misc]
+        self._changed()
+        self._clock.await_looks("code")
 
     def start(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -48,7 +51,7 @@ class MemoryDirectory:
         pass
 
     def read(self) -> Directory:
-        self.reads += 1
+        self.reading()
         return self.directory
 
     def fresh(self, timeout_seconds: float) -> Directory:
@@ -77,8 +80,11 @@ class MemoryDirectory:
 class NoWay:
     """A distributor that gives nothing and takes everything."""
 
+    def __init__(self) -> None:
+        self.published: list[str] = []
+
     def publish(self, bundle: str, path: Path) -> None:
-        pass
+        self.published.append(bundle)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         raise Transient("nobody gives it")
@@ -90,10 +96,33 @@ class NoWay:
         pass
 
 
+class LateWay(NoWay):
+    """Gives a bundle when it is asked for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            super().fetch(bundle, sources, part)
+        part.write_bytes(DATA)
+
+
 @contextmanager
-def running(directory: MemoryDirectory, store: BundleStore, clock: HandClock) -> Iterator[CodeService]:
+def running(
+    directory: MemoryDirectory, store: BundleStore, clock: HandClock, way: NoWay | None = None
+) -> Iterator[CodeService]:
     service = CodeService(
-        ME, store, directory, NoWay(), clock, sync_seconds=30, delete_delay_ms=1_000, fenced=lambda _: None
+        ME,
+        store,
+        directory,
+        way or NoWay(),
+        clock,
+        sync_seconds=30,
+        delete_delay_ms=1_000,
+        fenced=lambda _: None,
     )
     service.start()
     yield service
@@ -106,7 +135,8 @@ def holding(directory: Path) -> BundleStore:
 
 
 def test_what_cannot_be_deleted_is_not_tried_again_at_every_turn(tmp_path: Path) -> None:
-    directory, clock = MemoryDirectory(Directory(frozenset({"a"}), {DIGEST: (ME,)})), held()
+    clock = held()
+    directory = MemoryDirectory(Directory(frozenset({"a"}), {DIGEST: (ME,)}), clock)
     with running(directory, holding(tmp_path), clock) as service:
         service.lead(1)
         directory.say()
@@ -127,7 +157,7 @@ def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tm
     """The upload found the bundle here, complete, while it was on its way out: a job would be activated by it."""
     store, clock = holding(tmp_path), held()
     deleted = Directory(frozenset({"a"}), {DIGEST: (ME,)}, deleted={DIGEST: 1})
-    directory = MemoryDirectory(deleted)
+    directory = MemoryDirectory(deleted, clock)
     with running(directory, store, clock) as service:
         directory.say()
         directory.withdrawing = lambda: service.received(DIGEST)
@@ -136,3 +166,36 @@ def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tm
         directory.say(Directory(frozenset({"a"}), {DIGEST: ()}, deleted={DIGEST: 1}))
         assert service.view.held == frozenset()
         assert directory.announced == []
+
+
+def test_what_could_not_be_had_is_fetched_later_told_of_and_published(tmp_path: Path) -> None:
+    clock, way = held(), LateWay()
+    other = BundleSource("b", "h", 2)
+    directory = MemoryDirectory(Directory(frozenset({"a", "b"}), {DIGEST: (other,)}), clock)
+    with running(directory, BundleStore(tmp_path), clock, way) as service:
+        soon(lambda: DIGEST in service.view.failures, "nobody gives it")
+        directory.say()
+        assert way.asked == 1
+        clock.advance(30)
+        soon(lambda: directory.announced, "it came when it was asked for again")
+        assert service.view.failures == {}
+        soon(lambda: service.view.published == {DIGEST}, "others may have it from here")
+        assert way.published == [DIGEST]
+
+
+def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", died.put)
+    clock = held()
+    directory = MemoryDirectory(Directory(), clock)
+
+    def fail() -> None:
+        raise LookupError("planted")
+
+    directory.reading = fail
+    with running(directory, BundleStore(tmp_path), clock):
+        thread = died.get(timeout=PATIENCE_SECONDS).thread
+        assert thread is not None
+        assert thread.name == "code"

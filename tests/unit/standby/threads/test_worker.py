@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import queue
 import threading
 import weakref
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from standby.errors import Unavailable
-from standby.threads.worker import Worker
+from standby.threads.worker import Worker, fatal
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
 
 
@@ -186,6 +187,23 @@ def test_an_owner_may_end_it_for_what_was_raised() -> None:
     ended = Worker("ended", turn, failed=failed)
     ended.start().join(PATIENCE_SECONDS)
     assert len(raised) == 1
+
+
+def test_one_for_which_errors_are_fatal_dies_of_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", died.put)
+    error = Broken()
+
+    def break_off() -> None:
+        raise error
+
+    dying = Worker("dying", failed=fatal)
+    dying.put(break_off)
+    waiting = dying.submit(lambda: None)
+    dying.start()
+    assert died.get(timeout=PATIENCE_SECONDS).exc_value is error
+    with pytest.raises(Unavailable, match="dying has ended"):
+        waiting.result(PATIENCE_SECONDS)
 
 
 def test_one_that_was_never_started_is_not_waited_for() -> None:
