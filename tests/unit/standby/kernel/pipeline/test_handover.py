@@ -69,9 +69,10 @@ def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_
     active.await_processed()
     hand_over(lab, active, standby)
     lab.produce(40)
+    # The former active may have processed all that there is.
+    standby.eventually(partial(has_started_ahead, standby, 1))
     standby.await_processed()
     (feed,) = standby.feeds.made
-    assert feed.starts_ahead == 1
     assert [len(each) for each in feed.starts] == [2]
     assert all(offsets.total > feed.prepares[0][task].total for task, offsets in feed.starts[0].items())
     lab.assert_exact()
@@ -132,7 +133,8 @@ def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab, start: Make) -> 
     _, standby = pair(lab, start, script=script)
     want_next(standby, 1, 1)
     await_prepared(standby)
-    assert len(tries) == 3
+    # And on it goes: what is prepared follows the active.
+    assert len(tries) >= 3
 
 
 def test_a_job_that_never_ran_has_nothing_to_prepare_and_is_deployed_all_the_same(
@@ -172,7 +174,6 @@ def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> Non
         active.want(old, Role.STANDBY, epoch)
         standby.want(new, Role.ACTIVE, epoch)
         lab.produce(17)
-        # The former active may have processed all that there is.
         standby.eventually(partial(has_started_ahead, standby, epoch // 2))
         standby.await_processed()
     lab.assert_exact()
