@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from standby.config import parse
+from standby.feeding import preparation, state
 from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.environment import Environment
 from standby.kernel.ports import OpenDatabase, Step
@@ -25,7 +28,7 @@ from tests.fakes import ledger_job
 from tests.fakes.clock import HandClock
 from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed, MemoryFeeds
-from tests.fakes.kafka import Entry, MemoryKafka, Partition
+from tests.fakes.kafka import Entry, Link, MemoryKafka, Partition
 from tests.fakes.peers import PlacedRecords
 from tests.fakes.records import MemoryRecords
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
@@ -34,6 +37,14 @@ JOB = "ledger"
 
 #: The threads that commit, and lead to that: while a clock is held they may wait for what hangs in no time.
 WAYS = ("commit-", "replica-")
+
+
+def hurry_hot(patch: pytest.MonkeyPatch) -> None:
+    """Have what takes seconds of a hot query take a moment."""
+    patch.setattr(preparation, "_SETTLE_SECONDS", 0.02)
+    patch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
+    patch.setattr(state, "SLOWEST_SECONDS", 0.02)
+    patch.setattr(preparation, "QUICKEST_SECONDS", 0.02)
 
 
 class MemoryLab:
@@ -122,17 +133,25 @@ class MemoryLab:
         given_up: Collection[tuple[int, int]] = (),
         also: Collection[tuple[int, int]] = (),
         former: Mapping[Partition, Sequence[Entry]] = {},
+        lost: Collection[TaskId] = (),
     ) -> None:
         """Compare all output and the changelog's final state with the model of the whole input.
+
+        Of tasks that have told that something is ``lost``, their outputs may lack some; none is there twice.
 
         ``given_up`` are partition and offset of the records that must have been left out, of the first input;
         ``also`` those of the second. ``former`` is what an input had before it was made again.
         """
         left_out = dict(zip(self.config.inputs, (given_up, also), strict=False))
-        model = ledger_job.Model()
         outputs: dict[bytes, list[bytes]] = {}
+        for topic, number in tuple(self.kafka.logs):
+            if topic == "out":
+                for key, value in self.kafka.committed_records(topic, number):
+                    outputs.setdefault(key, []).append(value or b"")
+        there, missing = ledger_job.Model(), ledger_job.Model()
         state: dict[tuple[str, bytes], bytes] = {}
         for task in self.tasks:
+            model = missing if task in lost else there
             for topic in self.config.inputs:
                 where = (topic, task.partition)
                 model.take(_records(former.get(where, ())))
@@ -141,17 +160,18 @@ class MemoryLab:
                     for offset, key, value in _records(self.kafka.logs[where])
                     if (task.partition, offset) not in left_out[topic]
                 )
-            for key, value in self.kafka.committed_records("out", task.partition):
-                outputs.setdefault(key, []).append(value or b"")
             for key, value in self.kafka.committed_records("changelog", task.partition):
-                if is_own(key):
+                if is_own(key) or task in lost:
                     continue
                 if value is None:
                     state.pop(split(key), None)
                 else:
                     state[split(key)] = value
-        assert outputs == model.outputs
-        assert state == model.state
+        for key, values in missing.outputs.items():
+            rest = iter(values)
+            assert all(each in rest for each in outputs.pop(key, ())), (key, values)
+        assert outputs == there.outputs
+        assert state == there.state
 
 
 def _records(log: Iterable[Entry]) -> Iterator[tuple[int, bytes, bytes]]:
@@ -173,15 +193,17 @@ class MemoryContainer:
         databases: OpenDatabase | None,
     ) -> None:
         self.lab = lab
+        self.host = host
+        self.link = Link(lab.kafka)
         self.restores = RestoreCounters()
-        self.feeds = MemoryFeeds(lab.kafka, script)
+        self.feeds = MemoryFeeds(self.link, script)
         self.changed = threading.Event()
         environment = Environment(
             "cluster",
             host,
             lab.placed,
             self.feeds,
-            lab.kafka.connect,
+            self.link.connect,
             databases or lab.disk.open,
             lambda _: find_step(),
             clock=lab.clock,
@@ -195,10 +217,10 @@ class MemoryContainer:
     def want(
         self, copy: int, role: Role, epoch: int, *, is_next: bool = False, is_paused: bool = False
     ) -> None:
-        wanted = tuple(
-            Wanted(ReplicaId(task, copy), role, epoch, is_next, is_paused) for task in self.lab.tasks
-        )
-        self.replicas.obey(wanted, {JOB: self.lab.definition})
+        self.obey(Wanted(ReplicaId(task, copy), role, epoch, is_next, is_paused) for task in self.lab.tasks)
+
+    def obey(self, wanted: Iterable[Wanted]) -> None:
+        self.replicas.obey(tuple(wanted), {JOB: self.lab.definition})
 
     def statuses(self) -> list[ReplicaStatus]:
         return list(self.replicas.statuses().values())
@@ -247,6 +269,15 @@ class MemoryContainer:
 
     def await_processed(self) -> None:
         self.eventually(self.is_processed)
+
+    def crash(self, lost: int = 0) -> None:
+        """End it as the end of its process does: nothing of it gets anywhere any more.
+
+        Of what it has written to its disk since the last flush ``lost`` writes are gone.
+        """
+        self.link.cut()
+        self.lab.disk.crash(self.host, lost)
+        self.close()
 
     def close(self) -> None:
         assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from standby.replica.store.scan import Page
 
 #: A checkpoint's one file.
 _COPY = "000001.sst"
+
+#: So many of the last writes a crash may undo.
+_RECENT = 8
 
 
 class MemoryDisk:
@@ -49,6 +53,16 @@ class MemoryDisk:
         """Forget what was not flushed, and close everything."""
         self.open_ones.clear()
 
+    def crash(self, host: str, lost: int) -> None:
+        """End all that a process on a host has open; of each the last ``lost`` writes are gone that were not flushed.
+
+        Which of them reach the disk before a flush is not said, only that none does without those before.
+        """
+        for path, database in tuple(self.open_ones.items()):
+            if host in path.parts:
+                del self.open_ones[path]
+                self.flushed[path] = database.before(lost)
+
 
 class MemoryDatabase:
     """A `standby.kernel.ports.Database`."""
@@ -56,6 +70,13 @@ class MemoryDatabase:
     def __init__(self, disk: MemoryDisk, path: Path) -> None:
         self._disk, self._path = disk, path
         self._content = dict(disk.flushed.get(path, {}))
+        #: What it was before each of the last writes, since the last flush.
+        self._former: deque[dict[bytes, bytes]] = deque(maxlen=_RECENT)
+
+    def before(self, writes: int) -> dict[bytes, bytes]:
+        """Return what it was before the last few writes, as far as they were not flushed."""
+        former = [*self._former, self._content]
+        return former[max(0, len(former) - 1 - writes)]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._check()
@@ -77,6 +98,7 @@ class MemoryDatabase:
                 content.pop(key, None)
             else:
                 content[key] = value
+        self._former.append(self._content)
         self._content = content
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -87,6 +109,7 @@ class MemoryDatabase:
         self._check()
         if self._disk.is_full:
             raise Unavailable(f"{self._path}: no space left")
+        self._former.clear()
         self._disk.flushed[self._path] = dict(self._content)
 
     def checkpoint(self, directory: Path) -> None:

@@ -12,10 +12,10 @@ from standby.errors import BrokenInvariant
 from standby.feed.batches import ROWS, rows_of
 from standby.feed.inputs import by_partition
 from standby.feed.reading import Reading
-from standby.ports import Deliver, InputAway
+from standby.ports import Deliver, InputAway, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
-from tests.fakes.kafka import MemoryKafka
+from tests.fakes.kafka import Link
 from tests.patience import LOOK_SECONDS
 
 _BATCH = 7
@@ -24,8 +24,8 @@ _BATCH = 7
 class MemoryFeed:
     """A `standby.ports.Feed`; one thread per start."""
 
-    def __init__(self, kafka: MemoryKafka, config: JobConfig) -> None:
-        self._kafka, self._inputs = kafka, config.inputs
+    def __init__(self, link: Link, config: JobConfig) -> None:
+        self._link, self._kafka, self._inputs = link, link.kafka, config.inputs
         self._thread: threading.Thread | None = None
         self._is_stopping = False
         #: The last that was started.
@@ -42,6 +42,8 @@ class MemoryFeed:
         """Positions of every start."""
         self.runs: list[tuple[dict[TaskId, Offsets], dict[TaskId, Offsets] | None]] = []
         """Positions and ends of every start."""
+        self.ahead = 0
+        """A query that is begun ahead begins so many records of each partition lower, where there are some."""
         self.batch = _BATCH
         """Most records of a partition in a batch."""
         self.is_closed = False
@@ -82,7 +84,7 @@ class MemoryFeed:
             return False
         self.stop()
         self.prepares.append(dict(positions))
-        self._prepared = self._begin(positions, None)
+        self._prepared = self._begin(self._a_little_below(positions), None)
         return True
 
     @property
@@ -144,6 +146,12 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
+    def _a_little_below(self, positions: Mapping[TaskId, Offsets]) -> dict[TaskId, Offsets]:
+        return {
+            task: Offsets(tuple(max(0, each - self.ahead) for each in offsets.each))
+            for task, offsets in positions.items()
+        }
+
     def _begin(self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> Reading:
         reading = Reading(positions, self._inputs, "the transform", lambda error, _: error)
         self._is_stopping = False
@@ -178,7 +186,7 @@ class MemoryFeed:
         self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None
     ) -> dict[InputPartition, tuple[int, int]]:
         with self._kafka.lock:
-            if self._kafka.is_away:
+            if self._link.is_away:
                 self._kafka.lock.wait(LOOK_SECONDS)
                 return {}
             spans = {
@@ -198,6 +206,10 @@ class MemoryFeed:
     def _rows(self, where: InputPartition, start: int, end: int) -> pa.Table:
         topic, partition = where
         with self._kafka.lock:
+            damage = self._kafka.damage_in(where, start, end)
+            if damage is not None:
+                told = f"input {topic}[{partition}], offset {damage.start}: it is damaged"
+                raise UnreadableRecord(told, batch=damage.start)
             records = self._kafka.logs[where][start:end]
         columns = {
             "key": [each.key for each in records],
@@ -217,12 +229,12 @@ class MemoryFeed:
 class MemoryFeeds:
     """Makes the feeds of a container and keeps them for the test to script; a `standby.ports.MakeFeed`."""
 
-    def __init__(self, kafka: MemoryKafka, script: Callable[[MemoryFeed], None] = lambda _: None) -> None:
-        self._kafka, self._script = kafka, script
+    def __init__(self, link: Link, script: Callable[[MemoryFeed], None] = lambda _: None) -> None:
+        self._link, self._script = link, script
         self.made: list[MemoryFeed] = []
 
     def __call__(self, config: JobConfig, definition: JobDefinition) -> MemoryFeed:
-        feed = MemoryFeed(self._kafka, config)
+        feed = MemoryFeed(self._link, config)
         self._script(feed)
         self.made.append(feed)
         return feed

@@ -7,12 +7,13 @@ against a real broker).
 from __future__ import annotations
 
 import threading
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from standby.config import JobConfig
-from standby.errors import Transient
+from standby.errors import Transient, Unavailable
 from standby.kernel.ports import (
     ANSWER_SECONDS,
     Change,
@@ -68,12 +69,16 @@ class MemoryKafka:
         #: Of topics that were made again; empty of one that is missing.
         self.topic_ids: dict[str, str] = {}
         self.is_away = False
+        #: So many partitions has each output, and the key says which; 0: as many as there are tasks, each its own.
+        self.output_partitions = 0
         #: Nobody says where these end.
         self.leaderless: set[Partition] = set()
         #: The partitions of each question for committed offsets.
         self.committed_asked: list[tuple[int, ...]] = []
-        #: Records that cannot be read: partition and offset.
+        #: Records that cannot be read: partition and offset. Those beside each other are of one batch.
         self.damaged: set[tuple[Partition, int]] = set()
+        #: Where somebody has met such a one.
+        self.damage_met: set[Partition] = set()
         #: Every reader of a changelog that was opened.
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
@@ -85,15 +90,19 @@ class MemoryKafka:
         #: How the transactions of each transactional id ended, in order; and whether that may not be read.
         self.ended: dict[str, list[Ended]] = defaultdict(list)
         self.is_log_closed = False
-        #: Partitions that the next end of a transaction writes no marker to (the offsets are `offsets_of`); and what is
-        #: left open of it there.
-        self.skipped: set[Partition] = set()
+        #: Partitions that the next end of a transaction writes no marker to (the offsets are `offsets_of`), or the next
+        #: one of a transactional id, which comes before them; and what is left open of it there.
+        self.skipped: set[Partition | tuple[str, Partition]] = set()
         self.left_open: dict[tuple[str, Partition], list[Transaction]] = defaultdict(list)
         #: Where the records of a sweep do not arrive; and how many sweeps there were.
         self.undelivered: set[Partition] = set()
         self.sweeps = 0
-        #: So many more questions of a kind (a method's name) have no answer in time.
+        #: How often a producer was told that it is fenced.
+        self.fenced = 0
+        #: So many more questions of a kind, or calls of a producer (a method's name), have no answer in time.
         self.unanswered: Counter[str] = Counter()
+        #: And so many had none.
+        self.timed_out: Counter[str] = Counter()
         #: Topic → records with larger values are refused: when they are handed over, or else when they are sent.
         self.largest: dict[str, int] = {}
         self.is_refused_when_sent = False
@@ -113,7 +122,26 @@ class MemoryKafka:
 
     def connect(self, cluster: str, config: JobConfig, definition: JobDefinition) -> MemoryBroker:
         """Return the cluster as a job's kernel sees it; a `standby.kernel.ports.Connect`."""
-        return MemoryBroker(self, cluster, config, definition)
+        return Link(self).connect(cluster, config, definition)
+
+    def damage_in(self, where: Partition, start: int, end: int) -> range | None:
+        """Return the first batch in [start, end) that cannot be read, from ``start`` on."""
+        first = next((each for each in range(start, end) if (where, each) in self.damaged), None)
+        if first is None:
+            return None
+        self.damage_met.add(where)
+        behind = first
+        while (where, behind) in self.damaged:
+            behind += 1
+        return range(first, behind)
+
+    def is_unanswered(self, question: str) -> bool:
+        """Return whether this one has no answer in time."""
+        if not self.unanswered[question]:
+            return False
+        self.unanswered[question] -= 1
+        self.timed_out[question] += 1
+        return True
 
     def append(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers = ()
@@ -165,8 +193,7 @@ class MemoryKafka:
         self.ended[name].append(Ended(outcome, places, transaction.writer))
         self._end_offsets(name, transaction, outcome=outcome)
         for where in sorted(transaction.touched - {offsets_of(name)}):
-            if where in self.skipped:
-                self.skipped.discard(where)
+            if self._skips(name, where):
                 self._leave_open(name, where, transaction)
                 continue
             # A producer's marker ends whatever it has open in a partition.
@@ -179,13 +206,17 @@ class MemoryKafka:
         where = offsets_of(name)
         if where not in transaction.touched:
             return
-        if where in self.skipped:
-            self.skipped.discard(where)
+        if self._skips(name, where):
             self.hanging[name] = {**self.hanging.get(name, {}), **transaction.offsets}
         else:
             hanging = self.hanging.pop(name, {})
             if outcome:
                 self.offsets.update({**hanging, **transaction.offsets})
+
+    def _skips(self, name: str, where: Partition) -> bool:
+        found = self.skipped & {where, (name, where)}
+        self.skipped -= found
+        return bool(found)
 
     def _leave_open(self, name: str, where: Partition, transaction: Transaction) -> None:
         """Have the records of a partition open still, of a transaction that ends everywhere else."""
@@ -195,6 +226,27 @@ class MemoryKafka:
             replace(each, transaction=left) if each.transaction is transaction else each
             for each in self.logs[where]
         ]
+
+
+class Link:
+    """The way of one process to the cluster, which its end cuts: nothing that it does arrives any more."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self.kafka = kafka
+        self.is_cut = False
+
+    @property
+    def is_away(self) -> bool:
+        return self.is_cut or self.kafka.is_away
+
+    def cut(self) -> None:
+        """Leave whatever is open to the next owner's fence."""
+        with self.kafka.lock:
+            self.is_cut = True
+
+    def connect(self, cluster: str, config: JobConfig, definition: JobDefinition) -> MemoryBroker:
+        """Return the cluster as the process sees it; a `standby.kernel.ports.Connect`."""
+        return MemoryBroker(self, cluster, config, definition)
 
 
 def offsets_of(name: str) -> Partition:
@@ -210,10 +262,9 @@ def _is_visible(entry: Entry) -> bool:
 class MemoryBroker:
     """A `standby.kernel.ports.Broker`."""
 
-    def __init__(
-        self, kafka: MemoryKafka, cluster: str, config: JobConfig, definition: JobDefinition
-    ) -> None:
-        self._kafka, self._cluster, self._config, self._definition = kafka, cluster, config, definition
+    def __init__(self, link: Link, cluster: str, config: JobConfig, definition: JobDefinition) -> None:
+        self._link, self._kafka = link, link.kafka
+        self._cluster, self._config, self._definition = cluster, config, definition
         self._inputs = config.inputs
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
@@ -230,7 +281,9 @@ class MemoryBroker:
         return answer
 
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
-        return self._bounds((self._definition.changelog, partition))
+        with self._present("reading the changelog's bounds"):
+            self._answer("changelog_bounds")
+            return self._bounds((self._definition.changelog, partition))
 
     def changelog_ends(
         self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
@@ -245,7 +298,9 @@ class MemoryBroker:
             return {each: len(self._kafka.logs[topic, each]) for each in told}
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
-        return tuple(self._bounds((topic, partition)) for topic in self._inputs)
+        with self._present("reading the input's bounds"):
+            self._answer("input_bounds")
+            return tuple(self._bounds((topic, partition)) for topic in self._inputs)
 
     def input_ends(
         self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
@@ -260,6 +315,7 @@ class MemoryBroker:
     ) -> Sequence[bytes]:
         with self._present("reading commit records"):
             self._answer("commit_records")
+            self._check_readable((self._definition.changelog, partition), start, end)
             log = self._kafka.logs[self._definition.changelog, partition][start:end]
             return [
                 each.value
@@ -277,9 +333,8 @@ class MemoryBroker:
     def output_ends(self) -> Mapping[Partition, int]:
         with self._present("reading the outputs' ends"):
             self._answer("output_ends")
-            places = [
-                (topic, each) for topic in self._config.outputs for each in range(self._definition.tasks)
-            ]
+            count = self._kafka.output_partitions or self._definition.tasks
+            places = [(topic, each) for topic in self._config.outputs for each in range(count)]
             return {each: len(self._kafka.logs[each]) for each in places}
 
     def stable_ends(self, places: Collection[Partition]) -> Mapping[Partition, int]:
@@ -290,6 +345,7 @@ class MemoryBroker:
     def is_visible(self, place: Partition, offset: int) -> bool:
         with self._present("reading a record"):
             self._answer("is_visible")
+            self._check_readable(place, offset, offset + 1)
             start, end = self._kafka.starts[place], self._kafka.stable_end(place)
             return offset < start or (offset < end and _is_visible(self._kafka.logs[place][offset]))
 
@@ -310,9 +366,13 @@ class MemoryBroker:
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
         with self._present("reading a record"):
+            self._answer("read_input")
             log = self._kafka.logs[topic, partition]
             if not self._kafka.starts[topic, partition] <= offset < len(log):
                 return None
+            damage = self._kafka.damage_in((topic, partition), offset, offset + 1)
+            if damage is not None:
+                return InputRecord(offset, None, None, unreadable_until=min(damage.stop, len(log)))
             entry = log[offset]
             if not _is_visible(entry):
                 return None
@@ -322,7 +382,7 @@ class MemoryBroker:
         if self._kafka.refused_readers:
             self._kafka.refused_readers -= 1
             raise Transient("no reader")
-        reader = MemoryChangelog(self._kafka, self._definition.changelog)
+        reader = MemoryChangelog(self._link, self._definition.changelog)
         self._kafka.readers.append(reader)
         return reader
 
@@ -330,21 +390,27 @@ class MemoryBroker:
         task = TaskId(self._definition.name, self._config.stage, partition)
         name = transactional_id(self._cluster, task)
         offsets = [(self._definition.group, topic, partition) for topic in self._inputs]
-        outputs = [(topic, partition) for topic in self._config.outputs]
-        return MemoryWriter(self._kafka, name, (self._definition.changelog, partition), outputs, offsets)
+        shared = range(self._kafka.output_partitions) or (partition,)
+        outputs = [(topic, each) for topic in self._config.outputs for each in shared]
+        return MemoryWriter(self._link, name, (self._definition.changelog, partition), outputs, offsets)
 
     def close(self) -> None:
         pass
 
     def _answer(self, question: str) -> None:
-        if self._kafka.unanswered[question]:
-            self._kafka.unanswered[question] -= 1
+        if self._kafka.is_unanswered(question):
             raise Transient(f"{question}: no answer in time")
 
     def _present(self, what: str) -> threading.Condition:
-        if self._kafka.is_away:
+        if self._link.is_away:
             raise Transient(f"{what}: the broker is away")
         return self._kafka.lock
+
+    def _check_readable(self, where: Partition, start: int, end: int) -> None:
+        """Raise `Unavailable` where a batch in [start, end) cannot be read, as `standby.adapters.kafka` does."""
+        damage = self._kafka.damage_in(where, start, end)
+        if damage is not None:
+            raise Unavailable(f"reading {where[0]}-{where[1]}: at offset {damage.start}: it is damaged")
 
     def _answering(self, topics: Sequence[str], partitions: Collection[int]) -> list[int]:
         """Return the partitions that have a leader in each of ``topics``; raises `Transient` when none has."""
@@ -359,15 +425,14 @@ class MemoryBroker:
         return told
 
     def _bounds(self, where: Partition) -> tuple[int, int]:
-        with self._present("reading bounds"):
-            return self._kafka.starts[where], len(self._kafka.logs[where])
+        return self._kafka.starts[where], len(self._kafka.logs[where])
 
 
 class MemoryChangelog:
     """A `standby.kernel.ports.Changelog`."""
 
-    def __init__(self, kafka: MemoryKafka, topic: str) -> None:
-        self._kafka, self._topic = kafka, topic
+    def __init__(self, link: Link, topic: str) -> None:
+        self._link, self._kafka, self._topic = link, link.kafka, topic
         #: Partition and offset of everything that was added.
         self.added: list[tuple[int, int]] = []
         #: Whether it brings nothing any more, whatever there is.
@@ -410,7 +475,7 @@ class MemoryChangelog:
 
     def _take(self, limit: int) -> dict[int, Chunk]:
         chunks: dict[int, Chunk] = {}
-        if self._kafka.is_away or self.is_deaf:
+        if self._link.is_away or self.is_deaf:
             return chunks
         for partition, position in self._positions.items():
             if partition in self._paused or partition in self.deaf:
@@ -421,9 +486,9 @@ class MemoryChangelog:
                 chunks[partition] = Chunk((), position, is_out_of_range=True)
                 continue
             end = min(self._kafka.stable_end(where), position + min(limit, self._kafka.read_limit))
-            damaged = [each for each in range(position, end) if (where, each) in self._kafka.damaged]
-            if damaged:
-                chunks[partition] = Chunk((), position, damage=f"at offset {damaged[0]}: it is damaged")
+            damage = self._kafka.damage_in(where, position, end)
+            if damage is not None:
+                chunks[partition] = Chunk((), position, damage=f"at offset {damage.start}: it is damaged")
             elif end > position:
                 entries = [each for each in log[position:end] if _is_visible(each)]
                 changes = [(each.key, each.value) for each in entries if each.key is not None]
@@ -437,13 +502,15 @@ class MemoryWriter:
 
     def __init__(
         self,
-        kafka: MemoryKafka,
+        link: Link,
         name: str,
         changelog: Partition,
         outputs: Sequence[Partition],
         offsets: Sequence[tuple[str, str, int]],
     ) -> None:
-        self._kafka, self._name, self._changelog, self._offsets = kafka, name, changelog, offsets
+        """``outputs`` are all partitions that it may write to."""
+        self._link, self._kafka = link, link.kafka
+        self._name, self._changelog, self._offsets = name, changelog, offsets
         self._outputs = outputs
         self._epoch: int | None = None
         self._is_closed = False
@@ -454,10 +521,11 @@ class MemoryWriter:
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
         with self._kafka.lock:
-            if self._kafka.is_away or is_cancelled():
+            if self._link.is_away or is_cancelled():
                 raise WriterLost("initialising the producer: not possible now")
             self._kafka.end(self._name, outcome=False)
             self._kafka.epochs[self._name] += 1
+            self._answer("initialise")
             self._epoch = self._kafka.epochs[self._name]
 
     def begin(self, record: bytes) -> int:
@@ -482,7 +550,7 @@ class MemoryWriter:
             transaction = self._kafka.open[self._name]
             for each in outputs:
                 headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers or ()
-                where = (each.topic, self._changelog[1])
+                where = (each.topic, self._partition_of(each.key))
                 self._write(where, each.key, each.value, transaction, tuple(headers))
             for key, value in changes.items():
                 self._write(self._changelog, key, value, transaction)
@@ -510,7 +578,8 @@ class MemoryWriter:
 
     def abort(self) -> None:
         with self._kafka.lock:
-            if not self._is_closed and self._epoch == self._kafka.epochs[self._name]:
+            is_own = not self._is_closed and self._epoch == self._kafka.epochs[self._name]
+            if is_own and not self._link.is_away:
                 self._kafka.end(self._name, outcome=False)
 
     def places(self) -> Mapping[Partition, int]:
@@ -532,6 +601,7 @@ class MemoryWriter:
                 self._kafka.undelivered = set()
                 raise WriterLost(f"ending what hangs: no answer from {missing}")
             self._kafka.end(self._name, outcome=False)
+            self._answer("sweep")
             return swept
 
     def close(self) -> None:
@@ -540,10 +610,20 @@ class MemoryWriter:
     def _check(self) -> None:
         if self._is_closed or self._epoch is None:
             raise WriterLost("the producer is closed, or was never initialised")
-        if self._kafka.is_away:
+        if self._link.is_away:
             raise WriterLost("the broker is away")
         if self._epoch != self._kafka.epochs[self._name]:
+            self._kafka.fenced += 1
             raise WriterLost("fenced", fenced=True)
+
+    def _answer(self, call: str) -> None:
+        """Raise `WriterLost` when the answer to a call, which has taken effect, does not come in time."""
+        if self._kafka.is_unanswered(call):
+            raise WriterLost(f"{call}: no answer in time")
+
+    def _partition_of(self, key: bytes | None) -> int:
+        count = self._kafka.output_partitions
+        return zlib.crc32(key or b"") % count if count else self._changelog[1]
 
     def _write(
         self,

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from standby.feeding import core, preparation, state
+from standby.feeding import core
 from standby.kernel.replay import ends
 from standby.shared.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair, starting
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, hurry_hot, pair, starting
 from tests.patience import PATIENCE_SECONDS
 
 HOT: Final = {"job.hotstandby.query": "hot"}
@@ -19,11 +19,7 @@ HOT: Final = {"job.hotstandby.query": "hot"}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds takes a moment here."""
-    monkeypatch.setattr(preparation, "_SETTLE_SECONDS", 0.02)
-    monkeypatch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
-    monkeypatch.setattr(state, "SLOWEST_SECONDS", 0.02)
-    monkeypatch.setattr(preparation, "QUICKEST_SECONDS", 0.02)
+    hurry_hot(monkeypatch)
     # A query is of use for all of its tasks only, however late the last of them comes on a busy machine.
     monkeypatch.setattr(core, "_GATHER_SECONDS", 0.0)
     monkeypatch.setattr(core, "_GATHER_AHEAD_SECONDS", 60.0)

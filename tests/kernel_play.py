@@ -1,0 +1,415 @@
+"""Two containers, one job, its leader, and faults in any order; in the end all must be whole and exact."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from standby.kernel.ports import WriterLost
+from standby.replica.claim import decode_commit
+from standby.replica.store.keys import COMMIT
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared.naming import transactional_id
+from tests.fakes.feed import MemoryFeed
+from tests.fakes.kafka import Partition, offsets_of
+from tests.kernel_faults import (
+    ADMITTED,
+    FEED_POINTS,
+    QUIET,
+    WRITES,
+    Crash,
+    Damage,
+    Fault,
+    LeftOut,
+    Lost,
+    Mine,
+    Unanswered,
+    World,
+)
+from tests.memory_lab import MemoryContainer
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+
+
+@dataclass
+class Strike:
+    """Where a producer is to be lost."""
+
+    write: str
+    left: int
+    """The last of so many that come there is it."""
+    thread: str = ""
+    """Those of threads with this in their names count."""
+    behind: frozenset[object] = frozenset()
+    """They count once these markers were left out."""
+
+    def is_ahead(self, skipped: Collection[object]) -> bool:
+        return not self.behind.isdisjoint(skipped)
+
+
+class Play:
+    """The leader and the faults of one example."""
+
+    def __init__(self, directory: Path, world: World) -> None:
+        self.world, self.lab = world, world.lab(directory)
+        self.copies = dict.fromkeys(self.lab.tasks, 0)
+        self.epochs = dict.fromkeys(self.lab.tasks, 1)
+        #: Tasks that the leader has seen active, as their records say.
+        self._claimed: set[TaskId] = set()
+        #: What was suffered, and what came of it: see `told`.
+        self._suffered: list[Fault] = []
+        self._story: list[str] = []
+        self._lock = threading.Lock()
+        self.mines: list[Mine] = []
+        self._strikes: list[Strike] = []
+        #: Copies whose container has ended, as nobody knows yet.
+        self._crashed: set[int] = set()
+        #: Tasks that may fail with what is lost, as markers were left out.
+        self._may_lose: set[TaskId] = set()
+        #: Input that could not be read at some time: task and offset.
+        self._damaged: set[tuple[int, int]] = set()
+        self._looks = 0
+        self.has_lost = False
+        """Whether some task had failed in the end with what is lost."""
+        self.left_out: set[tuple[int, int]] = set()
+        """Input that was given up: task and offset."""
+        for each in WRITES:
+            setattr(self.lab.kafka, each, partial(self._strike, each))
+        self.feeds: list[MemoryFeed] = []
+        self.containers = [self.container(0), self.container(1)]
+
+    def container(self, copy: int) -> MemoryContainer:
+        return self.lab.container("ab"[copy], probe=self._pass, script=self._lay_mines)
+
+    def _lay_mines(self, feed: MemoryFeed) -> None:
+        self.feeds.append(feed)
+        feed.ahead = 3
+        feed.on_look, feed.on_prepare, feed.on_start = (partial(self._pass, each) for each in FEED_POINTS)
+
+    def _pass(self, point: str) -> None:
+        with self._lock:
+            mine = next((each for each in self.mines if each.point == point), None)
+            if mine is None:
+                return
+            self.mines.remove(mine)
+            self._tell_story(f"{threading.current_thread().name} is hit by {mine}")
+        raise mine.error(f"a mine: {point}")
+
+    def _strike(self, write: str) -> None:
+        name = threading.current_thread().name
+        with self._lock:
+            due = [
+                each
+                for each in self._strikes
+                if each.write == write and each.thread in name and not each.is_ahead(self.lab.kafka.skipped)
+            ]
+            for each in due:
+                each.left -= 1
+            self._strikes = [each for each in self._strikes if each.left]
+            if all(each.left for each in due):
+                return
+            self._tell_story(f"{name} is lost at {write}")
+        raise WriterLost(f"lost at {write}")
+
+    @property
+    def has_used_ahead(self) -> bool:
+        """Whether a promotion went on with a query that was begun ahead."""
+        return any(each.starts_ahead for each in self.feeds)
+
+    # ---- the leader ----
+
+    @property
+    def active(self) -> MemoryContainer:
+        return self.containers[self.copies[self.lab.tasks[0]]]
+
+    def tell(self, *, is_next: bool = False, to: Collection[int] = (0, 1)) -> None:
+        """Write the records, and send the containers what they are to hold."""
+        for task, copy in self.copies.items():
+            self.lab.records.name(task, copy, self.epochs[task], claimed=task in self._claimed)
+        for copy in to:
+            self.containers[copy].obey(
+                Wanted(ReplicaId(task, copy), role, self.epochs[task], is_next and role is Role.STANDBY)
+                for task, active in self.copies.items()
+                for role in [Role.ACTIVE if active == copy else Role.STANDBY]
+            )
+
+    def decide(self, moved: Collection[TaskId] = (), *, is_told: bool = True) -> None:
+        """Raise the epochs of all tasks, or of those that are ``moved``; else only their next actives hear of it."""
+        for task in moved or self.copies:
+            self.epochs[task] += 1
+        for task in moved:
+            self.copies[task] = 1 - self.copies[task]
+        self.tell(to=(0, 1) if is_told else {self.copies[each] for each in moved})
+
+    def notice(self, crashed: Collection[int]) -> None:
+        """Have containers started anew that have ended, and their actives elsewhere."""
+        if crashed:
+            for each in crashed:
+                self.containers[each] = self.container(each)
+            self._crashed.difference_update(crashed)
+            moved = [task for task, copy in self.copies.items() if copy in crashed]
+            self.decide(moved) if moved else self.tell()
+
+    # ---- the story ----
+
+    def told(self) -> str:
+        """Return what it takes to play it again, as far as threads allow, and what was seen."""
+        known = (
+            f"{each.replica}: {each.phase.name} at {each.epoch}, {each.detail}" for each in self._statuses()
+        )
+        return "\n".join([f"play_through({self._suffered}, {self.world})", *self._story, *known])
+
+    def _tell_story(self, what: str) -> None:
+        actives = ", ".join(
+            f"{task}: copy {copy} at {self.epochs[task]}" for task, copy in self.copies.items()
+        )
+        self._story.append(f"{what} (actives: {actives})")
+
+    # ---- how it stands ----
+
+    def await_whole(self) -> None:
+        """Return when all input is processed and the standbys are in sync, but for tasks that have lost something."""
+        assert self.gets_on(10), "replicas end again and again"
+
+    def gets_on(self, decisions: int) -> bool:
+        """Return whether all is whole after some decisions as the leader takes them when replicas end."""
+        self.notice({*self._crashed})
+        self.tell()
+        for _ in range(decisions):
+            self.active.eventually(self._has_settled)
+            if not self._has_ended():
+                return True
+            # The end of a replica may be told after the decision that followed on its cause.
+            self.decide()
+        return False
+
+    def _has_settled(self) -> bool:
+        self._looks += 1
+        if self.world.may_lose and self._looks % 100 == 0:
+            # What hangs in an output of one task, and holds another's way to active up, its next commit there ends.
+            self.lab.produce(10 * self.world.tasks)
+        return self._is_whole() or self._has_ended()
+
+    def lost(self) -> set[TaskId]:
+        """Return the tasks that have failed with what is lost."""
+        told = {
+            each.replica.task: each.detail
+            for each in self._statuses()
+            if each.phase is Phase.FAILED and any(admitted in each.detail for admitted in ADMITTED)
+        }
+        assert told.keys() <= self._may_lose, told
+        return {*told}
+
+    def _statuses(self) -> list[ReplicaStatus]:
+        statuses = [status for each in self.containers for status in each.statuses()]
+        self._claimed.update(each.replica.task for each in statuses if each.phase is Phase.ACTIVE)
+        return statuses
+
+    def _is_whole(self) -> bool:
+        lost, ends = self.lost(), self.lab.ends()
+        if lost:
+            self._end_outputs_of(lost)
+        # Those of former epochs have not heard yet.
+        statuses = [each for each in self._statuses() if each.epoch == self.epochs[each.replica.task]]
+        known = {each.replica: each for each in statuses}
+        for task in self.copies.keys() - lost:
+            active = known.get(ReplicaId(task, self.copies[task]))
+            standby = known.get(ReplicaId(task, 1 - self.copies[task]))
+            if active is None or standby is None or standby.phase is not Phase.TAILING:
+                return False
+            if standby.applied != len(self.lab.kafka.logs["changelog", task.partition]):
+                return False
+            if active.phase is not Phase.ACTIVE or active.input_committed != ends[task.partition]:
+                return False
+        return bool(lost) or self._is_hot()
+
+    def _is_hot(self) -> bool:
+        """Return whether a container of nothing but standbys has a batch at the gate, where there is to be one."""
+        with self.lab.kafka.lock:
+            # What lies a little below the end may be what cannot be read.
+            is_damaged = any(where[0] == "in" for where, _ in self.lab.kafka.damaged)
+        if self.world.query != "hot" or len({*self.copies.values()}) > 1 or is_damaged:
+            return True
+        standby = next(each for each in self.containers if each is not self.active)
+        readings = [each._prepared for each in standby.feeds.made]
+        return any(each is not None and each.has_arrived and not each.has_ended for each in readings)
+
+    def _has_ended(self) -> bool:
+        lost = self.lost()
+        return any(
+            each.phase in (Phase.FAILED, Phase.FENCED)
+            and each.epoch == self.epochs[each.replica.task]
+            and each.replica.task not in lost
+            for each in self._statuses()
+        )
+
+    def _end_outputs_of(self, lost: Collection[TaskId]) -> None:
+        """Abort what hangs of them in outputs, as somebody has to whose other tasks wait for that."""
+        names = {transactional_id("cluster", each) for each in lost}
+        with self.lab.kafka.lock:
+            for (name, (topic, _)), left in self.lab.kafka.left_open.items():
+                if name in names and topic == "out":
+                    for each in left:
+                        each.outcome = False
+
+    # ---- the faults ----
+
+    def suffer(self, fault: Fault) -> None:
+        before = {*self._crashed}
+        self._suffered.append(fault)
+        self._tell_story(repr(fault))
+        self._carry_out(fault)
+        self.notice(before & self._crashed)
+        if fault not in QUIET:
+            # All in one batch, if the feed is at the end.
+            with self.lab.kafka.lock:
+                self.lab.produce(7)
+
+    def rest(self) -> None:
+        """Have nothing happen any more that did not happen yet, and all be whole."""
+        kafka = self.lab.kafka
+        with self._lock:
+            self._strikes.clear()
+            self.mines.clear()
+        with kafka.lock:
+            kafka.unanswered.clear()
+            kafka.damaged.clear()
+            kafka.skipped.clear()
+        self.notice({*self._crashed})
+        self.decide()
+        self.await_whole()
+        if self.world.may_lose:
+            # A commit of each task to each partition of the output ends what hangs there.
+            self.lab.produce(10 * self.world.tasks)
+            self.await_whole()
+
+    def judge(self) -> None:
+        """Fail unless all is exact, or what is not was told."""
+        seen = {
+            (int(key.partition(b"/")[0]), int(value.split()[1]))
+            for place in tuple(self.lab.kafka.logs)
+            if place[0] == "out"
+            for key, value in self.lab.kafka.committed_records(*place)
+            if b"also" not in key and value
+        }
+        for task in self.lab.tasks:
+            records = self.lab.kafka.committed_records("changelog", task.partition)
+            epochs = [decode_commit(value or b"").epoch for key, value in records if key == COMMIT]
+            assert epochs == sorted(epochs), (
+                f"{task}: a former active has committed after a later one: {epochs}"
+            )
+        self.left_out = self._damaged - seen if self.world.on_error == "skip" else set()
+        lost = self.lost()
+        self.has_lost = bool(lost)
+        self.lab.assert_exact(self.left_out, lost=lost)
+
+    def _carry_out(self, fault: Fault) -> None:
+        match fault:
+            case Mine():
+                with self._lock:
+                    self.mines.append(fault)
+            case Lost(write, number):
+                with self._lock:
+                    self._strikes.append(Strike(write, number))
+            case Unanswered(question, times):
+                with self.lab.kafka.lock:
+                    self.lab.kafka.unanswered[question] += times
+            case Crash(is_active, lost):
+                copy = self.containers.index(self.active)
+                self._crash(copy if is_active else 1 - copy, lost)
+            case Damage():
+                self._damage(fault)
+            case LeftOut():
+                self._leave_out(fault)
+            case str():
+                self._act(fault)
+
+    def _act(self, fault: str) -> None:
+        copy = self.containers.index(self.active)
+        acts: dict[str, Callable[[], object]] = {
+            "hand over": lambda: self.decide([*self.copies]),
+            "hand over untold": lambda: self.decide([*self.copies], is_told=False),
+            "hand over one task": lambda: self.decide([self.lab.tasks[-1]]),
+            "prepare a hand-over": lambda: self.tell(is_next=True),
+            "claim again": self.decide,
+            "broker away": lambda: self._be_away(self.lab.kafka),
+            "records away": lambda: self._be_away(self.lab.records),
+            "restart the standby": lambda: self._restart(1 - copy),
+            "restart the active": lambda: self._restart(copy),
+            "mend": self.lab.kafka.damaged.clear,
+            "a moment": lambda: time.sleep(LOOK_SECONDS),
+            "get on": lambda: self.gets_on(1),
+            "rest": self.rest,
+        }
+        acts[fault]()
+
+    def _be_away(self, what: object) -> None:
+        what.is_away = True  # type: ignore[attr-defined]
+        time.sleep(2 * LOOK_SECONDS)  # for work to run into it; there is nothing to wait for
+        what.is_away = False  # type: ignore[attr-defined]
+
+    def _restart(self, copy: int) -> None:
+        if copy not in self._crashed:
+            self.containers[copy].close()
+        self._crashed.discard(copy)
+        self.containers[copy] = self.container(copy)
+        self.tell()
+
+    def _crash(self, copy: int, lost: int) -> None:
+        if copy not in self._crashed:
+            self._crashed.add(copy)
+            self.containers[copy].crash(lost)
+
+    def _damage(self, damage: Damage) -> None:
+        kafka, number = self.lab.kafka, damage.task % self.world.tasks
+        where = (damage.topic, number)
+        with kafka.lock:
+            start = max(0, len(kafka.logs[where]) - damage.back)
+            offsets = range(start, start + damage.records)
+            kafka.damaged |= {(where, each) for each in offsets}
+            if damage.topic == "in":
+                self._damaged |= {(number, each) for each in offsets}
+
+    def _leave_out(self, fault: LeftOut) -> None:
+        task = self.lab.tasks[fault.task % self.world.tasks]
+        name = transactional_id("cluster", task)
+        skipped = frozenset((name, self._place(task, each)) for each in fault.places)
+        self._may_lose.update(self.lab.tasks if self.world.outputs else {task})
+        with self.lab.kafka.lock:
+            self.lab.kafka.skipped |= skipped
+        if fault.lost is not None:
+            with self._lock:
+                behind = skipped if fault.is_behind else frozenset()
+                self._strikes.append(Strike(fault.lost.write, fault.lost.number, str(task), behind))
+
+    def _place(self, task: TaskId, place: str) -> Partition:
+        if place == "offsets":
+            return offsets_of(transactional_id("cluster", task))
+        topic, _, partition = place.partition("-")
+        return topic, int(partition) if partition and self.world.outputs else task.partition
+
+
+@contextmanager
+def playing(world: World) -> Iterator[Play]:
+    """Give a play that has begun; in the end, when things are quiet, all must be whole and exact."""
+    with tempfile.TemporaryDirectory() as directory:
+        play = Play(Path(directory), world)
+        try:
+            play.tell()
+            play.lab.produce(10)
+            yield play
+            play.rest()
+            play.judge()
+            for each in play.containers:
+                assert each.replicas.broken is None
+                each.close()
+        except Exception as error:
+            raise AssertionError(play.told()) from error
+        finally:
+            for each in play.containers:
+                each.replicas.close(PATIENCE_SECONDS)
