@@ -127,7 +127,7 @@ class Process:
     """A candidate's parts, put together; nobody knows its ports before `run`."""
 
     def __init__(self, begun: Begun, zookeeper: ZooKeeper, probe: Probe) -> None:
-        config, self._host, self._container = begun.config, begun.host, begun.container
+        config = begun.config
         self._begun, self._zookeeper = begun, zookeeper
         self._id = f"{begun.container}-{uuid.uuid4().hex[:8]}"
         self._inbox: Inbox[Event] = Inbox()
@@ -202,7 +202,7 @@ class Process:
             epoch = election.enter()
             _log.info(
                 "leading under epoch %d; control port %s:%d, http port %d",
-                *(epoch, self._host, self._me.port, self._http.port),
+                *(epoch, self._begun.host, self._me.port, self._http.port),
             )
             self._events.append(self._elected(epoch))
             self._finish(self._lead(epoch))
@@ -241,8 +241,8 @@ class Process:
             raise Unavailable(f"candidate {self._id} does not lead; /api/v1/cluster says which one does")
         leader = {
             "candidate": self._id,
-            "host": self._host,
-            "container": self._container,
+            "host": self._begun.host,
+            "container": self._begun.container,
             "port": self._me.port,
             "http_port": self._http.port,
         }
@@ -273,7 +273,7 @@ class Process:
     def _http_port(self) -> HttpPort:
         config, registry = self._begun.config, self._zookeeper.registry
         return HttpPort(
-            self._host,
+            self._begun.host,
             self._metrics,
             self._status,
             lambda: targets(config.name, registry.candidates(), registry.containers()),
@@ -288,12 +288,12 @@ class Process:
     def _record(self) -> CandidateRecord:
         return CandidateRecord(
             self._id,
-            self._host,
+            self._begun.host,
             self._me.port,
             self._http.port,
             self._begun.config.cell,
             os.getpid(),
-            self._container,
+            self._begun.container,
             REAL.now_ms(),
             version(),
             peer_port=self._services.peer_port,
@@ -304,7 +304,9 @@ class Process:
     def _elected(self, epoch: int) -> dict[str, Any]:
         """Return the first entry of a leadership in the event log."""
         details = LeaderElected(self._id, os.getpid(), self._election.deposed)
-        entry = LogEntry(EntryKind.LEADER_ELECTED, details, container=self._container, host=self._host)
+        entry = LogEntry(
+            EntryKind.LEADER_ELECTED, details, container=self._begun.container, host=self._begun.host
+        )
         return written(entry, REAL.now_ms(), epoch)
 
     def _lead(self, epoch: int) -> ClusterView:

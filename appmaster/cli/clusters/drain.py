@@ -11,17 +11,16 @@ cluster or host; 3 a server cannot be used.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from appmaster.adapters.credentials.keyring import user_name
 from appmaster.api.client import ClusterClient
-from appmaster.cli.shared.cluster import cluster_of
+from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command, cluster_name
+from appmaster.cli.shared.parsers import add_command
 from appmaster.cli.shared.waiting import Seen, until_leader_says
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -32,19 +31,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         parser = add_command(subparsers, name, run, text, __doc__)
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="a host, by YARN's name of it")
-        parser.add_argument(
-            "--cluster",
-            metavar="NAME",
-            type=cluster_name,
-            help="the cluster's name (default: the only one there is)",
-        )
-        parser.add_argument(
-            "--zookeeper",
-            metavar="HOSTS",
-            default=os.environ.get("STANDFAST_ZOOKEEPER", ""),
-            help="ZooKeeper servers (default: $STANDFAST_ZOOKEEPER)",
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        add_cluster_options(parser, "the only one there is")
         return parser
 
     drain = command("drain", _drain, "empty hosts, as planned")
