@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from standby.adapters.peers.client import open_sources
 from standby.adapters.peers.server import PeerServer
@@ -26,7 +26,7 @@ from tests.fakes.clock import HandClock
 class PeerNet:
     """Knows every container; a `standby.ports.PeerDirectory`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         self.addresses: dict[str, PeerAddress] = {}
         self.givers: list[Giver] = []
         self.is_away = False
@@ -46,6 +46,16 @@ class PeerNet:
         self.givers.append(giver)
         self.addresses[container] = PeerAddress(container, "127.0.0.1", giver.port)
         return giver
+
+    def joined(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what starts containers as ``start`` does that fetch from each other; ids are those of their hosts."""
+
+        def one(host: str, **more: Any) -> Any:
+            container = start(host, peers=self.peers_of(host), **more)
+            self.give(host, container.replicas.offer)
+            return container
+
+        return one
 
     def giver_of(self, container: str) -> Giver:
         """Return what a container gives with at present."""

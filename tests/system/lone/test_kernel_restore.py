@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -30,10 +32,9 @@ def lab(kafka_bootstrap: str, tmp_path: Path) -> Lab:
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[PeerNet]:
-    made = PeerNet(tmp_path)
-    yield made
-    made.close()
+def net() -> Iterator[PeerNet]:
+    with closing(PeerNet()) as made:
+        yield made
 
 
 @pytest.fixture
@@ -48,14 +49,11 @@ Start = Callable[[str], Container]
 def start(lab: Lab, net: PeerNet, records: PlacedRecords) -> Iterator[Start]:
     made: list[Container] = []
 
-    def one(host: str) -> Container:
-        """Start a container whose id is that of its host."""
-        container = lab.local(host, records=records, peers=net.peers_of(host))
-        made.append(container)
-        net.give(host, container.replicas.offer)
-        return container
+    def one(host: str, **more: Any) -> Container:
+        made.append(lab.local(host, records=records, **more))
+        return made[-1]
 
-    yield one
+    yield net.joined(one)
     for each in made:
         each.replicas.close(PATIENCE_SECONDS)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from standby.adapters.peers import connection
 from standby.kernel import probes
-from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
@@ -23,10 +22,8 @@ from standby.shared.model import Phase, Role, TaskId
 from standby.shared.naming import state_path
 from standby.shared.peers import PeerAddress
 from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
-from tests.memory_lab import JOB, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
-
-Start = Callable[..., MemoryContainer]
 
 
 def lab_of(directory: Path, **config: str) -> MemoryLab:
@@ -41,26 +38,8 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> MemoryLab:
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[PeerNet]:
-    made = PeerNet(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def start(lab: MemoryLab, net: PeerNet) -> Iterator[Start]:
-    made: list[MemoryContainer] = []
-
-    def one(host: str, probe: Probe = no_probe) -> MemoryContainer:
-        """Start a container whose id is that of its host."""
-        container = lab.container(host, probe, peers=net.peers_of(host))
-        made.append(container)
-        net.give(host, container.replicas.offer)
-        return container
-
-    yield one
-    for each in made:
-        each.replicas.close(PATIENCE_SECONDS)
+def start(net: PeerNet, start: Make) -> Make:
+    return net.joined(start)
 
 
 def sources(container: MemoryContainer) -> dict[str, float]:
@@ -75,7 +54,7 @@ def asked(giver: Giver) -> int:
     return sum(each.method == "POST" for each in giver.requests)
 
 
-def active_and_standby(lab: MemoryLab, start: Start) -> tuple[MemoryContainer, MemoryContainer]:
+def active_and_standby(lab: MemoryLab, start: Make) -> tuple[MemoryContainer, MemoryContainer]:
     """Start an active in a and a standby in b, with more than enough records."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
     lab.name(0, 1)
@@ -88,14 +67,14 @@ def active_and_standby(lab: MemoryLab, start: Start) -> tuple[MemoryContainer, M
     return active, standby
 
 
-def new_standby(start: Start, epoch: int = 1) -> MemoryContainer:
+def new_standby(start: Make, epoch: int = 1) -> MemoryContainer:
     """Start one more standby, in c."""
     new = start("c")
     new.want(2, Role.STANDBY, epoch)
     return new
 
 
-def restored(start: Start, epoch: int = 1) -> MemoryContainer:
+def restored(start: Make, epoch: int = 1) -> MemoryContainer:
     """Start one more standby, in c, and wait until it has its state."""
     new = new_standby(start, epoch)
     new.await_phase(Phase.TAILING)
@@ -103,7 +82,7 @@ def restored(start: Start, epoch: int = 1) -> MemoryContainer:
 
 
 def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
-    lab: MemoryLab, net: PeerNet, start: Start
+    lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
     active, standby = active_and_standby(lab, start)
     # The first standby had nobody but the active to ask.
@@ -125,7 +104,7 @@ def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
     lab.assert_exact()
 
 
-def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: MemoryLab, start: Start) -> None:
+def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: MemoryLab, start: Make) -> None:
     lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b"}, (0,)
     lab.name(0, 1)
     active, standby = start("a"), start("b")
@@ -138,7 +117,7 @@ def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: Memory
     assert net.giver_of("a").requests == []
 
 
-def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     _, standby = active_and_standby(lab, start)
     standby.close()
     before = asked(net.giver_of("a"))
@@ -149,7 +128,7 @@ def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: Pe
     assert asked(net.giver_of("a")) == before
 
 
-def active_has_been(lab: MemoryLab, start: Start) -> None:
+def active_has_been(lab: MemoryLab, start: Make) -> None:
     """Run an active alone, in a, until it has processed more than enough records, and close it."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
     lab.name(0, 1)
@@ -160,7 +139,7 @@ def active_has_been(lab: MemoryLab, start: Start) -> None:
     active.close()
 
 
-def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_has_been(lab, start)
     # It claims its next epoch, and has not committed the input that waits.
     passed, go_on = [0], threading.Event()
@@ -172,7 +151,7 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
 
     lab.produce(10)
     lab.name(0, 2)
-    again = start("a", hold)
+    again = start("a", probe=hold)
     again.want(0, Role.ACTIVE, 2)
     again.await_phase(Phase.ACTIVE)
     new = new_standby(start, epoch=2)
@@ -183,7 +162,7 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
     assert sources(new) == {"active": 1}
 
 
-def test_an_active_without_input_gives_what_it_has(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_an_active_without_input_gives_what_it_has(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_has_been(lab, start)
     lab.name(0, 2)
     again = start("a")
@@ -231,7 +210,7 @@ def both_give_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
 def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
     lab: MemoryLab,
     net: PeerNet,
-    start: Start,
+    start: Make,
     hurt: Callable[[MemoryLab, PeerNet], None],
     source: str,
     failed: dict[str, float],
@@ -247,7 +226,7 @@ def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
     assert {each.name for each in left.glob("*")} <= {"main.0.lock"}, "what was in vain takes no room"
 
 
-def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Start) -> None:
+def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Make) -> None:
     active, _ = active_and_standby(lab, start)
     task = lab.tasks[0]
     assert isinstance(active.replicas.offer(task, "run"), Offer)
@@ -257,7 +236,7 @@ def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Start) -> No
         active.replicas.offer(TaskId(JOB, "main", 7), "run")
 
 
-def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Start) -> MemoryContainer:
+def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Make) -> MemoryContainer:
     """Return a new standby whose giver, the standby in b, has died when the half of its copy was there."""
     for number in range(20):
         lab.kafka.append("changelog", 0, prefix("counts") + b"large %d" % number, bytes(100_000))
@@ -285,7 +264,7 @@ def copy_size(lab: MemoryLab) -> int:
 
 
 def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
-    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, net: PeerNet, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk has room for one copy: without that the whole changelog would be replayed."""
 
@@ -300,7 +279,7 @@ def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
 
 @pytest.mark.parametrize("lab", [2], indirect=True)
 def test_what_was_fetched_is_gone_on_with_where_it_lies(
-    lab: MemoryLab, net: PeerNet, start: Start, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, net: PeerNet, start: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though another disk has more room by then: there all of it would be fetched once more."""
     monkeypatch.setattr(places, "free_bytes", lambda place: (10 << 30) - Scratch(place).held_bytes)
@@ -324,7 +303,7 @@ def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("silence_has_no_end")
 @pytest.mark.parametrize("where", ["file", "slot", "round", "silent"])
 def test_closing_does_not_wait_for_what_is_fetched(
-    lab: MemoryLab, net: PeerNet, start: Start, where: str
+    lab: MemoryLab, net: PeerNet, start: Make, where: str
 ) -> None:
     active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
@@ -358,7 +337,7 @@ def test_closing_does_not_wait_for_what_is_fetched(
 
 @pytest.mark.usefixtures("silence_has_no_end")
 def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(
-    lab: MemoryLab, net: PeerNet, start: Start
+    lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
     active, standby = active_and_standby(lab, start)
     silent = SilentPort()
@@ -382,7 +361,7 @@ def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(
 
 
 def test_a_promotion_goes_on_with_what_a_living_standby_gives(
-    lab: MemoryLab, net: PeerNet, start: Start
+    lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
     active, _ = active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
@@ -399,7 +378,7 @@ def test_a_promotion_goes_on_with_what_a_living_standby_gives(
     assert sources(new) == {"standby": 1}
 
 
-def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_and_standby(lab, start)
     for container in ("a", "b"):
         net.giver_of(container).snapshots._making += 2
@@ -413,7 +392,7 @@ def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Start) 
     assert sources(new) == {"standby": 1}
 
 
-def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()
     new = new_standby(start)
@@ -425,7 +404,7 @@ def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Start
 
 
 def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
-    lab: MemoryLab, net: PeerNet, start: Start
+    lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
     active_and_standby(lab, start)
     new = restored(start)
@@ -435,7 +414,7 @@ def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
     new.await_phase(Phase.TAILING)
 
 
-def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet, start: Start) -> None:
+def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     """Policy ``restart``: it starts again on a host that lost its disk, while a standby is in sync."""
     active, _ = active_and_standby(lab, start)
     active.close()
@@ -452,7 +431,7 @@ def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet
 
 
 def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(
-    lab: MemoryLab, net: PeerNet, start: Start
+    lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
     active, _ = active_and_standby(lab, start)
     new = start("c")

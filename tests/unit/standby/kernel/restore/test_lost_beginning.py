@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from standby.kernel.probes import Probe, no_probe
 from standby.shared.model import Fault, Phase, Role
 from tests.fakes.peers import PeerNet, by_source
 from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab
-from tests.patience import PATIENCE_SECONDS
 
 NEVER_FROM_PEERS = {"job.restore.peer.min.records": "-1"}
 
@@ -23,25 +20,8 @@ def lab(tmp_path: Path) -> MemoryLab:
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[PeerNet]:
-    made = PeerNet(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def start(lab: MemoryLab, net: PeerNet) -> Iterator[Make]:
-    """Starts containers whose ids are those of their hosts."""
-    made: list[MemoryContainer] = []
-
-    def one(host: str, probe: Probe = no_probe) -> MemoryContainer:
-        made.append(lab.container(host, probe, peers=net.peers_of(host)))
-        net.give(host, made[-1].replicas.offer)
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(PATIENCE_SECONDS)
+def start(net: PeerNet, start: Make) -> Make:
+    return net.joined(start)
 
 
 def end_of(lab: MemoryLab) -> int:

@@ -86,13 +86,6 @@ def lent_file(given: TaskStore, manifest: Manifest) -> Path:
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[PeerNet]:
-    made = PeerNet(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def giver(net: PeerNet, given: TaskStore) -> Giver:
     return net.give("giver", lambda task, run: offer(given))
 

@@ -162,7 +162,7 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
 ) -> None:
     lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
     lab.name(0, 1)
-    net = PeerNet(tmp_path)
+    net = PeerNet()
     giver = lab.container("giver", databases=open_database)
     giver.want(0, Role.ACTIVE, 1)
     lab.produce(100)
