@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -79,3 +81,47 @@ def test_no_module_is_longer_than_can_be_read_at_once() -> None:
     counts = {path: len(source.splitlines()) for path, source in SOURCES.items()}
     long = [f"{each} has {count} lines" for each, count in counts.items() if count > MOST_LINES]
     assert not long, f"at most {MOST_LINES}: part it by what it is about"
+
+
+#: Where tests run programs in processes of their own that are written as strings, which no type checker reads.
+FOLDERS = ("tests", "benchmarks", "demo", "docs", "examples", *PRODUCT)
+IMPORT = re.compile(
+    r"(?:^|;)[ \t]*(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\w[\w, \t]*)"
+    r"|import[ \t]+(?P<whole>[\w.]+))",
+    re.MULTILINE,
+)
+
+
+def imported_in_strings(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, module and name of what a module's strings import of this repository; no name: the module alone."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        for found in IMPORT.finditer(node.value):
+            module = found["module"] or found["whole"]
+            if module.partition(".")[0] in FOLDERS:
+                names = [each.split()[0] for each in (found["names"] or "").split(",") if each.split()]
+                yield from ((node.lineno, module, name) for name in names or [""])
+
+
+def exists(module: str, name: str) -> bool:
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError:
+        return False
+    return not name or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+def test_programs_in_strings_import_what_exists() -> None:
+    imports = [
+        (f"{path.relative_to(ROOT)}:{line}", module, name)
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != Path(__file__)
+        for line, module, name in imported_in_strings(path.read_text(encoding="utf-8"))
+    ]
+    assert imports, "there are such programs"
+    missing = [
+        f"{place}: {module} has no {name}" for place, module, name in imports if not exists(module, name)
+    ]
+    assert not missing

@@ -379,7 +379,7 @@ def child(kafka_bootstrap: str, topic: str, body: str) -> dict[str, Any]:
     script = f"""
 import json, os, signal, sys, threading, time
 from pathlib import Path
-from embedded.jars import classpath
+from embedded.jars.cache import classpath
 from standby.config import parse
 from standby.errors import *
 from standby.feed.make import make_feed
