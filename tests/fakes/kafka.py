@@ -79,6 +79,8 @@ class MemoryKafka:
         self.damaged: set[tuple[Partition, int]] = set()
         #: Where somebody has met such a one.
         self.damage_met: set[Partition] = set()
+        #: A changelog's reader names a damaged record once, and then has nothing at that position, as librdkafka may.
+        self.names_damage_once = False
         #: Every reader of a changelog that was opened.
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
@@ -441,6 +443,7 @@ class MemoryChangelog:
         self.deaf: set[int] = set()
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
+        self._named: set[int] = set()
 
     def add(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
@@ -488,7 +491,10 @@ class MemoryChangelog:
             end = min(self._kafka.stable_end(where), position + min(limit, self._kafka.read_limit))
             damage = self._kafka.damage_in(where, position, end)
             if damage is not None:
-                chunks[partition] = Chunk((), position, damage=f"at offset {damage.start}: it is damaged")
+                is_named = not (self._kafka.names_damage_once and partition in self._named)
+                self._named.add(partition)
+                told = f"at offset {damage.start}: it is damaged" if is_named else ""
+                chunks[partition] = Chunk((), position, is_out_of_range=not is_named, damage=told)
             elif end > position:
                 entries = [each for each in log[position:end] if _is_visible(each)]
                 changes = [(each.key, each.value) for each in entries if each.key is not None]

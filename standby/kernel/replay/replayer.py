@@ -83,6 +83,8 @@ class Replayed:
     """The end that was looked at last."""
     misreads: int = 0
     """How often in a row nothing could be read at its position, although there is something."""
+    damage: str = ""
+    """The damage found by one of these reads; a later one of the same position may not name it."""
     target: int | None = None
     drained: Future[None] | None = None
 
@@ -339,7 +341,7 @@ class Replayer:
         if chunk.is_out_of_range or chunk.damage:
             self._misread(replica, chunk)
             return
-        replica.misreads = 0
+        replica.misreads, replica.damage = 0, ""
         if is_too_old(store.position.caught_up_ms, store.retention_ms, rules.clock.now_ms()):
             raise CorruptState("it has been behind for longer than the changelog keeps tombstones")
         at_end_ms = replica.lag.applied(chunk.position)
@@ -355,7 +357,9 @@ class Replayer:
         """
         rules, position = self._rules, chunk.position
         place = f"{rules.topic}-{replica.partition}"
-        why = chunk.damage or "Kafka says that it has nothing there"
+        # Behind a damaged batch librdkafka may report the next time that the position is out of range.
+        replica.damage = chunk.damage or replica.damage
+        why = replica.damage or "Kafka says that it has nothing there"
         try:
             rules.check_topic()
             first, end = rules.bounds(replica.partition)

@@ -30,6 +30,17 @@ def assert_named(container: MemoryContainer, offset: int) -> None:
     assert status.fault is Fault.OTHER, "another container may have the state at hand"
 
 
+def test_damage_that_is_reported_only_once_is_named_at_the_end(lab: MemoryLab, start: Make) -> None:
+    with active_of(lab) as active:
+        lab.produce(60)
+        active.await_processed()
+    lab.kafka.names_damage_once = True
+    damage(lab, 5)
+    other = start("b")
+    other.want(1, Role.STANDBY, 1)
+    assert_named(other, 5)
+
+
 @pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
 def test_a_restore_ends_at_it_and_says_where(lab: MemoryLab, start: Make, role: Role) -> None:
     with active_of(lab) as active:
