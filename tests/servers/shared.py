@@ -13,10 +13,13 @@ from tests.topics import outlives_tests
 
 @contextmanager
 def shared_cluster(hosts: int) -> Iterator[LocalCluster]:
-    """Return ZooKeeper, Kafka and, unless there are no hosts, YARN, for as long as the block lasts."""
+    """Return ZooKeeper, Kafka and, unless there are no hosts, YARN, for as long as the block lasts.
+
+    A run over the failures of several phases (`--lf`) has one with hosts and one without.
+    """
     end_abandoned()
     progress = Progress()
-    cluster = LocalCluster.start(f"test-{os.getpid()}", nodes=hosts, is_temporary=True, show=progress.show)
+    cluster = LocalCluster.start(f"test-{os.getpid()}-{hosts}", nodes=hosts, is_temporary=True, show=progress.show)
     progress.close()
     with cluster:
         outlives_tests(cluster.kafka_bootstrap)

@@ -46,9 +46,13 @@ class CountingJob(RunningJob):
         topic: str,
         partitions: int,
         also: Sequence[str] = (),
+        kafka: str | None = None,
         **settings: Any,
     ) -> None:
-        """``also`` are more inputs; a key has to keep to one of them, or its records' order is not known."""
+        """``also``: more inputs; a key has to keep to one of them, or its records' order is not known.
+
+        ``kafka``: where the test reaches the job's Kafka, which the job may reach by another port; None: the cluster's.
+        """
         super().__init__(cluster, name, int(settings.get("appmaster.cells", 1)))
         self.cluster_name = settings.get("cluster.name", name)
         self.topic = topic
@@ -56,7 +60,7 @@ class CountingJob(RunningJob):
         self.partitions = partitions
         self.taken: list[list[Pair]] = [[] for _ in range(partitions)]
         """What was produced and is to be counted."""
-        self.kafka: str = settings.get("kafka.bootstrap.servers", cluster.kafka_bootstrap)
+        self.kafka: str = kafka or cluster.kafka_bootstrap
         # One for all: an idempotent producer takes half a second and more until it sends.
         self._producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
         self._open = ExitStack()

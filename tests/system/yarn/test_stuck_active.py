@@ -36,7 +36,8 @@ def job(
         "job.python": str(points.python),
         "kafka.bootstrap.servers": broker.far,
     }
-    job = CountingJob(cluster, tmp_path_factory.mktemp("stuck") / "job", "stuck", "stuck", 1, **settings)
+    directory = tmp_path_factory.mktemp("stuck") / "job"
+    job = CountingJob(cluster, directory, "stuck", "stuck", 1, kafka=broker.far, **settings)
     with submitted(job):
         yield job
 
