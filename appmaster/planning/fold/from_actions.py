@@ -209,7 +209,9 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
         view = replace(view, ending=put(view.ending, known.id, ending))
     if known.slot is not None and action.outcome in _IN_VAIN and job_of(known.slot) in view.jobs:
         # It never served: the next request for that slot waits, or a full cluster would spin.
-        last = Setback(SetbackKind.OF_NO_USE, known.host, detail=action.reason)
+        is_same_host = action.outcome is Outcome.SAME_HOST
+        kind = SetbackKind.SAME_HOST if is_same_host else SetbackKind.OF_NO_USE
+        last = Setback(kind, known.host, detail=action.reason)
         view = failed_attempt(view, known.slot, at_ms, last, counts=False)
     if action.outcome is not Outcome.LOST:
         # Ended as planned: no failure, so nothing of the retry budget is spent on it.

@@ -103,6 +103,8 @@ class SetbackKind(str, enum.Enum):
     """The container ended before it spoke."""
     NOT_REGISTERED = "not-registered"
     """The container did not speak in time."""
+    SAME_HOST = "same-host"
+    """The container was granted on a host that holds another copy of its tasks, and was given back."""
     OF_NO_USE = "of-no-use"
     """The container was given back before it served."""
     LOST = "lost"
@@ -122,6 +124,13 @@ _WORDS: Final[dict[enum.Enum, str]] = {
     Basis.POISON: "",
     Basis.OTHER: "",
     **dict.fromkeys(Failure, ""),
+}
+
+#: What begins the sentence of a setback whose detail says why.
+_SETBACKS: Final = {
+    SetbackKind.AT_LAUNCH: "ended at launch",
+    SetbackKind.SAME_HOST: "the same-host check released its container",
+    SetbackKind.OF_NO_USE: "its container was released",
 }
 
 
@@ -159,4 +168,5 @@ class Setback:
             return f"host {self.host} gave no container" if self.host else "no host gave a container"
         if self.kind is SetbackKind.NOT_REGISTERED:
             return "its container did not register"
-        return f"ended at launch: {self.detail}" if self.kind is SetbackKind.AT_LAUNCH else self.detail
+        said = _SETBACKS.get(self.kind)
+        return f"{said}: {self.detail}" if said else self.detail

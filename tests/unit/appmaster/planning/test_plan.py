@@ -205,6 +205,9 @@ def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster
         each for each in cluster.actions if isinstance(each, todo.RequestContainer) and each.slot == slot
     ]
     assert len(requests) < 12, "backed off, no busy loop"
+    reasons = {str(each.reason) for each in cluster.entries if each.kind is EntryKind.JOB_STATUS}
+    said = f"copy 1: asked for again soon; the same-host check released its container: {active_host} holds"
+    assert any(said in each for each in reasons), reasons
 
 
 def test_containers_that_die_at_launch_are_retried_with_a_bound_and_fail_the_job() -> None:
@@ -258,6 +261,16 @@ def test_status_says_what_was_in_vain_without_the_time_that_it_took() -> None:
         (
             Setback(SetbackKind.AT_LAUNCH, "h1", detail="no entry in the path"),
             "ended at launch: no entry in the path",
+            "",
+        ),
+        (
+            Setback(SetbackKind.SAME_HOST, "h1", detail="h1 holds copy 0"),
+            "the same-host check released its container: h1 holds copy 0",
+            "",
+        ),
+        (
+            Setback(SetbackKind.OF_NO_USE, "h1", detail="h1 is drained"),
+            "its container was released: h1 is drained",
             "",
         ),
         (Setback(SetbackKind.LOST, "h1", detail="process-ended: in vain"), "process-ended: in vain", ""),
