@@ -19,7 +19,9 @@ def shared_cluster(hosts: int) -> Iterator[LocalCluster]:
     """
     end_abandoned()
     progress = Progress()
-    cluster = LocalCluster.start(f"test-{os.getpid()}-{hosts}", nodes=hosts, is_temporary=True, show=progress.show)
+    cluster = LocalCluster.start(
+        f"test-{os.getpid()}-{hosts}", nodes=hosts, is_temporary=True, show=progress.show
+    )
     progress.close()
     with cluster:
         outlives_tests(cluster.kafka_bootstrap)
