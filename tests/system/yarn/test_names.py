@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ ZONES = {"127.0.0.11": "Süd", "127.0.0.12": "北", "127.0.0.13": "Süd"}
 @pytest.fixture
 def jobs(cluster: LocalCluster, tmp_path: Path) -> Iterator[tuple[CountingJob, CountingJob]]:
     """Return two jobs whose names differ only in dots, dashes and underscores: of one task, and of two."""
-    settings = {
+    settings: dict[str, Any] = {
         "yarn.host.attributes": [f"{host}=zone:{zone}" for host, zone in ZONES.items()],
         "job.locality.spread": "zone",
     }
