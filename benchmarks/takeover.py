@@ -37,7 +37,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action, Change
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
-from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
+from appmaster.records import CellRecord, Loaded, StatusRecord
 from benchmarks.contest import Results, say
 from benchmarks.planner import World
 from benchmarks.report import Measure, Report
@@ -156,9 +156,8 @@ class Stage:
         leader = ZooKeeper(self.connect, self.name, _SESSION_MS)
         leader.connect()
         leader.tree.prepare()
-        leader.jobs.put(
-            JobRecord(JobDefinition("job", "run", _config(self.tasks), "changelog", "group", self.tasks))
-        )
+        definition = JobDefinition("job", "run", _config(self.tasks), "changelog", "group", self.tasks)
+        leader.changes.submit(leader.changes.first_submit(definition))
         for number in _CELLS:
             leader.cells.claim(number, CellRecord(f"a{number}", "me", attempt(number), "127.0.0.1:1"))
         assert leader.election.lead(ControllerRecord("dead", "127.0.0.1", 1, 0)) is not None

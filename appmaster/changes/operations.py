@@ -27,6 +27,9 @@ from standby.shared.wire import JobDefinition
 #: Of a change's id: it becomes the name of a node.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
+#: Of a job that is new.
+_FIRST_REVISION: Final = 1
+
 #: So many settled changes are kept for whoever still wants to know.
 KEPT: Final = 200
 
@@ -82,23 +85,47 @@ Arguments = Mapping[str, Any]
 def submit(present: Present | None, arguments: Arguments) -> Made:
     """Return a job as it is submitted anew, once its last deployment has ended.
 
-    Raises `StandfastError` when it runs already as something else, `NotYet`.
+    Raises `StandfastError` when it runs already as something else, or `submitted` refuses it; `NotYet`.
     """
     definition = _definition(arguments)
-    new = Made(JobRecord(definition), f"{definition.name} is submitted", is_new_chance=True)
     if present is None:
-        return new
-    record = present.record
-    if record.definition == definition and record.is_wanted:
-        return Made(record, f"{definition.name} is submitted already")
-    if present.runs:
+        return submitted(None, definition)
+    if present.runs and not _is_submitted(present.record, definition):
         raise StandfastError(f"{definition.name} runs already; stop it first, or update it")
-    if record.definition.run != definition.run:
-        raise StandfastError(f"{definition.name} has another run with state of its own; delete it first")
-    if definition.revision <= max(each.revision for each in (record.definition, *record.former)):
-        raise StandfastError(f"somebody else has changed {definition.name} meanwhile; submit it again")
-    _await_end(present)
+    made = submitted(present.record, definition)
+    if made.is_new_chance:
+        _await_end(present)
+    return made
+
+
+def submitted(former: JobRecord | None, definition: JobDefinition) -> Made:
+    """Return a job as it is submitted in place of a former record that no longer runs; None: there is none.
+
+    A definition goes on from the record that its submit looked at: the same run, and a higher revision. Raises
+    `StandfastError` when there is another record by now: one revision is one code and one configuration.
+    """
+    name = definition.name
+    new = Made(JobRecord(definition), f"{name} is submitted", is_new_chance=True)
+    if former is None:
+        if definition.revision > _FIRST_REVISION:
+            raise StandfastError(f"somebody else has deleted {name} meanwhile; submit it again")
+        return new
+    if _is_submitted(former, definition):
+        return Made(former, f"{name} is submitted already")
+    if former.definition.run != definition.run:
+        raise StandfastError(f"{name} has another run with state of its own; delete it first")
+    if definition.revision <= max(each.revision for each in (former.definition, *former.former)):
+        raise StandfastError(meddled(name))
     return new
+
+
+def meddled(job: str) -> str:
+    """Return what a submit is told that had looked at another record of its job."""
+    return f"somebody else has changed {job} meanwhile; submit it again"
+
+
+def _is_submitted(record: JobRecord, definition: JobDefinition) -> bool:
+    return record.definition == definition and record.is_wanted
 
 
 def deploy(present: Present | None, arguments: Arguments) -> Made:

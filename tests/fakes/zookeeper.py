@@ -1,14 +1,18 @@
-"""A real ZooKeeper server all by itself, for tests that need no broker and no YARN, and may hurt it."""
+"""A real ZooKeeper server all by itself, for tests that need no broker and no YARN, and may hurt it; a job in one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError
 
+from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.records import JobRecord, encode
 from embedded import probes
 from embedded.machine.ports import free_ports
 from embedded.servers import ZOOKEEPER
+from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS
 from tests.servers.own import OwnServer, own_blueprint
 
@@ -31,3 +35,13 @@ class LoneZooKeeper(OwnServer):
         client = KazooClient(self.connect, timeout=5)
         client.start(timeout=PATIENCE_SECONDS)
         return client
+
+
+def record_job(zookeeper: ZooKeeper, record: JobRecord) -> None:
+    """Have a job recorded as it is to be found: of any revision, activated, not wanted."""
+    path = naming.job_path(zookeeper.jobs._cluster, record.definition.name)
+    try:
+        zookeeper.client.create(path, encode(record), makepath=True)
+    except NodeExistsError:
+        zookeeper.client.set(path, encode(record))
+    zookeeper.client.ensure_path(f"{path}/tasks")

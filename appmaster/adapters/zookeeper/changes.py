@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import AWAY, read_many, read_or_watch, translated
-from appmaster.adapters.zookeeper.election import after, commit, has_failed, transaction_of
+from appmaster.adapters.zookeeper.election import after, checked, commit, has_failed, transaction_of
 from appmaster.blame import is_of_job, told
 from appmaster.changes import operations
 from appmaster.changes.operations import Made, Present
@@ -22,6 +22,7 @@ from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
 from standby.shared import naming
 from standby.shared import records as shared
 from standby.shared.model import TaskRecord
+from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,18 @@ _ANSWER_SECONDS = 2.0
 
 #: ZooKeeper takes about 1 MB in one transaction; task records are deleted by the path.
 _DELETED_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSubmit:
+    """A job that whoever starts its cluster records himself, and what there was when he looked."""
+
+    definition: JobDefinition
+    former: tuple[bytes, int] | None
+    """Its record and that one's version; None: there is no such job."""
+    status: bytes | None
+    epoch: int
+    """Version of the record of the cluster's epoch: nobody is to lead yet."""
 
 
 class ZooKeeperChanges:
@@ -119,6 +132,57 @@ class ZooKeeperChanges:
                 with suppress(NoNodeError, BadVersionError):
                     self._client.set(path, bodies.encode(refused), version=found[1])
 
+    def first_submit(self, definition: JobDefinition) -> FirstSubmit:
+        """Return what `submit` is to do for a job of a cluster of which nothing runs; `prepare` has made the tree."""
+        path = naming.job_path(self._cluster, definition.name)
+        with translated("reading the job"):
+            self._client.sync_async(path).get(timeout=_ANSWER_SECONDS)
+            _, epoch = self._client.get(naming.controller_epoch_path(self._cluster))
+            status = self._read(f"{path}/status")
+            return FirstSubmit(
+                definition, self._read(path), status[0] if status is not None else None, epoch.version
+            )
+
+    def submit(self, first: FirstSubmit) -> None:
+        """Record a job by the rules of a queued submit, in one transaction, while nobody leads.
+
+        Raises `StandfastError` when those refuse it, or somebody has changed the job since `first_submit`, or leads.
+        """
+        path = naming.job_path(self._cluster, first.definition.name)
+        former = bodies.decode(first.former[0], path, JobRecord) if first.former is not None else None
+        made = operations.submitted(former, first.definition)
+        with translated("recording the job"):
+            transaction = checked(self._client, self._cluster, first.epoch)
+            self._write_job(transaction, path, first.former, former, made)
+            if has_failed(transaction.commit()):
+                raise StandfastError(operations.meddled(first.definition.name))
+
+    def take_back(self, first: FirstSubmit) -> None:
+        """Have a job as it was before `submit`; nothing where that was not made, or others have changed it since.
+
+        Nothing of the cluster may run.
+        """
+        path, mine = naming.job_path(self._cluster, first.definition.name), first.definition
+        with translated("taking the job's record back"):
+            found = self._read(path)
+            if found is None:
+                return
+            now = bodies.decode(found[0], path, JobRecord).definition
+            if (now.run, now.revision) != (mine.run, mine.revision):
+                return
+            if first.former is None:
+                self._client.delete(path, recursive=True)
+                return
+            transaction = self._client.transaction()
+            transaction.set_data(path, first.former[0], version=found[1])
+            status = f"{path}/status"
+            if self._client.exists(status) is not None:
+                transaction.delete(status)
+            if first.status is not None:
+                transaction.create(status, first.status)
+            if has_failed(transaction.commit()):
+                raise Transient(f"{mine.name}: its record does not stand still")
+
     def forget(self, change: str, version: int) -> None:
         """Remove a settled change."""
         with translated("removing a settled change"), suppress(NoNodeError, BadVersionError):
@@ -172,7 +236,19 @@ class ZooKeeperChanges:
         before = present.record if present is not None else None
         if made.record is None:
             self._delete(transaction, path, epoch)
-        elif made.record != before:
+        self._write_job(transaction, path, found, before, made)
+        return made
+
+    def _write_job(
+        self,
+        transaction: Any,
+        path: str,
+        found: tuple[bytes, int] | None,
+        before: JobRecord | None,
+        made: Made,
+    ) -> None:
+        """Have a transaction write what is made of a job that was ``found`` as ``before``, if it still is."""
+        if made.record is not None and made.record != before:
             data = bodies.encode(made.record)
             if found is None:
                 transaction.create(path, data)
@@ -183,7 +259,6 @@ class ZooKeeperChanges:
         if made.is_new_chance and self._client.exists(status) is not None:
             transaction.delete(status)
         self._name_code(transaction, before, made.record)
-        return made
 
     def _present(self, path: str, data: bytes, *, with_tasks: bool) -> Present:
         record = bodies.decode(data, path, JobRecord)

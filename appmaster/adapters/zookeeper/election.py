@@ -128,7 +128,7 @@ class ZooKeeperElection:
 
     def transaction(self) -> Any:
         """Return a transaction that fails unless this session still holds the newest epoch."""
-        return _checked(self._client, self._cluster, self._epoch_version)
+        return checked(self._client, self._cluster, self._epoch_version)
 
     @staticmethod
     def commit(transaction: Any, what: str) -> list[Any]:
@@ -151,7 +151,7 @@ def transaction_of(client: Any, cluster: str, epoch: int) -> Any:
     data, stat = found
     if int(data) != epoch:
         raise Fenced(f"epoch {int(data)} has come after epoch {epoch}")
-    return _checked(client, cluster, stat.version)
+    return checked(client, cluster, stat.version)
 
 
 def commit(transaction: Any, fenced: str) -> list[Any]:
@@ -175,7 +175,8 @@ def has_failed(results: list[Any]) -> bool:
     return any(isinstance(each, Exception) for each in results)
 
 
-def _checked(client: Any, cluster: str, version: int) -> Any:
+def checked(client: Any, cluster: str, version: int) -> Any:
+    """Return a transaction that fails once the record of the cluster's epoch has another ``version``."""
     transaction = client.transaction()
     transaction.check(naming.controller_epoch_path(cluster), version)
     return transaction

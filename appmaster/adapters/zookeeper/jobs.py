@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NoNodeError
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read, read_many, translated, watcher
@@ -62,36 +61,6 @@ class ZooKeeperJobs:
             return None
         tasks = self._tasks(name) if has_tasks else ()
         return Loaded(job, self.status(name), self._model(name), tasks)
-
-    def put(self, record: JobRecord) -> None:
-        """Create a job or change what is asked of it."""
-        path = naming.job_path(self._cluster, record.definition.name)
-        data = bodies.encode(record)
-        with translated("recording the job"):
-            self._client.ensure_path(f"{naming.cluster_path(self._cluster)}/jobs")
-            try:
-                self._client.create(path, data)
-            except NodeExistsError:
-                self._client.set(path, data)
-            # A submit is a new chance: how the last one ended is not held against it.
-            with suppress(NoNodeError):
-                self._client.delete(f"{path}/status")
-            self._client.ensure_path(f"{path}/tasks")
-
-    def put_back(self, former: JobRecord, status: StatusRecord | None) -> None:
-        """Have a job's record and its status as they were before `put`."""
-        path = naming.job_path(self._cluster, former.definition.name)
-        with translated("recording the job as it was"):
-            self._client.set(path, bodies.encode(former))
-            with suppress(NoNodeError):
-                self._client.delete(f"{path}/status")
-            if status is not None:
-                self._client.create(f"{path}/status", bodies.encode(status))
-
-    def withdraw(self, name: str) -> None:
-        """Remove a job's records; nothing when there are none."""
-        with translated("withdrawing the job"), suppress(NoNodeError):
-            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
 
     def ask(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
         """Change the requested state of a job; return False when there is no such job."""

@@ -22,7 +22,6 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended import Ends
 from appmaster.cli.shared.waiting import Seen, until, until_leader_says
 from appmaster.planning.state.job import JobState
-from appmaster.records import JobRecord, Loaded
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -187,22 +186,13 @@ def start(
         if not zookeeper.code.has(job.bundle.digest):
             undo.on_failure("the job's code", partial(withdraw, job.bundle, config, zookeeper))
         leave(job.bundle, config, zookeeper)
-    former = zookeeper.jobs.load(definition.name, has_tasks=False)
-    undo.on_failure(
-        f"the record of {definition.name}", partial(_return_job, zookeeper, definition.name, former)
-    )
-    zookeeper.jobs.put(JobRecord(definition))
+    first = zookeeper.changes.first_submit(definition)
+    undo.on_failure(f"the record of {definition.name}", partial(zookeeper.changes.take_back, first))
+    zookeeper.changes.submit(first)
     launch.progress.say("submitting to YARN")
     started = cells.submit(config, job.code, job.topology, claims, driver, launch)
     undo.only_for(NeverRan)
     return started
-
-
-def _return_job(zookeeper: ZooKeeper, name: str, former: Loaded | None) -> None:
-    if former is None:
-        zookeeper.jobs.withdraw(name)
-    else:
-        zookeeper.jobs.put_back(former.job, former.status)
 
 
 class NeverRan(StandfastError):

@@ -30,7 +30,7 @@ from standby.shared.roles import PeerRole
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate
 from tests.fakes.certificates import keys_of, user_directory
-from tests.fakes.zookeeper import LoneZooKeeper
+from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.patience import PATIENCE_SECONDS, soon
 
 CONFIG = {
@@ -107,7 +107,7 @@ def put(
 ) -> None:
     config = {**CONFIG, "job.name": job, **{name: str(value) for name, value in keys.items()}}
     definition = JobDefinition(job, "run1", config, "changelog", "group", 1, revision=revision, code=code)
-    zookeeper.jobs.put(JobRecord(definition, activated=activated))
+    record_job(zookeeper, JobRecord(definition, activated=activated))
 
 
 def recorded(zookeeper: ZooKeeper, job: str) -> JobRecord:

@@ -39,7 +39,7 @@ from standby.shared.records import encode as encode_container
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate
 from tests.fakes.certificates import user_directory
-from tests.fakes.zookeeper import LoneZooKeeper
+from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
@@ -104,7 +104,7 @@ def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
     """C7, the first part."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     registered = ContainerRecord("container_9", "s", 1, "127.0.0.2", 5, 6, 7, 1, "0.1", peer_port=8)
     registration = server.client()
     registration.create(container_path(name, "container_9"), encode_container(registered), ephemeral=True)
@@ -224,7 +224,7 @@ def test_an_address_that_is_another_clusters_by_now_is_passed_over(
 def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_candidate(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     a, b = make("a"), make("b")
     with (
         ClusterClient(name, server.connect, ring, [a.address]) as one,
@@ -257,7 +257,7 @@ def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_
 def test_stranger_s_question_about_a_request_is_answered_without_zookeeper(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     a = make("a")
     with ClusterClient(name, server.connect, ring, [a.address]) as client:
         request = client.queue("undeploy", job="j1")
@@ -284,7 +284,7 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     monkeypatch.setenv(VARIABLE, str(credentials))
     where = ["--cluster", name, "--zookeeper", server.connect]
     assert main(["candidates", "j1", *where]) == 3
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     a, b = make("a"), make("b")
     soon(lambda: len(a.changes.info()["candidates"]) == 2, "they know each other")
     assert main(["undeploy", "j1", "--no-wait", *where]) == 0
@@ -438,7 +438,7 @@ def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other
     make: Make, zookeeper: ZooKeeper, name: str
 ) -> None:
     other = msgspec.structs.replace(DEFINITION, name="j2", config={**CONFIG, "job.name": "j2"})
-    zookeeper.jobs.put(JobRecord(DEFINITION, is_wanted=False))
+    record_job(zookeeper, JobRecord(DEFINITION, is_wanted=False))
     a = make("a")
     a.lead()
     begun_again = msgspec.structs.replace(DEFINITION, revision=2)
@@ -472,7 +472,7 @@ def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other
 def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_none(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     a, b = make("a"), make("b")
     a.lead()
     task = TaskRecord(TaskId("j1", "main", 0), 0, 1, revision=3)
@@ -495,7 +495,7 @@ def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_
 ) -> None:
     other = {**DEFINITION.config, "task.stores.version": "2"}
     new = msgspec.structs.replace(DEFINITION, revision=2, code="c2", config=other)
-    zookeeper.jobs.put(JobRecord(new, former=(DEFINITION,), activated=2))
+    record_job(zookeeper, JobRecord(new, former=(DEFINITION,), activated=2))
     a = make("a")
     a.lead()
     tasks = [TaskRecord(TaskId("j1", "main", each), 0, 1, revision=2) for each in range(3)]
@@ -524,7 +524,7 @@ def test_naming_a_bundle_takes_its_tombstone_away(
     client = server.client()
     marked, unknown = "1" * 64, "2" * 64
     client.create(code_path(name, marked), encode(tombstone()))
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     for revision, code in enumerate((marked, unknown), start=1):
         arguments = {"job": "j1", "config": CONFIG, "code": code}
         request = a.changes.queue("update", arguments)
@@ -538,7 +538,7 @@ def test_naming_a_bundle_takes_its_tombstone_away(
 def test_what_was_queued_for_a_cluster_that_has_ended_is_refused_when_it_is_started_anew(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     make("a").changes.queue("undeploy", {"job": "j1"}, change="r-1")
     client = server.client()
     ZooKeeperChanges(client, name).refuse_left("its cluster ended")
@@ -560,7 +560,7 @@ def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
         def application_report(self, application: str) -> Any:
             return SimpleNamespace(state="RUNNING")
 
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     assert zookeeper.cells.claim(1, CellRecord("application_1", settings={"yarn.queue": "q"}))
     client = server.client()
     client.set(job_path(name, "j1"), b"of a later version")
@@ -583,7 +583,7 @@ def where(server: LoneZooKeeper, name: str, credentials: Path, monkeypatch: pyte
 def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_be_led(
     make: Make, zookeeper: ZooKeeper, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zookeeper.jobs.put(JobRecord(DEFINITION))
+    record_job(zookeeper, JobRecord(DEFINITION))
     a = make("a")
     a.lead()
     why = "no live candidate holds its code c1, since 2026-11-21 10:00:00 UTC"
@@ -647,8 +647,8 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     ring: Keyring,
     capsys: Any,
 ) -> None:
-    zookeeper.jobs.put(
-        JobRecord(msgspec.structs.replace(DEFINITION, config={**CONFIG, "task.stores": "counts"}))
+    record_job(
+        zookeeper, JobRecord(msgspec.structs.replace(DEFINITION, config={**CONFIG, "task.stores": "counts"}))
     )
     client = server.client()
     registered = ContainerRecord("container_9", "s", 1, "127.0.0.2", 5, 6, 7, 1, "0.1", peer_port=1)
@@ -688,7 +688,7 @@ def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(
         digest = pack(code).digest
     definition = JobDefinition("j1", "run1", dict(job.flat), "changelog", "group", 4, code=digest)
     record = JobRecord(definition, activated=1)
-    zookeeper.jobs.put(record)
+    record_job(zookeeper, record)
     a = make("a")
     a.lead()
     assert main(["update", str(file)]) == 0

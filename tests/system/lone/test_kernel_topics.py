@@ -21,7 +21,7 @@ from standby.config import parse
 from standby.replica.store.origin import DATABASE
 from standby.shared.model import Fault, Phase, Role, TopicIdentity
 from tests.fakes.certificates import user_directory
-from tests.fakes.zookeeper import LoneZooKeeper
+from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.kernel_lab import CLUSTER, Container, Lab
 from tests.patience import PATIENCE_SECONDS, soon
 
@@ -154,7 +154,7 @@ class Command:
         self._lab, self._zookeeper, self._output = lab, zookeeper, output
         with ZooKeeper(zookeeper.connect, CLUSTER) as client:
             client.tree.prepare()
-            client.jobs.put(JobRecord(lab.definition, is_wanted=False))
+            record_job(client, JobRecord(lab.definition, is_wanted=False))
 
     def __call__(self, *arguments: str) -> tuple[int, Any]:
         """Return the command's exit status and what it printed; the lab's job is then as it is recorded."""

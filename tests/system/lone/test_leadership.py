@@ -25,6 +25,7 @@ from standby.shared.model import TaskId, TaskRecord
 from standby.shared.records import ContainerRecord, ControllerRecord
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidate_process import CandidateProcess
+from tests.fakes.zookeeper import record_job
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
 TASK = TaskId("job", "main", 0)
@@ -46,7 +47,7 @@ def sessions(cluster: LocalCluster, name: str) -> Iterator[tuple[ZooKeeper, ZooK
     ):
         first.tree.prepare()
         definition = JobDefinition("job", "run1", {}, "changelog", "group", 1)
-        first.jobs.put(JobRecord(definition))
+        record_job(first, JobRecord(definition))
         yield first, second
 
 

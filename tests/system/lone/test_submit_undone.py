@@ -35,7 +35,7 @@ from standby.shared.records import encode_task
 from standby.shared.wire import JobDefinition
 from tests.fakes.certificates import user_directory
 from tests.fakes.topics import MemoryTopics
-from tests.fakes.zookeeper import LoneZooKeeper
+from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
@@ -108,10 +108,14 @@ class Submit:
             self.yarn.states[each] = "FAILED"
 
     def start(
-        self, tasks: int = 2, then: BaseException | None = None, seconds: float = PATIENCE_SECONDS
+        self,
+        tasks: int = 2,
+        then: BaseException | None = None,
+        seconds: float = PATIENCE_SECONDS,
+        looked_at: JobRecord | None = None,
     ) -> tuple[str, ...]:
-        """Submit it; raise ``then`` afterwards."""
-        present = self.zookeeper.jobs.read(JOB)
+        """Submit it, checked with the record as it is now, or as it was ``looked_at``; raise ``then`` afterwards."""
+        present = looked_at or self.zookeeper.jobs.read(JOB)
         bundle = pack(self.code)
         definition = define(self.job, tasks, present, bundle.digest)
         start = starting.Start(
@@ -242,7 +246,7 @@ def test_killed_run_and_other_jobs_stay_as_they_were(submit: Submit) -> None:
     submit.zookeeper.jobs.ask(JOB, is_wanted=False)
     status = encode(StatusRecord("undeployed", ("killed",)))
     submit.zookeeper.client.create(f"{naming.job_path(JOB, JOB)}/status", status)
-    submit.zookeeper.jobs.put(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
+    record_job(submit.zookeeper, JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
     # Of a submit that asked for more cells.
     assert submit.zookeeper.cells.claim(3, CellRecord("application_0"))
     before, topics = submit.tree(), dict(submit.topics.topics)
@@ -252,6 +256,66 @@ def test_killed_run_and_other_jobs_stay_as_they_were(submit: Submit) -> None:
     assert submit.tree() == before
     assert submit.topics.topics == topics
     assert submit.yarn.running == []
+
+
+def killed(submit: Submit) -> None:
+    """Have what was submitted be killed by its user."""
+    for each in submit.yarn.running:
+        submit.yarn.kill_application(each)
+    submit.zookeeper.jobs.ask(JOB, is_wanted=False)
+
+
+def test_one_revision_is_never_two_configurations(submit: Submit) -> None:
+    """Of two submits the second was checked before the first one ran and ended; both are to be revision 2."""
+    submit.start()
+    killed(submit)
+    looked_at = submit.zookeeper.jobs.read(JOB)
+    submit.start()
+    killed(submit)
+    before, topics = submit.tree(), dict(submit.topics.topics)
+    assert looked_at is not None
+    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile; submit it again"):
+        submit.start(looked_at=looked_at)
+    assert submit.tree() == before
+    assert submit.topics.topics == topics
+    assert submit.yarn.running == []
+
+
+def test_deleted_run_is_not_begun_again(submit: Submit) -> None:
+    submit.start()
+    killed(submit)
+    looked_at = submit.zookeeper.jobs.read(JOB)
+    submit.zookeeper.jobs.delete(JOB)
+    assert looked_at is not None
+    with pytest.raises(StandfastError, match="somebody else has deleted j meanwhile; submit it again"):
+        submit.start(looked_at=looked_at)
+    assert submit.zookeeper.jobs.names() == ()
+    assert submit.yarn.running == []
+
+
+def test_whoever_changes_the_job_or_leads_meanwhile_has_the_submit_refused_and_keeps_what_is_theirs(
+    submit: Submit,
+) -> None:
+    submit.start()
+    killed(submit)
+    record = submit.zookeeper.jobs.read(JOB)
+    assert record is not None
+    again = replace(record.definition, revision=2)
+    changes = submit.zookeeper.changes
+    first = changes.first_submit(again)
+    submit.zookeeper.jobs.ask(JOB, is_wanted=False, purge=True)
+    before = submit.tree()
+    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile"):
+        changes.submit(first)
+    changes.take_back(first)
+    assert submit.tree() == before
+    first = changes.first_submit(again)
+    submit.zookeeper.client.set(naming.controller_epoch_path(JOB), b"1")
+    before = submit.tree()
+    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile"):
+        changes.submit(first)
+    changes.take_back(first)
+    assert submit.tree() == before
 
 
 def test_partitions_that_were_adopted_stay_tasks(submit: Submit) -> None:
@@ -315,7 +379,7 @@ def test_job_that_has_run_is_not_undone_when_its_applications_end(submit: Submit
 
 def test_cluster_into_which_another_job_came_meanwhile_is_not_undone(submit: Submit) -> None:
     def join_and_end() -> None:
-        submit.zookeeper.jobs.put(JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
+        record_job(submit.zookeeper, JobRecord(replace(define(submit.job, 2, None, ""), name="other")))
         submit.end_all()
 
     submit.meanwhile = join_and_end

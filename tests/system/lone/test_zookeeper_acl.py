@@ -83,7 +83,7 @@ def submit(session: ZooKeeper) -> None:
     session.tree.make_way()
     session.tree.prepare()
     assert session.cells.claim(1, CellRecord("application_1", "me"))
-    session.jobs.put(JOB)
+    session.changes.submit(session.changes.first_submit(JOB.definition))
 
 
 def own_keyring(directory: Path, cluster: str, secret: str) -> Path:

@@ -44,10 +44,10 @@ def revision(number: int, **config: str) -> JobDefinition:
 
 
 def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
-    made = operations.submit(None, as_json(DEFINITION))
-    assert made.record == JobRecord(DEFINITION)
+    made = operations.submit(None, as_json(revision(1)))
+    assert made.record == JobRecord(revision(1))
     assert made.is_new_chance
-    assert operations.submit(Present(made.record), as_json(DEFINITION)).record is made.record
+    assert operations.submit(Present(made.record), as_json(revision(1))).record is made.record
     with pytest.raises(StandfastError, match="runs already"):
         operations.submit(Present(RECORD, "deployed"), as_json(revision(4)))
     assert operations.submit(ended(RECORD), as_json(revision(4))).record == JobRecord(revision(4))
@@ -55,6 +55,26 @@ def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
         operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(4), run="run2")))
     with pytest.raises(StandfastError, match="somebody else has changed j1"):
         operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(3), code="other")))
+
+
+def test_a_submit_goes_on_from_the_record_that_it_looked_at_whatever_that_one_waits_for() -> None:
+    """Of a cluster of which nothing runs, a job may be left as wanted, or as not ended: nobody is there to end it."""
+    gone = msgspec.structs.replace(RECORD, is_wanted=False)
+    for former in (RECORD, gone):
+        made = operations.submitted(former, revision(4))
+        assert (made.record, made.is_new_chance) == (JobRecord(revision(4)), True)
+    again = operations.submitted(RECORD, DEFINITION)
+    assert (again.record, again.is_new_chance) == (RECORD, False)
+    # Another one was submitted, has run and has ended since: its revision is of its configuration alone.
+    updated = JobRecord(revision(4), former=(DEFINITION,))
+    for number in (3, 4):
+        with pytest.raises(StandfastError, match="somebody else has changed j1 meanwhile; submit it again"):
+            operations.submitted(updated, revision(number, job_container_count="2"))
+    with pytest.raises(StandfastError, match="another run with state of its own"):
+        operations.submitted(gone, msgspec.structs.replace(revision(4), run="run2"))
+    # State and offsets of its run are gone.
+    with pytest.raises(StandfastError, match="somebody else has deleted j1 meanwhile; submit it again"):
+        operations.submitted(None, revision(4))
 
 
 @pytest.mark.parametrize("state", ["", "deployed", "undeploying", "failed"])
