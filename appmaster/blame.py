@@ -1,4 +1,4 @@
-"""Whom an error concerns that came while a leader did something for one job. Pure.
+"""Whom an error concerns that came while a leader did something for one job, or for one cell. Pure.
 
 A candidate leads the jobs of the whole cluster: what goes wrong with one of them is that job's trouble, whatever raised
 it. Two kinds of error are not: those that say that this candidate leads no more, and those after which nothing that the
@@ -8,6 +8,7 @@ process does can be relied on.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Final
 
 from standby.errors import BrokenInvariant, Fenced, StandfastError, Transient
@@ -56,6 +57,21 @@ def is_of_record(error: BaseException) -> bool:
     Not `Transient`: then it is ZooKeeper that cannot be read.
     """
     return is_of_job(error) and not isinstance(error, Transient)
+
+
+def going_on(log: Callable[..., object], thread: str) -> Callable[[BaseException], None]:
+    """Return the ``failed`` of a `Worker` whose thread goes on after an error that nobody has set aside.
+
+    ``log`` is a method of a logger. The rule is for a thread without which a leader leads all the same. An error after
+    which nothing can be relied on ends the process.
+    """
+
+    def failed(error: BaseException) -> None:
+        if blame(error) is Blame.PROCESS:
+            raise error
+        log("%s: an unexpected error", thread, exc_info=error)
+
+    return failed
 
 
 def told(error: BaseException) -> str:

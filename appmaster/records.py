@@ -158,7 +158,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     state: str = "queued"
     """``queued``, ``done`` or ``refused``."""
     said: str = ""
-    """Of one that is settled: what was done, or why not."""
+    """Of one that is settled: what was done, or why not; of one that is queued: what keeps it from being made."""
     epoch: int = 0
     """Of the leader that settled it."""
     revision: int = 0

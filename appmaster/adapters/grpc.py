@@ -301,7 +301,7 @@ class ControlServer:
             return json.dumps(answer).encode()
         except StandfastError as error:
             return json.dumps({"error": str(error), "status": error.exit_status}).encode()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return json.dumps({"error": f"not a call: {error}", "status": 2}).encode()
 
 

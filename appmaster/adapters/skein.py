@@ -18,7 +18,7 @@ from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
 from appmaster.adapters.skein_library import ApplicationClient
-from appmaster.blame import told
+from appmaster.blame import going_on, is_of_job, told
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
@@ -107,7 +107,8 @@ class SkeinCell:
     _looked: float = 0.0
 
     def __post_init__(self) -> None:
-        self._worker = Worker(f"skein-{self.cell.number}", self._turn)
+        name = f"skein-{self.cell.number}"
+        self._worker = Worker(name, self._turn, failed=going_on(_log.error, name))
 
     def connect(self) -> None:
         """Connect; raises `Unavailable` when the AM does not answer."""
@@ -205,6 +206,7 @@ class SkeinCell:
             except SkeinError as error:
                 # It ended by itself in the meantime, which is as good.
                 _log.info("releasing %s: %s", granted, error)
+            # Whatever else is raised leaves it owed.
             self.owed.discard(granted)
 
         # From now on: the connection may be lost before the command has its turn.
@@ -242,8 +244,17 @@ class SkeinCell:
         try:
             self._look()
             self._answered = self.clock.monotonic()
-        except SkeinError as error:
-            _log.warning("the Skein AM of cell %d: %s", self.cell.number, error)
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            # An answer that cannot be made sense of is none; the other cells are led.
+            is_foreseen = isinstance(error, SkeinError)
+            _log.warning(
+                "the Skein AM of cell %d: %s",
+                self.cell.number,
+                error,
+                exc_info=None if is_foreseen else error,
+            )
             if refuses(host_of(self.cell.address), port_of(self.cell.address)):
                 self._lose("its AM is dead: nobody listens at its port")
             elif self.clock.monotonic() - self._answered > SILENT_SECONDS:
@@ -283,8 +294,15 @@ class SkeinCell:
                     self.post(ended.told())
 
     def _tell(self, ended: _Ended) -> None:
-        """Tell of a container that ended at its start, with what its log says of that."""
-        self.post(ended.told(last_words(self.last_lines(ended.node, ended.container))))
+        """Tell of a container that ended at its start, with what its log says of that, if it can be had."""
+        words = _NO_WORDS
+        try:
+            words = last_words(self.last_lines(ended.node, ended.container))
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            _log.error("the log of %s could not be read", ended.container, exc_info=error)
+        self.post(ended.told(words))
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,9 @@ class ClusterClient:
             if answer["state"] == "refused":
                 raise Refused(str(answer["said"]))
             if left <= 0:
+                why = f" ({answer['said']})" if answer.get("said") else ""
                 raise StillQueued(
-                    f"change {queued} is still queued after {timeout_seconds:g} s; who leads next makes it"
+                    f"change {queued} is still queued after {timeout_seconds:g} s{why}; who leads next makes it"
                 )
 
     # ---- what only the leader answers ----

@@ -8,7 +8,7 @@ them (`appmaster.api.leader_api`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,10 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 #: Of a job that is new.
 _FIRST_REVISION: Final = 1
+
+#: How deep lists and objects may be in each other in a change's arguments. A definition needs four; a leader that reads
+#: what is queued comes to the bound of its interpreter at several hundred.
+_DEEPEST: Final = 16
 
 #: So many settled changes are kept for whoever still wants to know.
 KEPT: Final = 200
@@ -234,6 +238,8 @@ def check(change: str, operation: str, arguments: Arguments) -> None:
     """Raise `BadConfiguration` for a change that no leader could ever make."""
     if not _ID.match(change):
         raise BadConfiguration(f"{change!r} is no id of a change: letters, digits, dash and underscore")
+    if _is_deeper(arguments, _DEEPEST):
+        raise BadConfiguration(f"arguments: lists and objects in each other, more than {_DEEPEST} deep")
     if operation in JOB_CHANGES:
         job_of(operation, arguments)
         _code(arguments)
@@ -267,6 +273,20 @@ def settled(
     kept = {name: value for name, value in change.arguments.items() if name in KEPT_ARGUMENTS}
     state = "refused" if is_refused else "done"
     return replace(change, arguments=kept, state=state, said=said, epoch=epoch, revision=revision)
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    """Return whether lists and objects are in each other more than so deep."""
+    level: list[object] = [value]
+    for _ in range(most):
+        level = [inner for each in level for inner in _inside(each)]
+    return any(isinstance(each, (Mapping, list, tuple)) for each in level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _known(present: Present | None, arguments: Arguments) -> Present:

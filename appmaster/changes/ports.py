@@ -75,6 +75,10 @@ class ChangeRecords(Protocol):
         """Make a queued change; raises `Fenced` when another leads, `NotYet` when it has to wait."""
         ...
 
+    def hold_up(self, change: str, epoch: int, why: str) -> None:
+        """Say in a queued change why it could not be made; raises `Fenced` when another leads."""
+        ...
+
     def forget(self, change: str, version: int) -> None:
         """Remove a settled change."""
         ...

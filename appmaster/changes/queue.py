@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from appmaster.blame import is_of_job
+from appmaster.blame import going_on, is_of_job, told
 from appmaster.changes import cluster_info, operations
 from appmaster.changes.operations import Present
 from appmaster.changes.ports import ChangeRecords, ClusterTree
 from appmaster.changes.waiting import change_of, outlived, queued
 from appmaster.records import ChangeRecord
-from standby.errors import BadConfiguration, Fenced, StandfastError, Transient, Unavailable
+from standby.errors import BadConfiguration, Fenced, Transient, Unavailable
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ChangeQueue:
         self._fenced = fenced
         self._tree = tree
         self._records = records
-        self._worker = Worker("changes", self._turn)
+        self._worker = Worker("changes", self._turn, failed=going_on(_log.error, "changes"))
         self._epoch = 0
         self._is_unfinished = False
 
@@ -170,38 +170,52 @@ class ChangeQueue:
         self._worker.wait(_RETRY_SECONDS if self._is_unfinished else _IDLE_SECONDS)
         self._worker.catch_up()
         if self._epoch and not self._worker.is_closed:
+            self._is_unfinished = True  # whatever is raised
             self._is_unfinished = not self._settle_all()
 
     def _settle_all(self) -> bool:
         """Make the changes that wait, oldest first; return False when some of it is to be tried again.
 
-        Behind one that has to wait, those of the same job wait too: their order is what was meant.
+        Behind one that has to wait, those of the same job wait too: their order is what was meant. Raises what
+        concerns no change alone.
         """
         nodes = self._tree.nodes
         waiting: set[str] = set()
         try:
             for change, job in queued(nodes):
-                if job in waiting:
-                    continue
-                try:
-                    self._records.settle(change, self._epoch)
-                except Unavailable as error:
-                    _log.info("change %s waits: %s", change, error)
+                if job not in waiting and not self._is_settled(change):
                     waiting.add(job)
-                except Exception as error:
-                    if not is_of_job(error):
-                        raise
-                    # Of this change, and of those of its job behind it; the others are made.
-                    _log.exception("change %s waits", change)
-                    waiting.add(job)
-                else:
-                    _log.info("change %s is settled", change)
             for change, version in outlived(nodes):
                 self._records.forget(change, version)
         except Fenced as error:
             self._epoch = 0
             self._fenced(str(error))
-        except StandfastError as error:
+        except Unavailable as error:
             _log.warning("queued changes: %s", error)
             return False
         return not waiting
+
+    def _is_settled(self, change: str) -> bool:
+        """Return whether a change is settled now: one that cannot be made holds up nobody else's."""
+        try:
+            self._records.settle(change, self._epoch)
+        except Unavailable as error:
+            _log.info("change %s waits: %s", change, error)
+            return False
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            _log.exception("change %s waits", change)
+            self._hold_up(change, told(error))
+            return False
+        _log.info("change %s is settled", change)
+        return True
+
+    def _hold_up(self, change: str, why: str) -> None:
+        """Have whoever asks for a change be told why it waits."""
+        try:
+            self._records.hold_up(change, self._epoch, why)
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            _log.warning("change %s: why it waits could not be told: %s", change, told(error))

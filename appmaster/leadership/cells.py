@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from appmaster.blame import is_of_job, is_of_record, told
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.ports import CellConnection, CellRecords
 from appmaster.planning.state import events as happened
@@ -80,6 +81,8 @@ class Cells:
     _present: Mapping[int, CellRecord] = field(default_factory=dict)
     _is_fresh: bool = False
     """Whether no record has changed since they were read."""
+    _unreadable: str = ""
+    """What was wrong with them when they were read last, as it was told; empty: nothing."""
     _begun: float = 0.0
     _collected: dict[int, list[Event]] | None = None
     """During a take-over: what was found, by cell. None: news goes into the inbox."""
@@ -202,12 +205,24 @@ class Cells:
         self._try_all()
 
     def _read(self) -> None:
+        """Read the records; what is wrong with them, for which no repetition helps, leaves the cells as they were.
+
+        Raises `Transient`.
+        """
         self._is_fresh = True
         try:
             self._present = self.records.read_all(self._stale)
-        except Transient:
+        except Exception as error:
             self._is_fresh = False
-            raise
+            if not is_of_record(error):
+                raise
+            if (said := told(error)) != self._unreadable:
+                self._unreadable = said
+                _log.error(
+                    "the cells could not be read: those are led that were known: %s", said, exc_info=error
+                )
+        else:
+            self._unreadable = ""
 
     def _stale(self) -> None:
         """Have the records read again (a watch)."""
@@ -269,13 +284,19 @@ class Cells:
     def _connected(self, number: int, held: _Held) -> list[Event]:
         """Return what is new of a cell after trying to connect to it."""
         record = held.record
-        connection = self.connect(number, record, lambda why: self._lost(number, held, why))
+        connection: CellConnection | None = None
         try:
+            connection = self.connect(number, record, lambda why: self._lost(number, held, why))
             connection.connect()
             expected = connection.expected()
-        except Unavailable as error:
-            connection.close()
-            return self._silent(number, held, str(error))
+        except Exception as error:
+            if not is_of_job(error):
+                raise
+            if not isinstance(error, Unavailable):
+                _log.error("cell %d cannot be connected to", number, exc_info=error)
+            if connection is not None:
+                connection.close()
+            return self._silent(number, held, told(error))
         with self._lock:
             if self._held.get(number) is not held or self._over.is_set():
                 connection.close()

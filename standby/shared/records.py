@@ -119,5 +119,5 @@ def decoded(data: bytes, path: str, kind: type[_Body], version: int = VERSION) -
             decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         return cast("_Body", decoder.decode(data))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadConfiguration(f"{path}: not a record of version {version}: {error}") from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from msgspec import structs
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import AWAY, read_many, read_or_watch, translated
@@ -114,6 +115,21 @@ class ZooKeeperChanges:
                 if record.state != "queued" or self._settle(path, record, found[1], epoch):
                     return
         raise Transient(f"change {change}: what it changes does not stand still")
+
+    def hold_up(self, change: str, epoch: int, why: str) -> None:
+        """Say in a queued change why it could not be made, for whoever asks; it stays queued.
+
+        Raises `Fenced` when another leads.
+        """
+        path = naming.change_path(self._cluster, change)
+        with translated("telling of a queued change"):
+            found = self._read(path)
+            record = bodies.decode(found[0], path, ChangeRecord) if found is not None else None
+            if found is None or record is None or record.state != "queued" or record.said == why:
+                return
+            transaction = self._leaders(epoch)
+            transaction.set_data(path, bodies.encode(structs.replace(record, said=why)), version=found[1])
+            self._commit(transaction, epoch)
 
     def refuse_left(self, why: str) -> None:
         """Refuse every change that is queued; for who starts a cluster of which nothing runs.

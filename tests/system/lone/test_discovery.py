@@ -26,15 +26,15 @@ from appmaster.cli.launch.starting import Cluster, look
 from appmaster.cli.main import main
 from appmaster.cli.shared.jobfile import load
 from appmaster.planning.state.actions import Change
-from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, encode
+from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, decode, encode
 from embedded.web import open_url
 from standby.code.bundles import pack
 from standby.config import parse
 from standby.errors import BadConfiguration, Fenced, StandfastError, Unavailable
 from standby.feed.functions import job_code
 from standby.shared.model import TaskId, TaskRecord
-from standby.shared.naming import code_path, container_path, job_path
-from standby.shared.records import ContainerRecord
+from standby.shared.naming import change_path, code_path, container_path, job_path
+from standby.shared.records import ContainerRecord, ControllerRecord
 from standby.shared.records import encode as encode_container
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import DeskCandidate
@@ -432,6 +432,26 @@ def test_nothing_is_queued_in_a_cluster_that_is_not_there(server: LoneZooKeeper,
         ZooKeeperChanges(client, name).put("r-1", ChangeRecord("deploy", {"job": "j1"}))
     client.stop()
     client.close()
+
+
+def test_what_keeps_a_change_from_being_made_is_said_in_it_while_it_is_queued(
+    zookeeper: ZooKeeper, name: str
+) -> None:
+    def said() -> tuple[str, str]:
+        data, _ = zookeeper.client.get(change_path(name, "r-1"))
+        record = decode(data, "r-1", ChangeRecord)
+        return record.state, record.said
+
+    zookeeper.changes.put("r-1", ChangeRecord("deploy", {"job": "absent"}))
+    epoch = zookeeper.election.lead(ControllerRecord("a", "h", 1, 0))
+    assert epoch is not None
+    zookeeper.changes.hold_up("r-1", epoch, "why")
+    assert said() == ("queued", "why")
+    with pytest.raises(Fenced):
+        zookeeper.changes.hold_up("r-1", epoch - 1, "another reason")
+    zookeeper.changes.settle("r-1", epoch)
+    zookeeper.changes.hold_up("r-1", epoch, "too late")
+    assert said() == ("refused", "there is no job absent in this cluster")
 
 
 def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other_job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from skein.exceptions import ConnectionError as SkeinConnectionError
 from appmaster.adapters.skein import _YOUNG_SECONDS, CellAddress, SkeinCell
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.planning.state import events as happened
+from standby.errors import BrokenInvariant
 from tests.fakes.clock import HandClock, held
 from tests.patience import PATIENCE_SECONDS, soon
 
@@ -26,6 +28,7 @@ class Am:
     answers: bool = True
     killed: list[str] = field(default_factory=list)
     state: str = "RUNNING"
+    error: BaseException | None = None
 
     def get_containers(self, states: Sequence[object]) -> list[Any]:
         self._answer()
@@ -47,6 +50,8 @@ class Am:
         self.killed.append(container)
 
     def _answer(self) -> None:
+        if self.error is not None:
+            raise self.error
         if not self.answers:
             raise SkeinConnectionError("connection refused")
 
@@ -128,6 +133,54 @@ def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(
         clock.advance(1)
         cell._worker.join(PATIENCE_SECONDS)
     assert events == ["its AM answers nothing: connection refused"]
+
+
+def test_answer_that_nobody_foresaw_is_none(cell: SkeinCell, am: Am, events: list[object]) -> None:
+    cell.expected()
+    am.error = ValueError("planted")
+    cell.start()
+    cell._worker.join(PATIENCE_SECONDS)
+    assert events == ["its AM is dead: nobody listens at its port"]
+
+
+def test_what_could_not_be_given_back_for_whatever_reason_is_owed(cell: SkeinCell, am: Am) -> None:
+    cell.expected()
+    am.error = ValueError("planted")
+    assert cell.release("a1_01/s_0")
+    with pytest.raises(ValueError, match="planted"):
+        run_commands(cell)
+    assert cell.owed == {"a1_01/s_0"}
+
+
+def test_thread_dies_of_a_broken_invariant(
+    cell: SkeinCell, am: Am, events: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", died.put)
+    cell.expected()
+    am.error = BrokenInvariant("planted")
+    cell.start()
+    assert died.get(timeout=PATIENCE_SECONDS).exc_value is am.error
+    assert not events
+
+
+def test_container_whose_log_cannot_be_read_is_told_of_without_it(
+    cell: SkeinCell, am: Am, events: list[object]
+) -> None:
+    told = threading.Event()
+
+    def post(event: object) -> None:
+        events.append(event)
+        told.set()
+
+    def last_lines(node: str, container: str) -> Sequence[str]:
+        raise ValueError("planted")
+
+    cell.post, cell.last_lines = post, last_lines
+    am.state = "FAILED"
+    cell._look()
+    assert told.wait(PATIENCE_SECONDS)
+    assert events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
 
 
 def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(am: Am, clock: HandClock) -> None:

@@ -13,7 +13,7 @@ from appmaster.leadership.cells import SILENT_SECONDS, Cells
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
-from standby.errors import Transient, Unavailable
+from standby.errors import BadConfiguration, BrokenInvariant, Transient, Unavailable
 from tests.fakes.clock import held
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
@@ -32,9 +32,13 @@ class Connection:
     waits: threading.Event | None = None
     runs: bool = True
 
+    error: Exception | None = None
+
     def connect(self) -> None:
         if self.waits is not None:
             assert self.waits.wait(PATIENCE_SECONDS)
+        if self.error is not None:
+            raise self.error
         if not self.answers:
             raise Unavailable(f"{self.record.address} does not answer")
 
@@ -73,6 +77,10 @@ class Lab:
             for number in (1, 2)
         }
         self.is_away = False
+        #: What is wrong with the cells' records.
+        self.wrong: Exception | None = None
+        #: What connecting to a cell raises.
+        self.errors: dict[int, Exception] = {}
         self.silent: set[int] = set()
         self.made: list[Connection] = []
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -114,6 +122,8 @@ class Lab:
     def read_all(self, watch: Callable[[], None] | None = None) -> Mapping[int, CellRecord]:
         if self.is_away:
             raise Transient("ZooKeeper does not answer")
+        if self.wrong is not None:
+            raise self.wrong
         if watch is not None:
             self._watch = watch
         return dict(self.present)
@@ -130,7 +140,15 @@ class Lab:
     def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
         answers = number not in self.silent | self.dead
         self.made.append(
-            Connection(number, record, lost, answers, waits=self.slow.get(number), runs=self.runs)
+            Connection(
+                number,
+                record,
+                lost,
+                answers,
+                waits=self.slow.get(number),
+                runs=self.runs,
+                error=self.errors.get(number),
+            )
         )
         return self.made[-1]
 
@@ -163,6 +181,52 @@ def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
         happened.CellLost(2, "a2_01", "h2:1 does not answer", 7),
     ]
     assert lab.of(1).told == ["start"]
+
+
+def test_error_that_nobody_foresaw_concerns_its_cell_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", died.put)
+    lab.dead.add(2)
+    lab.errors[2] = ValueError("planted")
+    events = lab.take_over()
+    assert [type(each) for each in events] == [
+        happened.CellFound,
+        happened.ContainerExpected,
+        happened.CellLost,
+    ]
+    lost = events[-1]
+    assert isinstance(lost, happened.CellLost)
+    assert "ValueError: planted" in lost.reason
+    assert lab.of(2).told == ["close"]
+    assert died.empty()
+
+
+def test_process_that_cannot_be_relied_on_dies_of_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", died.put)
+    lab.errors[2] = BrokenInvariant("planted")
+    lab.under_test.begin()
+    assert died.get(timeout=PATIENCE_SECONDS).exc_value is lab.errors[2]
+
+
+def test_records_that_cannot_be_made_sense_of_leave_the_cells_as_they_were(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.take_over()
+    lab.wrong = BadConfiguration("cells/3: not a record")
+    lab.under_test._stale()
+    lab.under_test._look()
+    lab.under_test._look()
+    assert [each.message for each in caplog.records if "cells/3" in each.message] == [
+        "the cells could not be read: those are led that were known: cells/3: not a record"
+    ]
+    lab.under_test.request(9, "h1", 2)
+    assert lab.of(2).told[-1] == ("request", 9, "h1")
+    lab.wrong = None
+    lab.change(2, attempt="a2_02")
+    lab.under_test._look()
+    lab.await_tries()
+    assert lab.of(2).record.attempt == "a2_02", "read again"
 
 
 def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(lab: Lab) -> None:
