@@ -73,7 +73,7 @@ class CandidateServices:
             ZooKeeperChanges(client, config.name),
             config.name,
             candidate,
-            clock.now_ms,
+            clock,
             fenced,
             self._of_code,
         )

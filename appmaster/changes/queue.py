@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster.blame import going_on, is_of_job, told
 from appmaster.changes import cluster_info, operations
-from appmaster.changes.operations import Present
+from appmaster.changes.operations import NotYet, Present
 from appmaster.changes.ports import ChangeRecords, ClusterTree
 from appmaster.changes.waiting import change_of, outlived, queued
 from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, Fenced, Transient, Unavailable
+from standby.replica.failing import doubled_seconds
+from standby.shared.clock import Clock
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -34,8 +37,17 @@ PATTERNS: Final = (
     "changes/*",
 )
 
-#: Between two attempts at what ZooKeeper did not take, seconds.
+#: Between two attempts at what could not be made, seconds: at first, and at most. What waits for something to end is
+#: tried when the tree tells of a change, too.
 _RETRY_SECONDS: Final = 0.5
+_LONGEST_RETRY_SECONDS: Final = 5.0
+
+#: Between two log lines that say the same, seconds: at first, and at most.
+_SAID_AGAIN_SECONDS: Final = 60.0
+_SAID_SELDOM_SECONDS: Final = 3_600.0
+
+#: What is done beside the changes that wait; no id of a change.
+_REMOVAL: Final = "removing settled changes"
 
 #: How long a question waits for a look at ZooKeeper that is certainly of now, seconds; less than a client waits.
 _FRESH_SECONDS: Final = 2.0
@@ -44,11 +56,28 @@ _FRESH_SECONDS: Final = 2.0
 _IDLE_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What could not be done, when it was tried last; times are monotonic seconds."""
+
+    why: str
+    tries: int
+    """In a row."""
+    again: float
+    """When it is tried again."""
+    is_awaited: bool
+    """It waits for something to end, of which the tree tells."""
+    said: int
+    """How often the log has it, in these words."""
+    said_again: float
+    """When it says so once more."""
+
+
 class ChangeQueue:
     """One candidate's; ``tree`` has the nodes of `PATTERNS`, and is started and closed here.
 
-    ``wall_ms`` gives Unix milliseconds; ``fenced`` is called, on the queue's thread, when another leads; ``more`` is
-    what else belongs into the cluster's info, as JSON-ready data.
+    ``fenced`` is called, on the queue's thread, when another leads; ``more`` is what else belongs into the cluster's
+    info, as JSON-ready data.
     """
 
     def __init__(
@@ -57,20 +86,20 @@ class ChangeQueue:
         records: ChangeRecords,
         cluster: str,
         me: str,
-        wall_ms: Callable[[], int],
+        clock: Clock,
         fenced: Callable[[str], None],
         more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._more = more
         self._cluster = cluster
         self._me = me
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._fenced = fenced
         self._tree = tree
         self._records = records
         self._worker = Worker("changes", self._turn, failed=going_on(_log.error, "changes"))
         self._epoch = 0
-        self._is_unfinished = False
+        self._held: dict[str, _Held] = {}
 
     # ---- what any thread may ask ----
 
@@ -80,7 +109,7 @@ class ChangeQueue:
         if not nodes and not self._tree.is_complete:
             raise Transient("ZooKeeper has not been read yet")
         found = cluster_info.info(
-            self._cluster, {path: each.data for path, each in nodes.items()}, self._wall_ms()
+            self._cluster, {path: each.data for path, each in nodes.items()}, self._clock.now_ms()
         )
         return {**found, **self._more(), "answered_by": self._me, "is_fresh": self._tree.is_complete}
 
@@ -97,7 +126,7 @@ class ChangeQueue:
         """
         change = change or uuid.uuid4().hex
         operations.check(change, operation, arguments)
-        self._records.put(change, ChangeRecord(operation, arguments, submitter, self._wall_ms()))
+        self._records.put(change, ChangeRecord(operation, arguments, submitter, self._clock.now_ms()))
         return change
 
     def present(self, job: str, with_tasks: bool) -> Present | None:
@@ -163,55 +192,99 @@ class ChangeQueue:
 
     def _take_lead(self, epoch: int) -> None:
         if self._epoch and not epoch:
-            self._settle_all()
-        self._epoch = epoch
+            self._settle_all(lambda _: True)
+        self._epoch, self._held = epoch, {}
 
     def _turn(self) -> None:
-        self._worker.wait(_RETRY_SECONDS if self._is_unfinished else _IDLE_SECONDS)
+        is_woken = self._worker.wait(self._clock.pace(self._pause_seconds()))
         self._worker.catch_up()
         if self._epoch and not self._worker.is_closed:
-            self._is_unfinished = True  # whatever is raised
-            self._is_unfinished = not self._settle_all()
+            now = self._clock.monotonic()
+            self._settle_all(lambda held: held.again <= now or (is_woken and held.is_awaited))
 
-    def _settle_all(self) -> bool:
-        """Make the changes that wait, oldest first; return False when some of it is to be tried again.
+    def _pause_seconds(self) -> float:
+        """Return for how long there is nothing to be tried again."""
+        if not self._epoch or not self._held:
+            return _IDLE_SECONDS
+        return max(0.0, min(each.again for each in self._held.values()) - self._clock.monotonic())
+
+    def _settle_all(self, is_due: Callable[[_Held], bool]) -> None:
+        """Make the changes that wait, oldest first; of those that could not be made before, the ones that are due.
 
         Behind one that has to wait, those of the same job wait too: their order is what was meant. Raises what
         concerns no change alone.
         """
+
+        def is_tried(what: str) -> bool:
+            held = self._held.get(what)
+            return held is None or is_due(held)
+
         nodes = self._tree.nodes
+        changes = queued(nodes)
+        known = {_REMOVAL, *(change for change, _ in changes)}
+        self._held = {what: held for what, held in self._held.items() if what in known}
         waiting: set[str] = set()
         try:
-            for change, job in queued(nodes):
-                if job not in waiting and not self._is_settled(change):
+            for change, job in changes:
+                if job not in waiting and not (is_tried(change) and self._is_settled(change)):
                     waiting.add(job)
-            for change, version in outlived(nodes):
-                self._records.forget(change, version)
+            if is_tried(_REMOVAL):
+                self._remove(outlived(nodes))
         except Fenced as error:
             self._epoch = 0
             self._fenced(str(error))
-        except Unavailable as error:
-            _log.warning("queued changes: %s", error)
-            return False
-        return not waiting
 
     def _is_settled(self, change: str) -> bool:
         """Return whether a change is settled now: one that cannot be made holds up nobody else's."""
         try:
             self._records.settle(change, self._epoch)
         except Unavailable as error:
-            _log.info("change %s waits: %s", change, error)
+            self._hold(change, str(error), is_awaited=isinstance(error, NotYet))
             return False
         except Exception as error:
             if not is_of_job(error):
                 raise
-            _log.exception("change %s waits", change)
-            self._hold_up(change, told(error))
+            if self._hold(change, told(error), error):
+                self._tell(change, told(error))
             return False
+        self._held.pop(change, None)
         _log.info("change %s is settled", change)
         return True
 
-    def _hold_up(self, change: str, why: str) -> None:
+    def _remove(self, changes: Iterable[tuple[str, int]]) -> None:
+        """Remove settled changes; what does not work now is done later."""
+        try:
+            for change, version in changes:
+                self._records.forget(change, version)
+        except Unavailable as error:
+            self._hold(_REMOVAL, str(error))
+        else:
+            self._held.pop(_REMOVAL, None)
+
+    def _hold(
+        self, what: str, why: str, error: BaseException | None = None, *, is_awaited: bool = False
+    ) -> bool:
+        """Have something be tried again later, and later each time; return whether the log says so now."""
+        now, before = self._clock.monotonic(), self._held.get(what)
+        tries = before.tries + 1 if before is not None else 1
+        again = now + doubled_seconds(tries, _RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+        if before is not None and before.why == why and now < before.said_again:
+            self._held[what] = replace(before, tries=tries, again=again)
+            return False
+        said = before.said + 1 if before is not None and before.why == why else 1
+        said_again = now + doubled_seconds(said, _SAID_AGAIN_SECONDS, _SAID_SELDOM_SECONDS)
+        self._held[what] = _Held(why, tries, again, is_awaited, said, said_again)
+        _log.log(
+            logging.INFO if error is None else logging.ERROR,
+            "%s waits, tried %d times: %s",
+            what if what == _REMOVAL else f"change {what}",
+            tries,
+            why,
+            exc_info=error if said == 1 else None,
+        )
+        return True
+
+    def _tell(self, change: str, why: str) -> None:
         """Have whoever asks for a change be told why it waits."""
         try:
             self._records.hold_up(change, self._epoch, why)

@@ -152,7 +152,7 @@ class DeskCandidate:
             ZooKeeperChanges(self.client, cluster),
             cluster,
             name,
-            REAL.now_ms,
+            REAL,
             self.resigned.append,
         )
         self.control = ControlServer(

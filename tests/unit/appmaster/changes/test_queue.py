@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue as queues
 import threading
 from collections.abc import Callable, Mapping
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from appmaster import records as bodies
+from appmaster.changes.operations import NotYet
 from appmaster.changes.ports import Node
 from appmaster.changes.queue import ChangeQueue
 from appmaster.records import ChangeRecord
-from standby.errors import BadConfiguration, BrokenInvariant, Fenced
-from tests.patience import PATIENCE_SECONDS
+from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
+from tests.fakes.clock import held
+from tests.patience import PATIENCE_SECONDS, soon
 
 
 class Tree:
@@ -43,10 +46,12 @@ class Records:
         self.error = error
         self.held_up: list[tuple[str, str]] = []
         self.settled: list[str] = []
+        self.tried = 0
         self.has_settled = threading.Event()
 
     def settle(self, change: str, epoch: int) -> None:
         if change == "c1":
+            self.tried += 1
             raise self.error
         self.settled.append(change)
         self.has_settled.set()
@@ -59,7 +64,7 @@ class Records:
 def test_change_that_fails_holds_up_those_of_its_job_alone(error: Exception) -> None:
     tree: Any = Tree()
     records: Any = Records(error)
-    queue = ChangeQueue(tree, records, "cluster", "me", lambda: 0, lambda _: None)
+    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
     queue.start()
     queue.lead(1)
     assert records.has_settled.wait(PATIENCE_SECONDS)
@@ -77,7 +82,7 @@ def test_process_that_cannot_be_relied_on_ends(error: BaseException, monkeypatch
     monkeypatch.setattr(threading, "excepthook", died.put)
     tree: Any = Tree()
     records: Any = Records(error)
-    queue = ChangeQueue(tree, records, "cluster", "me", lambda: 0, lambda _: None)
+    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
     queue.start()
     queue.lead(1)
     assert died.get(timeout=PATIENCE_SECONDS).exc_value is error
@@ -93,7 +98,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
         **{f"changes/{each}": tree.nodes[f"changes/{each}"] for each in ("c2", "c3")},
     }
     records: Any = Records(ValueError("it is not tried"))
-    queue = ChangeQueue(tree, records, "cluster", "me", lambda: 0, lambda _: None)
+    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
     queue.start()
     queue.lead(1)
     assert records.has_settled.wait(PATIENCE_SECONDS)
@@ -109,11 +114,67 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
     assert set(records.settled) == {"c2", "c3"}
 
 
+def test_change_that_fails_again_and_again_is_tried_and_told_of_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = held(threading.current_thread().name)
+    tree: Any = Tree()
+    records: Any = Records(ValueError("planted"))
+    queue = ChangeQueue(tree, records, "cluster", "me", clock, lambda _: None)
+    at: list[float] = []
+
+    def try_until(tries: int) -> None:
+        """Have the queue's thread go round, in time that takes nothing."""
+        while records.tried < tries:
+            before = records.tried
+            queue._turn()
+            at.extend([clock.monotonic()] * (records.tried - before))
+
+    queue._take_lead(1)
+    try_until(200)
+    records.error = ValueError("something else")
+    try_until(201)
+    waits = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert waits == sorted(waits)
+    assert waits[0] == pytest.approx(0.5)
+    assert waits[-1] == pytest.approx(5)
+    lines = [each for each in caplog.records if "change c1 waits" in each.message]
+    planted = [each for each in lines if "planted" in each.message]
+    assert len(planted) == 5, "at once, and after 1, 3, 7 and 15 minutes"
+    assert [each.exc_info is not None for each in planted] == [True, *[False] * 4]
+    assert lines[5].message == (
+        "change c1 waits, tried 201 times: an error that nobody foresaw: ValueError: something else"
+    )
+    assert lines[5].exc_info is not None
+    assert len(lines) == 6
+    assert [why.rpartition(": ")[2] for _, why in records.held_up] == [*["planted"] * 5, "something else"]
+
+
+@pytest.mark.parametrize(("error", "tries"), [(NotYet("planted"), 2), (Transient("planted"), 1)])
+def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_before_its_time(
+    error: Exception, tries: int
+) -> None:
+    tree: Any = Tree()
+    changed: list[Callable[[], None]] = []
+    tree.listen = changed.append
+    records: Any = Records(error)
+    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
+    queue.start()
+    queue.lead(1)
+    turns = soon(lambda: len(records.settled), "a turn")
+    changed[0]()
+    soon(lambda: len(records.settled) >= turns + 3, "it goes round")
+    assert records.tried == tries
+    queue.rest()
+    assert records.tried == tries + 1, "whoever rests makes what can be made"
+    queue.close()
+
+
 def test_another_leader_ends_it() -> None:
     tree: Any = Tree()
     records: Any = Records(Fenced("another leads"))
     fenced: list[str] = []
-    queue = ChangeQueue(tree, records, "cluster", "me", lambda: 0, fenced.append)
+    queue = ChangeQueue(tree, records, "cluster", "me", held(), fenced.append)
     queue.start()
     queue.lead(1)
     queue.rest()
