@@ -7,6 +7,7 @@ it begins is followed like anything else; it is forgotten when the leader change
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
@@ -14,6 +15,7 @@ from appmaster.planning.state.actions import Action, Answer, PrepareHandover, Wr
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import Motive, Reason
 from appmaster.planning.state.view import Command, Operation
+from standby.errors import BrokenInvariant
 from standby.shared.model import ProcessorId, SlotId
 
 
@@ -22,8 +24,15 @@ def answers(turn: Turn) -> Iterator[Action]:
     for command in turn.view.commands:
         if command.operation is Operation.UNPARK:
             yield from _unpark(turn, command)
-        else:
+        elif command.operation is Operation.HAND_OVER:
             yield from _fail_over(turn, command)
+        else:
+            _assert_never(command.operation)
+
+
+def _assert_never(operation: NoReturn) -> NoReturn:
+    """Have a checker of types refuse an operation for which there is no branch."""
+    raise BrokenInvariant(f"nothing is known of what {operation} begins")
 
 
 def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
