@@ -11,10 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from appmaster.adapters.prometheus import Metrics
 from appmaster.driver import Driver
 from appmaster.eventlog import entries
-from appmaster.eventlog.counting import counts
+from appmaster.eventlog.counting import counts, sources
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
 from appmaster.metrics import counters as known
 from appmaster.metrics import gauges
+from appmaster.planning.rules.table import STAGES
 from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
 from appmaster.planning.state.events import Elected, Event
 from appmaster.planning.state.job import Effect, OnExhausted, Policy
@@ -270,6 +271,36 @@ def test_every_counted_label_is_declared() -> None:
             assert all(
                 not closed or label in closed for label, closed in zip(one.labels, declared, strict=True)
             )
+
+
+def test_something_adds_to_every_counter_and_to_every_time_but_that_of_a_turn() -> None:
+    """One that nothing adds to would be shown as 0 for ever, in the table and on the dashboard, too."""
+    examples = [
+        *(entry for entry, _, _ in COUNTED.values()),
+        started(in_sync=True),
+        started(in_sync=False, without=Without.RESTORING),
+        request(EntryKind.CONTAINER_REQUESTED, RequestKind.PREFERRED),
+        decided(Kind.FAILURES, count=1),
+        LogEntry(EntryKind.CONTAINER_RELEASED, entries.Released(Outcome.SURPLUS, None)),
+        LogEntry(EntryKind.HANDOVER_STARTED, entries.OfProcessor(0), job="j"),
+        finished(EntryKind.HANDOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
+        finished(EntryKind.FAILOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
+    ]
+    added = {each.metric.name for entry in examples for each in counts(entry)}
+    declared = {each.name for each in known.COUNTERS} | {each.name for each in known.HISTOGRAMS}
+    # The driver times a turn itself.
+    assert added == declared - {known.TURN_SECONDS.name}
+
+
+def test_what_a_rule_adds_to_is_counted_of_an_entry_that_the_rule_brings() -> None:
+    own = [each for each in known.COUNTERS if each is not known.DECIDED]
+    for rule in (each for stage in STAGES for each in stage.rules):
+        decisions = {DECIDED[each] for each in rule.decides if isinstance(each, Kind)}
+        brought = {*decisions, *map(EntryKind, rule.events)}
+        idle = [each.name for each in rule.counted if not brought & set(sources(each))]
+        assert not idle, f"rule {rule.name} names what none of its entries adds to"
+        unnamed = [each.name for each in own if decisions & set(sources(each)) and each not in rule.counted]
+        assert not unnamed, f"rule {rule.name} adds to what it does not name in `counted`"
 
 
 def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
