@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from appmaster.eventlog import entries, of_containers
 from appmaster.eventlog.entries import EntryKind, LogEntry
-from appmaster.eventlog.of_actions import of_action
+from appmaster.eventlog.of_actions import handover_given_up, of_action
 from appmaster.eventlog.of_containers import Entries
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -51,6 +51,17 @@ def _job_loaded(before: ClusterView, event: happened.JobLoaded, after: ClusterVi
         yield LogEntry(EntryKind.CHANGELOG_AT_RISK, job=event.name, reason=event.changelog_risk)
     elif was_at_risk and not event.changelog_risk:
         yield LogEntry(EntryKind.CHANGELOG_SAFE, job=event.name)
+    yield from _without_processor(before, after)
+
+
+def _model_written(before: ClusterView, event: happened.ModelWritten, after: ClusterView) -> Entries:
+    yield from _without_processor(before, after)
+
+
+def _without_processor(before: ClusterView, after: ClusterView) -> Entries:
+    """Yield each hand-over that was being prepared, and whose processor the model does not have any more."""
+    for each in before.handovers.keys() - after.handovers.keys():
+        yield handover_given_up(each.job, each.number, "the job model has no such processor any more")
 
 
 def _model_refused(before: ClusterView, event: happened.ModelRefused, after: ClusterView) -> Entries:
@@ -122,6 +133,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]]
     happened.Started: _started,
     happened.TopicNoted: _topic_noted,
     happened.JobLoaded: _job_loaded,
+    happened.ModelWritten: _model_written,
     happened.ModelRefused: _model_refused,
     happened.RecordsRefused: _records_refused,
     happened.HostsDrained: _hosts_drained,

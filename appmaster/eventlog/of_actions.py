@@ -53,7 +53,7 @@ def _failover(before: ClusterView, action: todo.WriteRecords, failover: Failover
     old = before.records.get(new.task)
     was = old.record.active if old is not None else None
     if action.processor in before.handovers:
-        yield _handover_given_up(
+        yield handover_given_up(
             action.processor.job, action.processor.number, "the active was lost meanwhile"
         )
     details = entries.FailoverStarted(
@@ -164,10 +164,11 @@ def _prepare_handover(
 def _forget_handover(
     before: ClusterView, action: todo.ForgetHandover, after: ClusterView, at_ms: int
 ) -> Entries:
-    yield _handover_given_up(action.processor.job, action.processor.number, action.reason)
+    yield handover_given_up(action.processor.job, action.processor.number, action.reason)
 
 
-def _handover_given_up(job: str, processor: int, reason: str) -> LogEntry:
+def handover_given_up(job: str, processor: int, reason: str) -> LogEntry:
+    """Return what is told of a hand-over that was being prepared and came to nothing."""
     return LogEntry(EntryKind.HANDOVER_GIVEN_UP, entries.OfProcessor(processor), job=job, reason=reason)
 
 

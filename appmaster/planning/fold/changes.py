@@ -23,9 +23,17 @@ from standby.shared.model import InputFailures, Phase, ProcessorId, ReplicaId, R
 
 
 def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:
-    """Return the view in which the passes look at ``processors`` again."""
-    more = frozenset(processors)
-    return view if more <= view.unsettled else replace(view, unsettled=view.unsettled | more)
+    """Return the view in which the passes look at ``processors`` again.
+
+    Not at one that its job's model does not have (any more): nothing would ever settle it.
+    """
+    more = frozenset(each for each in processors if each not in view.unsettled and _is_known(view, each))
+    return replace(view, unsettled=view.unsettled | more) if more else view
+
+
+def _is_known(view: ClusterView, processor: ProcessorId) -> bool:
+    job = view.jobs.get(processor.job)
+    return job is not None and processor in job.model.processors
 
 
 def unsettle_all(view: ClusterView) -> ClusterView:

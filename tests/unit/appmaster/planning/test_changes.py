@@ -918,3 +918,36 @@ def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_st
     cluster.obey(bind)
     settles(cluster)
     assert "failover_finished" in cluster.kinds()
+
+
+def test_a_failover_that_ends_after_its_processor_left_the_model_leaves_nothing_unsettled() -> None:
+    cluster = deployed(containers=3, tasks=6)
+    departing = 2
+    held = next(
+        each.tasks for at, each in cluster.view.jobs["job"].model.processors.items() if at.number == departing
+    )
+    victim = cluster.active_process(held[0].partition)
+    # Its new active is slow, and says that it works only when nobody asks for its processor any more.
+    cluster.restore_ms = 3_000
+    cluster.kill(victim.skein_id)
+    while not cluster.view.failovers:
+        cluster.run(100)
+    cluster.load(containers=2)
+    while cluster.view.failovers:
+        cluster.run(100)
+        assert cluster.now_ms < 60_000
+    settles(cluster)
+    assert cluster.view.unsettled == frozenset()
+
+
+def test_a_hand_over_that_is_prepared_ends_with_its_processor() -> None:
+    cluster = deployed(containers=3, tasks=6)
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    cluster.command(Operation.HAND_OVER, 2)
+    cluster.run(100)
+    assert cluster.view.handovers
+    cluster.load(containers=2)
+    settles(cluster)
+    assert not cluster.view.handovers
+    assert cluster.view.unsettled == frozenset()
+    assert cluster.kinds().count("handover_given_up") == 1
