@@ -46,6 +46,13 @@ _YOUNG_SECONDS: Final = Policy().launch_timeout_ms / 1000
 
 _NO_WORDS: Final = LastWords()
 
+#: The states of what is asked for, or runs. Skein's AM also keeps the line of all that has ended, as long as it lives:
+#: requests that were taken back alone may be a hundred thousand.
+_PRESENT: Final = (ContainerState.WAITING, ContainerState.REQUESTED, ContainerState.RUNNING)
+
+#: The states of what has ended although nobody asked for that.
+_ENDED_ITSELF: Final = (ContainerState.SUCCEEDED, ContainerState.FAILED)
+
 #: An AM that answers nothing within this is tried again, seconds.
 _CALL_SECONDS: Final = 1.5
 
@@ -96,9 +103,8 @@ class SkeinCell:
     owed: set[str] = field(default_factory=set)
     _client: Any = None
     _services: dict[str | None, str] = field(default_factory=dict)
-    _known: dict[str, str] = field(default_factory=dict)
-    _ids: dict[str, str] = field(default_factory=dict)
-    """`grant_id` → Skein's own."""
+    _known: dict[str, Any] = field(default_factory=dict)
+    """Skein's id → its line as it was seen last, of what has not ended."""
     _pending: set[str] = field(default_factory=set)
     _running_since: dict[str, float] = field(default_factory=dict)
     """Skein's id → monotonic seconds, of containers that were seen to be granted."""
@@ -135,7 +141,7 @@ class SkeinCell:
         cell = self.cell
         try:
             for each in self._client.get_containers(states=[ContainerState.RUNNING]):
-                self._known[each.id] = "RUNNING"
+                self._known[each.id] = each
                 granted = self._granted(each.id)
                 found.append(
                     happened.ContainerExpected(
@@ -183,6 +189,7 @@ class SkeinCell:
                 said = str(error) if isinstance(error, SkeinError) else told(error)
                 self.post(happened.RequestRefused(number, said, self.clock.monotonic_ms()))
                 return
+            self._known[container.id] = container
             self._pending.add(container.id)
             self.post(happened.RequestPlaced(number, self._granted(container.id)))
 
@@ -193,8 +200,8 @@ class SkeinCell:
 
         Should the AM not hear of it, the container is in `owed` from then on.
         """
-        skein_id = self._ids.get(granted)
-        if skein_id is None:
+        attempt, _, skein_id = granted.rpartition("/")
+        if attempt != self.cell.attempt:
             return False
 
         def run() -> None:
@@ -226,9 +233,7 @@ class SkeinCell:
             _log.warning("cell %d could not be ended: %s", self.cell.number, error)
 
     def _granted(self, skein_id: str) -> str:
-        granted = grant_id(self.cell.attempt, skein_id)
-        self._ids[granted] = skein_id
-        return granted
+        return grant_id(self.cell.attempt, skein_id)
 
     # ---- the thread ----
 
@@ -265,33 +270,45 @@ class SkeinCell:
         self.is_lost(reason)
 
     def _look(self) -> None:
-        containers = self._client.get_containers(states=list(ContainerState))
-        for each in containers:
-            state = str(each.state)
-            before = self._known.get(each.id)
-            if state == before:
-                continue
-            self._known[each.id] = state
-            granted = self._granted(each.id)
-            if state == "RUNNING":
-                self._pending.discard(each.id)
-                self._running_since[each.id] = self.clock.monotonic()
-                self.post(happened.ContainerGranted(granted, self.clock.monotonic_ms()))
-            elif state in ("SUCCEEDED", "FAILED", "KILLED", "STOPPED"):
-                self._pending.discard(each.id)
-                ended = _Ended(
-                    granted,
-                    _first_line(each.exit_message) or state.lower(),
-                    each.yarn_container_id,
-                    each.yarn_node_http_address,
-                    self.clock.monotonic_ms(),
-                )
-                lived = self.clock.monotonic() - self._running_since.pop(each.id, 0.0)
-                if state in ("FAILED", "SUCCEEDED") and (before != "RUNNING" or lived < _YOUNG_SECONDS):
-                    # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
-                    threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
-                else:
-                    self.post(ended.told())
+        present = {each.id: each for each in self._client.get_containers(states=_PRESENT)}
+        ended = self._lines_of([each for each in self._known if each not in present])
+        for skein_id, each in present.items():
+            before = self._known.get(skein_id)
+            self._known[skein_id] = each
+            if str(each.state) == "RUNNING" and (before is None or str(before.state) != "RUNNING"):
+                self._pending.discard(skein_id)
+                self._running_since[skein_id] = self.clock.monotonic()
+                self.post(happened.ContainerGranted(self._granted(skein_id), self.clock.monotonic_ms()))
+        for skein_id, line in ended.items():
+            self._tell_end(self._known.pop(skein_id), line)
+
+    def _lines_of(self, ended: list[str]) -> dict[str, Any]:
+        """Return Skein's id → its last line, of containers that have ended; None of one that somebody has ended."""
+        services = sorted({self._known[each].service_name for each in ended})
+        if not services:
+            return {}
+        listed = self._client.get_containers(states=_ENDED_ITSELF, services=services)
+        lines = {each.id: each for each in listed}
+        return {each: lines.get(each) for each in ended}
+
+    def _tell_end(self, before: Any, line: Any) -> None:
+        """Tell of a container that has ended, with what is known of it from ``before``."""
+        self._pending.discard(before.id)
+        state = str(line.state) if line is not None else "KILLED"
+        last = line if line is not None else before
+        ended = _Ended(
+            self._granted(before.id),
+            (_first_line(line.exit_message) if line is not None else "") or state.lower(),
+            last.yarn_container_id,
+            last.yarn_node_http_address,
+            self.clock.monotonic_ms(),
+        )
+        lived = self.clock.monotonic() - self._running_since.pop(before.id, 0.0)
+        if line is not None and (str(before.state) != "RUNNING" or lived < _YOUNG_SECONDS):
+            # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
+            threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
+        else:
+            self.post(ended.told())
 
     def _tell(self, ended: _Ended) -> None:
         """Tell of a container that ended at its start, with what its log says of that, if it can be had."""

@@ -29,17 +29,19 @@ class Am:
     killed: list[str] = field(default_factory=list)
     state: str = "RUNNING"
     error: BaseException | None = None
+    ended: int = 0
+    """So many containers were killed before: Skein keeps all of them for good."""
+    listed: int = 0
+    """How many lines the longest answer had."""
 
-    def get_containers(self, states: Sequence[object]) -> list[Any]:
+    def get_containers(self, states: Sequence[object], services: Sequence[str] | None = None) -> list[Any]:
         self._answer()
-        line = SimpleNamespace(
-            id="s_0",
-            yarn_container_id="a1_01_2",
-            yarn_node_http_address="h1:8042",
-            state=self.state,
-            exit_message="",
-        )
-        return [line] if self.state in [str(each) for each in states] else []
+        asked = [str(each) for each in states]
+        lines = [_line("s_0", "a1_01_2", self.state)]
+        lines += [_line(f"s_{each}", "", "KILLED") for each in range(1, self.ended + 1)]
+        found = [each for each in lines if each.state in asked and services in (None, ["s"])]
+        self.listed = max(self.listed, len(found))
+        return found
 
     def add_container(self, service: str) -> Any:
         self._answer()
@@ -54,6 +56,17 @@ class Am:
             raise self.error
         if not self.answers:
             raise SkeinConnectionError("connection refused")
+
+
+def _line(skein_id: str, container: str, state: str) -> Any:
+    return SimpleNamespace(
+        id=skein_id,
+        service_name="s",
+        yarn_container_id=container,
+        yarn_node_http_address="h1:8042",
+        state=state,
+        exit_message="",
+    )
 
 
 @pytest.fixture
@@ -104,6 +117,33 @@ def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(cell: SkeinCell
     run_commands(cell)
     assert am.killed == ["s_0"]
     assert not cell.owed
+
+
+def test_a_look_costs_the_same_however_many_requests_were_taken_back(
+    cell: SkeinCell, am: Am, events: list[object]
+) -> None:
+    am.ended = 1_000
+    cell.expected()
+    cell._look()
+    am.state = "FAILED"
+    cell._look()
+    assert am.listed == 1
+    assert events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
+
+
+def test_nothing_is_kept_of_a_container_that_has_ended(cell: SkeinCell, am: Am) -> None:
+    def kept() -> str:
+        return repr([each for name, each in vars(cell).items() if name != "_client"])
+
+    cell.expected()
+    cell._look()
+    assert "s_0" in kept()
+    cell.release("a1_01/s_0")
+    run_commands(cell)
+    am.state = "KILLED"
+    cell._look()
+    assert "s_0" not in kept()
+    assert cell.release("a1_01/s_0"), "of this cell it still is"
 
 
 def test_what_is_another_cells_is_not_taken(cell: SkeinCell) -> None:
@@ -243,6 +283,8 @@ def test_container_that_ends_at_its_start_is_told_of_with_its_last_words(
 
     cell.post = post
     cell.last_lines = lambda node, container: (f"what {container} wrote on {node}", wrote)
+    am.state = "REQUESTED"
+    cell._look()
     am.state = state
     cell._look()
     assert told.wait(PATIENCE_SECONDS)
