@@ -204,22 +204,22 @@ class SkeinCell:
         if attempt != self.cell.attempt:
             return False
 
-        def run() -> None:
-            self._pending.discard(skein_id)
-            try:
-                self._client.kill_container(skein_id)
-            except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):
-                return
-            except SkeinError as error:
-                # It ended by itself in the meantime, which is as good.
-                _log.info("releasing %s: %s", granted, error)
-            # Whatever else is raised leaves it owed.
-            self.owed.discard(granted)
-
         # From now on: the connection may be lost before the command has its turn.
         self.owed.add(granted)
-        self._worker.put(run)
+        self._worker.put(lambda: self._give_back(granted, skein_id))
         return True
+
+    def _give_back(self, granted: str, skein_id: str) -> None:
+        self._pending.discard(skein_id)
+        try:
+            self._client.kill_container(skein_id)
+        except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):
+            return  # once more when the AM answers
+        except SkeinError as error:
+            # It ended by itself in the meantime, which is as good.
+            _log.info("releasing %s: %s", granted, error)
+        # Whatever else is raised leaves it owed.
+        self.owed.discard(granted)
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
         """End the whole application with its final status.
@@ -249,6 +249,8 @@ class SkeinCell:
         try:
             self._look()
             self._answered = self.clock.monotonic()
+            for granted in tuple(self.owed):
+                self._give_back(granted, granted.rpartition("/")[2])
         except Exception as error:
             if not is_of_job(error):
                 raise

@@ -119,6 +119,25 @@ def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(cell: SkeinCell
     assert not cell.owed
 
 
+def test_what_the_am_did_not_hear_of_is_given_back_when_it_answers_again(
+    cell: SkeinCell, am: Am, events: list[object], clock: HandClock
+) -> None:
+    cell.expected()
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        cell.cell = replace(ADDRESS, address=f"127.0.0.1:{port.getsockname()[1]}")
+        cell.start()
+        clock.await_looks("skein-1")
+        am.answers = False
+        cell.release("a1_01/s_0")
+        clock.await_looks("skein-1")
+        am.answers = True
+        clock.advance(1)
+        soon(lambda: am.killed == ["s_0"], "it is given back")
+        soon(lambda: not cell.owed, "nothing is owed")
+        cell.stop()
+    assert not [each for each in events if isinstance(each, str)], "the connection was never lost"
+
+
 def test_a_look_costs_the_same_however_many_requests_were_taken_back(
     cell: SkeinCell, am: Am, events: list[object]
 ) -> None:
@@ -216,6 +235,8 @@ def test_container_whose_log_cannot_be_read_is_told_of_without_it(
     def last_lines(node: str, container: str) -> Sequence[str]:
         raise ValueError("planted")
 
+    cell._look()
+    events.clear()
     cell.post, cell.last_lines = post, last_lines
     am.state = "FAILED"
     cell._look()
