@@ -1,1 +1,1 @@
-"""Pages of the documentation that are made from the program's own tables; nothing of this is shipped."""
+"""Generators of the documentation pages that come from the program's own tables; not part of the package."""

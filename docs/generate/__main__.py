@@ -12,7 +12,7 @@ from docs.generate import configuration, events, failover, lifecycle, metrics, s
 
 FOLDER: Final = Path(__file__).resolve().parents[1]
 
-#: Page → what makes its text.
+#: Page → the function that returns its text.
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": configuration.page,
     "events.md": events.page,
@@ -24,7 +24,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or compare them; say which of them differ, and return the exit status."""
+    """Write the pages, or compare them; print which of them differ, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail when a page is not up to date"

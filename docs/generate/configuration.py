@@ -12,43 +12,55 @@ from standby.config.keys import Applies
 _HEAD = """\
 # Configuration
 
-A job file is YAML; keys are nested or dotted, as one likes, and `standfast submit --set key=value` puts
-one on top. A list is written as YAML's, `[a, b]`, or as one plain name; with `--set` its items are parted by
-commas. A wrong key or value is refused at submit, all of them in one message, and so is a key that is written twice.
+For authors and operators of jobs: every key of a job file, its default, and what a change of it takes. This page is
+generated from the declarations in `standby/config`, which also define the checks: `python -m docs.generate`.
 
-A value is what its key says, never what it looks like, in the job file and with `--set` alike. Text is taken as it is
-written, quoted or not: topic `0012`, password `0123`, time zone `+10:30`, name `off`. So is every `kafka.*` and
-`spark.*` setting. Numbers and truth values follow YAML 1.2's core rules: `300`, `0o17`, `0x1F`; `true`, `True` or
-`TRUE`, and `false` alike. Anything else is refused there (`1_000`, `1e3`, `yes`), and so are values with a tag
-(`!!int`), and `null` or `~`, not in quotes, for text. A key with nothing behind it is not given.
+## The job file
 
-This page is generated from the declarations in `standby/config` that the checks follow from: `python -m docs.generate`.
+A job file is YAML. Keys may be nested or dotted. `standfast submit --set key=value` overrides a key of the file. A
+list is written as in YAML, `[a, b]`, or as a single name; with `--set` its items are separated by commas. At submit,
+all wrong keys and values are refused in one message, and so is a key that occurs twice.
 
-Keys that begin with `kafka.` go, without the prefix, to every Kafka client as librdkafka settings (and,
-translated, to Spark's source); those that begin with `spark.` go to the Spark session. Refused, because
-exactly-once rests on them: {owned}. At submit one client of each kind
-that the job will make is made with these settings; no broker is asked for that. What one of them refuses is said with
-the setting, its value and librdkafka's rule. A transactional producer has most rules: `kafka.message.timeout.ms` and
-`kafka.delivery.timeout.ms` must not be above `job.transaction.timeout.ms`, for one.
+The key determines the type of a value, in the job file and with `--set` alike. Text is taken literally, quoted or not:
+topic `0012`, password `0123`, time zone `+10:30`, name `off`. The same holds for every `kafka.*` and `spark.*`
+setting. Numbers and booleans follow the core schema of YAML 1.2: `300`, `0o17`, `0x1F`; `true`, `True` or `TRUE`, and
+`false` in the same way. Other forms are refused there (`1_000`, `1e3`, `yes`), and so are values with a tag (`!!int`),
+and an unquoted `null` or `~` for text. A key without a value counts as not set.
 
-A secret among them (`kafka.sasl.password`, `kafka.ssl.key.password`, `spark.hadoop.fs.s3a.secret.key`, …) may be
-given by a file: `kafka.sasl.password.file: /etc/standfast/kafka-password`. The file has the value alone, in UTF-8; it
-has to be at the same absolute path on every host and where commands are given, readable by the user that containers
-run as, and not by everybody. A process reads it whenever it makes a client; what is connected already keeps the value
-that it connected with until it starts anew. What a JVM or a process's environment is given may have secrets, too:
-`spark.driver.extraJavaOptions`, `spark.executorEnv.*`.
+The column *of* shows what a key belongs to:
 
-Values of `kafka.*` and `spark.*` settings show as `***` in every output, but for those that are known to be harmless:
-names, paths, choices and figures, by a list in `standby/security/disclosure.py`. `--set` takes these alone, since
-everybody on a machine can read a command's arguments; write the others into the job file.
+- *job*: one job;
+- *run*: one run of a job, from submit to delete, because state and offsets depend on it;
+- *cluster*: the cluster, whose processes serve several jobs. A job that joins a running cluster sets such a key to the
+  cluster's value, or omits it.
 
-The column *of* says for what a key holds: for one job; for one run of it, from submit to delete, since state and
-offsets rest on it; or for the cluster, whose processes serve several jobs: a job that joins a running cluster gives
-such a key as the cluster has it, or not at all.
+The column *change* shows what a change takes while the job runs (`standfast update`):
 
-The last column says what a change takes while the job runs (`standfast update`): nothing (live: the leader
-alone acts on it), containers started anew one after the other (restart), or more than an update (fixed: state,
-offsets or the YARN application rest on it).
+- *live*: nothing; only the leader acts on the key;
+- *restart*: containers are restarted one after the other;
+- *fixed*: an update is not enough, because state, offsets or the YARN application depend on the key.
+
+## Kafka and Spark settings
+
+Keys that begin with `kafka.` are passed, without the prefix, to every Kafka client as librdkafka settings (and,
+translated, to Spark's source). Keys that begin with `spark.` are passed to the Spark session. These settings are
+refused, because exactly-once depends on them: {owned}.
+
+At submit, one client of each kind that the job will use is created with these settings, without contacting a broker.
+If a client refuses a setting, the message has the setting, its value and librdkafka's rule. A transactional producer
+has the most rules: for example, `kafka.message.timeout.ms` and `kafka.delivery.timeout.ms` must not exceed
+`job.transaction.timeout.ms`.
+
+A secret among these settings (`kafka.sasl.password`, `kafka.ssl.key.password`, `spark.hadoop.fs.s3a.secret.key`, …)
+may be in a file: `kafka.sasl.password.file: /etc/standfast/kafka-password`. The file contains only the value, in
+UTF-8. It must have the same absolute path on every host and on the machine where commands are run. The containers'
+user must be able to read it, and other users must not. A process reads the file whenever it creates a client; a
+connected client keeps its value until the process restarts. Settings of a JVM or of a process environment may also
+contain secrets: `spark.driver.extraJavaOptions`, `spark.executorEnv.*`.
+
+Values of `kafka.*` and `spark.*` settings are shown as `***` in every output, except those known to be harmless:
+names, paths, choices and numbers, by a list in `standby/security/disclosure.py`. `--set` accepts only these, because
+everybody on a machine can read a command's arguments. Write the others into the job file.
 """
 
 _TABLE: Final = """
@@ -61,7 +73,7 @@ _TABLE: Final = """
 _REMOVED: Final = """
 ## Keys of former versions
 
-A job file that names one of these is refused. What is recorded of jobs and clusters may have them; they change nothing.
+A job file with one of these keys is refused. Records of jobs and clusters may still contain them, without effect.
 
 | key | now |
 |---|---|

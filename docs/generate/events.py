@@ -12,19 +12,20 @@ from appmaster.planning.state.actions import Facts
 _HEAD: Final = """\
 # The event log
 
-A Kafka topic, `standfast__<cluster>__events`, one JSON object a record; `standfast events JOB` shows it. This page is
-generated from the catalogue in `appmaster/eventlog/entries.py`: `python -m docs.generate`. A test sees to it that every
-entry is as it says.
+For operators, and for programs that read the log: every kind of entry and its fields. The event log is a Kafka topic,
+`standfast__<cluster>__events`, with one JSON object per record; `standfast events JOB` shows it. This page is
+generated from the catalogue in `appmaster/eventlog/entries.py`: `python -m docs.generate`. A test checks that every
+entry matches it.
 
 ## The fields of every entry
 
-Those that have nothing to say are null.
+A field without a value is null.
 
 | field | meaning |
 |---|---|
 | `at_ms` | Unix time, milliseconds |
 | `epoch` | the controller epoch |
-| `kind` | what the entry tells: see below |
+| `kind` | the kind of the entry, see below |
 | `job` | the job's name |
 | `task` | `job/stage.number` |
 | `copy` | number of the copy |
@@ -37,8 +38,8 @@ Those that have nothing to say are null.
 
 ## The kinds
 
-The second column has the fields of every entry that may be set, besides `at_ms`, `epoch`, `kind` and `data`; the third
-what is in `data`. A field marked with ° is absent when there is nothing to say.
+The second column lists the fields that may be set in addition to `at_ms`, `epoch`, `kind` and `data`; the third column
+lists the fields of `data`. A field marked with ° is absent if it has no value.
 """
 
 _DATA: Final = """\
@@ -52,7 +53,7 @@ def page() -> str:
 
 
 def _kinds() -> Iterator[str]:
-    yield "| kind | about | data | tells |"
+    yield "| kind | about | data | meaning |"
     yield "|---|---|---|---|"
     for kind, each in CATALOGUE.items():
         about = ", ".join(f"`{name}`" for name in each.about) or "–"
@@ -68,7 +69,7 @@ def _data(described: Described) -> str:
 def _fields() -> Iterator[str]:
     yield "### Decisions"
     yield ""
-    yield "What all of `decided_…` may have."
+    yield "Every entry `decided_…` may have these fields."
     yield ""
     yield from _table((*_all(Decision), *dataclasses.fields(Facts)))
     seen: set[type[Details]] = {Decision, Details}

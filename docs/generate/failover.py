@@ -15,8 +15,8 @@ from standby.config import JobConfig
 _HEAD: Final = """\
 # Failover
 
-What the leader does when a process, a host or the leader itself fails, and what it counts.
-[failover-scenarios.md](failover-scenarios.md) shows each failure in combination with what was under way;
+For operators and developers: what the leader does when a process, a host or the leader itself fails, and what it
+counts. [failover-scenarios.md](failover-scenarios.md) shows each failure in combination with what was under way;
 [troubles.md](troubles.md) has the operator's view. Terms are those of the [glossary](glossary.md). Names set
 `like_this` are entries of the [event log](events.md), which `standfast events JOB` shows.
 
@@ -116,7 +116,7 @@ _RULES: Final = """\
 
 The leader checks these rules from the top for every processor that is not settled. The first rule with something to
 decide decides, and the decision is written to ZooKeeper before any container receives it. Within a stage, all rules
-are checked for one cohort (tasks that are placed alike), then for the next. A rule whose step is not due yet decides
+are checked for one cohort (tasks with the same placement), then for the next. A rule whose step is not due yet decides
 nothing, and the rules below it are checked.
 
 That an active is lost is itself a decision: see [the other waits](#the-other-waits). A new leader reports what was
@@ -145,7 +145,7 @@ def _rules() -> Iterator[str]:
             yield (
                 f"| {_stage(stage, rule)} | {rule.name} | {rule.situation} "
                 f"| {', '.join(_decided(each) for each in rule.decides)} | {_deadline(rule.deadline)} "
-                f"| {rule.comes} | {rule.otherwise or '–'} | {_told(rule)} |"
+                f"| {rule.comes} | {rule.otherwise or '–'} | {_entries(rule)} |"
             )
 
 
@@ -161,13 +161,13 @@ def _decided(decided: Decided) -> str:
     return "the hand-over's end" if decided is ForgetHandover else "the hand-over's beginning"
 
 
-def _told(rule: Rule) -> str:
-    told = [f"`{each}`" for each in rule.events] + [f"`{each.name}`" for each in rule.counted]
-    return ", ".join(told) or "–"
+def _entries(rule: Rule) -> str:
+    named = [f"`{each}`" for each in rule.events] + [f"`{each.name}`" for each in rule.counted]
+    return ", ".join(named) or "–"
 
 
 def _deadline(name: str) -> str:
-    """Return a bound as the page shows it: its key, or its value where it has none."""
+    """Return a bound as the page shows it: its key, or its value if it has no key."""
     if not name:
         return "–"
     for each in dataclasses.fields(JobConfig):
@@ -180,5 +180,5 @@ def _waits() -> Iterator[str]:
     yield "| waits for | at most | then | else | entries |"
     yield "|---|---|---|---|---|"
     for each in WAITS:
-        told = ", ".join(f"`{event}`" for event in each.events) or "–"
-        yield f"| {each.awaited} | {_deadline(each.deadline)} | {each.comes} | {each.otherwise} | {told} |"
+        entries = ", ".join(f"`{event}`" for event in each.events) or "–"
+        yield f"| {each.awaited} | {_deadline(each.deadline)} | {each.comes} | {each.otherwise} | {entries} |"

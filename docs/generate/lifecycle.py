@@ -11,8 +11,9 @@ from standby.shared.model import Phase
 _HEAD: Final = """\
 # The life of a replica
 
-Drawn from the table `MOVES` in `standby/replica/lifecycle.py` by `python -m docs.generate`. Every pair of phase and
-signal has its row there; those that are not drawn change nothing.
+For people who change the container or want to interpret a replica's phase: every phase, and what leads from one to the
+next. `python -m docs.generate` writes this page from the table `MOVES` in `standby/replica/lifecycle.py`. The table has
+a row for every pair of phase and signal; pairs that are not shown change nothing.
 """
 
 
@@ -27,7 +28,7 @@ def _diagram() -> Iterator[str]:
     yield "    [*] --> opening: open"
     labels: dict[tuple[Phase, Phase], list[str]] = {}
     for (phase, signal), (after, _) in MOVES.items():
-        # The ways out of every phase alike would only be a thicket; they are in the table.
+        # Moves that leave every phase alike would clutter the diagram; they are in the table.
         if after is not phase and signal not in (Signal.FAILED, Signal.REVOKE, Signal.STATE_LOST):
             labels.setdefault((phase, after), []).append(signal.value)
     for (phase, after), signals in labels.items():
@@ -37,7 +38,7 @@ def _diagram() -> Iterator[str]:
 
 
 def _table() -> Iterator[str]:
-    yield "| from | signal | to | effects owed, in order |"
+    yield "| from | signal | to | effects, in order |"
     yield "|---|---|---|---|"
     for (phase, signal), (after, effects) in MOVES.items():
         if after is not phase or effects:
@@ -50,6 +51,6 @@ def _kind(signal: Signal) -> str:
 
 
 def _words() -> Iterator[str]:
-    yield f"Something runs in: {', '.join(each.value for each in RUNNING)}."
-    yield f"Nothing runs in: {', '.join(each.value for each in ENDED)}; only an order to open leads back."
+    yield f"Phases in which the replica runs: {', '.join(each.value for each in RUNNING)}."
+    yield f"Phases in which it has ended: {', '.join(each.value for each in ENDED)}; only an order to open leads back."
     yield f"Effects: {', '.join(each.value for each in Effect)}."

@@ -1,4 +1,4 @@
-"""docs/monitoring.md: its tables of metrics, each between two marks; the rest of the page is written by hand."""
+"""docs/monitoring.md: its tables of metrics, each between two marks. The rest of the page is written by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MARKED: Final = re.compile(r"(?<=<!-- metrics: )(\w+)( -->\n).*?(?=<!-- end -->
 
 
 def page() -> str:
-    """Return the page with its tables as they should be; raises LookupError when it has not each of them once."""
+    """Return the page with current tables; raises LookupError unless it has each table exactly once."""
     text = _PAGE.read_text(encoding="utf-8")
     marked = [each[1] for each in _MARKED.finditer(text)]
     if sorted(marked) != sorted(METRICS):

@@ -14,11 +14,11 @@ from tests.scenarios.words import STEPS, Flight, LeftOut, Scenario, Trigger
 _HEAD: Final = """\
 # Failover scenarios
 
-Each failure in combination with what is under way at that moment, under each policy. [failover.md](failover.md)
-explains the policies and the rules. `python -m docs.generate` writes this page from the files in
-`tests/scenarios/failover`, each of which a test plays.
+For operators and developers: what follows when a failure coincides with another operation, under each policy.
+[failover.md](failover.md) explains the policies and the rules. `python -m docs.generate` writes this page from the
+files in `tests/scenarios/failover`; a test plays each of them.
 
-Except where it says otherwise, a task has one standby and there are enough hosts. What is under way is held up for
+Unless stated otherwise, a task has one standby and there are enough hosts. The operation in progress is held up for
 {held} seconds after the failure, so that it does not end by itself. An empty last column means that nothing is
 counted.
 
@@ -57,7 +57,7 @@ def _scenarios(flight: Flight, rows: Sequence[Scenario]) -> Iterator[str]:
 
 
 def _row(trigger: str, row: Scenario) -> str:
-    steps = " → ".join(row.story.steps) or "nothing: all goes on"
+    steps = " → ".join(row.story.steps) or "nothing: everything continues"
     counted = ", ".join(each.value for each in row.story.counted)
     return f"| {trigger} | {row.under.value} | {steps} | {counted} |"
 

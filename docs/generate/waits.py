@@ -1,6 +1,7 @@
-"""Every wait of the leader that no rule of `appmaster.planning.rules.table` has: its bound, and what follows.
+"""Every wait of the leader that belongs to no rule of `appmaster.planning.rules.table`: its limit, and what follows.
 
-docs/failover.md shows this table beside the rules'; a test sees to it that each bound of the policy is in one of them.
+docs/failover.md shows this table after that of the rules. A test checks that each limit of the policy is in one of
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Wait:
     comes: str
     otherwise: str
     events: tuple[str, ...] = ()
-    """Entries of the event log that tell how it ended."""
+    """Entries of the event log that show how the wait ended."""
 
 
 #: In the order in which an operator meets them.
