@@ -1,7 +1,7 @@
-"""``python -m demo``: the whole promise on real servers; what ``make demo`` runs.
+"""``python -m demo``: the demonstration on real servers, which ``make demo`` runs.
 
-Exit status: 0 when nothing was lost, doubled or wrong and every replica came back; 1 otherwise; 130 and 143
-after Ctrl-C and SIGTERM. Whatever happens, nothing is left running, unless --keep asks for it.
+Exit status: 0 if nothing was lost, duplicated or wrong and every replica came back; 1 otherwise; 130 and 143
+after Ctrl-C and SIGTERM. In every case nothing is left running, unless --keep is given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from standby.errors import StandfastError
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
-    """Return the options of the run, and whether the cluster shall be kept."""
+    """Return the options of the run, and whether to keep the cluster."""
     defaults = Options()
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__.partition("\n\n")[0])
 
@@ -81,5 +81,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
-    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""Runs the command line as a user would, and ends it as Ctrl-C would."""
+"""Runs the command line like a user, and ends it like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from standby.errors import Unavailable
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 _SECONDS: Final = 300.0
-#: How long a command that was interrupted may take to end by itself.
+#: The time in which an interrupted command has to end by itself.
 _INTERRUPTED_SECONDS: Final = 5.0
 
 
 def standfast(environment: Mapping[str, str], show: Callable[[str], None], *arguments: str) -> None:
-    """Run the command line, showing what it prints; raises `Unavailable` when it fails."""
+    """Run the command line and show its output; raises `Unavailable` when it fails."""
     command = [sys.executable, "-m", "appmaster.cli.main", *arguments]
     last = ""
-    # A session of its own: Ctrl-C is this program's to pass on, in its own order.
+    # In a separate session, because this program passes Ctrl-C on itself, in its own order.
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -50,9 +50,9 @@ def standfast(environment: Mapping[str, str], show: Callable[[str], None], *argu
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a command that is not wanted any more, as Ctrl-C would, and everything that it started."""
+    """End a command like Ctrl-C, and every process that it started."""
     try:
-        # Skein's driver is a process of its own session: the command has to end it, or we do.
+        # Skein's driver runs in a separate session: if the command does not end it, this function does.
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         children = []

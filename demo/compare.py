@@ -1,7 +1,7 @@
-"""Record-by-record comparison of what a job put out with what it owed. Pure.
+"""Record-by-record comparison of a job's outputs with the expected ones. Pure.
 
-"Exact" means: every record that the model owes was seen once, with its value, under its key, in its
-topic, and the records of one key in their order; nothing else was seen.
+"Exact" means: every expected record was seen once, with its value, under its key and in its topic; the
+records of each key were seen in order; and no other record was seen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-#: How many findings of each kind are kept to be shown.
+#: How many findings of each kind are kept for display.
 EXAMPLES: Final = 5
 
 
@@ -20,28 +20,28 @@ class Record(NamedTuple):
 
     topic: str
     identity: str
-    """What names the fact that the record states: the same twice is a duplicate."""
+    """The identity of the record's fact: a second record with the same identity is a duplicate."""
     key: bytes
     value: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the comparison found; the counts are of records."""
+    """The result of the comparison; the counts are numbers of records."""
 
     expected: int
     seen: int
     lost: int
     duplicated: int
     mismatched: int
-    """Seen under the right identity, but with another value or key; or under an identity that nobody owes."""
+    """Seen with an expected identity but another value or key, or with an identity that is not expected."""
     misordered: int
-    """Seen out of the order that their key's records must have."""
+    """Seen out of order among the records of their key."""
     examples: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing was lost, doubled, wrong or out of order."""
+        """Whether nothing was lost, duplicated, wrong or out of order."""
         return not (self.lost or self.duplicated or self.mismatched or self.misordered)
 
 
@@ -97,12 +97,12 @@ def compare(expected: Iterable[Record], seen: Iterable[Record]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class StateComparison:
-    """How final state differs from the model's; the counts are of keys of all stores."""
+    """How the final state differs from the model's; the counts are numbers of keys of all stores."""
 
     keys: int
     """Keys that the model has."""
     mismatched: int
-    """Keys with another value, missing keys and keys that should not exist."""
+    """Keys with another value, missing keys, and keys that must not exist."""
     examples: tuple[str, ...] = ()
 
 

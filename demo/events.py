@@ -32,13 +32,13 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the event in a line, for people."""
+        """Return the event as one line for display."""
         where = " ".join(filter(None, (self.container, f"on {self.host}" if self.host else None)))
         return " · ".join(filter(None, (self.kind.replace("_", " "), where, self.reason)))
 
 
 class EventLog:
-    """Collects the events of a topic on a thread of its own, from `start` until `stop`."""
+    """Collects the events of a topic on a separate thread, from `start` until `stop`."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -49,25 +49,25 @@ class EventLog:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begin to read at the log's beginning; the topic need not exist yet."""
+        """Start reading at the log's beginning; the topic need not exist yet."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the reading."""
+        """Stop reading."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Return everything logged so far, in the log's order."""
+        """Return all events so far, in the log's order."""
         with self._came:
             return tuple(self._events)
 
     def wait_for(
         self, is_there: Callable[[tuple[Event, ...]], bool], timeout_seconds: float
     ) -> tuple[Event, ...] | None:
-        """Return all events once ``is_there`` holds for them; None when it does not in time."""
+        """Return all events as soon as ``is_there`` holds for them; None if it does not in time."""
         deadline = time.monotonic() + timeout_seconds
         with self._came:
             while not is_there(tuple(self._events)):
@@ -85,7 +85,7 @@ class EventLog:
                 "group.id": "standfast-demo-events",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                # The master creates the topic; until then the client asks again this often.
+                # The master creates the topic; until then the client retries at this interval.
                 "topic.metadata.refresh.interval.ms": 1_000,
                 "allow.auto.create.topics": False,
             }
@@ -109,7 +109,7 @@ class EventLog:
 
 
 def decode(value: bytes | None) -> Event | None:
-    """Return the event in ``value``; None for what a program of another version wrote."""
+    """Return the event in ``value``; None if another version of the program wrote it."""
     try:
         return msgspec.json.decode(value or b"", type=Event)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""How long a failure, or a hand-over, kept output away, from the broker's clock on the records alone. Pure."""
+"""The gap in the output that a failure or a hand-over caused, from the brokers' timestamps of the records. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Appends = Mapping[int, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A failure or hand-over that was caused, and how long its traces may show; Unix milliseconds."""
+    """A failure or hand-over that was caused, and the period of its effects; Unix milliseconds."""
 
     tasks: tuple[int, ...]
-    """Partitions whose actives it took."""
+    """Partitions whose actives were lost or moved."""
     calm_from_ms: int
-    """Since when nothing had disturbed the job, and its input had come at the same rate."""
+    """Start of the undisturbed time before it, with input at the same rate."""
     begun_ms: int
     """Just before the first signal was sent."""
     done_ms: int
-    """When the failure was whole: output after this comes from a successor.
+    """When the failure was complete: later output comes from a successor.
 
-    A host's ports are silenced after its processes, which may take longer than it takes the successor to come."""
+    A host's ports are silenced after its processes, which may take longer than the takeover."""
     restored_ms: int
     """When every replica was in sync again."""
     settled_ms: int
-    """When the new standbys were warm too, and took no more than their everyday share of the machine."""
+    """When the new standbys were warm as well, and used no more than their normal share of the machine."""
     fenced_ms: Mapping[int, int] = field(default_factory=dict)
-    """Partition → when the former active was fenced, in place of ``done_ms`` where it is known."""
+    """Partition → when the former active was fenced; if known, it replaces ``done_ms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Gap:
 
     @property
     def length_ms(self) -> int:
-        """Return how long there was no output."""
+        """Return the time without output."""
         return self.first_ms - self.last_ms
 
 
 def gaps(disturbance: Disturbance, appends: Appends) -> tuple[Gap, ...]:
-    """Return the gap of each affected task that had output on both sides of the failure, longest first."""
+    """Return the gap of each affected task with output before and after the failure, longest first."""
     found = []
     for partition in disturbance.tasks:
         times = appends.get(partition, ())
@@ -61,10 +61,10 @@ def gaps(disturbance: Disturbance, appends: Appends) -> tuple[Gap, ...]:
 
 
 def longest_before_ms(disturbance: Disturbance, appends: Appends) -> dict[int, int]:
-    """Return the longest interval between two outputs of each affected task in the calm before the failure.
+    """Return the longest interval between two outputs of each affected task in the undisturbed time before the failure.
 
-    That is what a gap is to be compared with: the same task, the same rate, the same machine a moment earlier. A task
-    with fewer than two outputs in that time has none.
+    This is the reference for a gap: the same task, the same rate, the same machine a moment earlier. A task with fewer
+    than two outputs in that time has none.
     """
     found = {}
     for partition in disturbance.tasks:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one exception, once; later ones never cut the cleaning short."""
+"""Ctrl-C and SIGTERM as one exception, raised once; later signals never interrupt the clean-up."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """The user, or whoever runs this process, wants it to end."""
+    """Ctrl-C or SIGTERM asked this process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        #: What a shell reports for a process that this signal ended.
+        #: The exit status that a shell reports for a process that this signal ended.
         self.exit_status = 128 + number
 
 
 class Interrupts:
     """While its block runs, the first of the signals raises `Interrupted` in the main thread.
 
-    Whatever the block raises after that becomes `Interrupted`, with that as its cause: in a client library's
-    code the exception may come up as an error of the library's own, and the cleaning may fail.
+    Any later exception of the block becomes `Interrupted`, with that exception as its cause: inside a client library
+    `Interrupted` may surface as an error of the library, and the clean-up may fail.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Interrupts:
             raise Interrupted(self._number) from error
 
     def ignore(self) -> None:
-        """Let no further signal raise."""
+        """Ignore all further signals."""
         self._is_ignoring = True
 
     def _receive(self, number: int, _: FrameType | None) -> None:

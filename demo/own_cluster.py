@@ -1,4 +1,4 @@
-"""An embedded cluster that ends with the block that started it, however that block ends."""
+"""An embedded cluster that is stopped at the end of the block that started it, in every case."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from embedded.registry import end, end_abandoned
 def cluster_of_our_own(
     screen: Screen, interrupts: Interrupts, logs: Path, *, is_kept: bool = False
 ) -> Iterator[LocalCluster]:
-    """Start a cluster, yield it, and end it with everything in it; with ``is_kept`` leave it running.
+    """Start a cluster, yield it, and stop it with everything in it; with ``is_kept`` leave it running.
 
-    Unless it was interrupted, the logs of all servers and containers are in the directory ``logs`` then.
-    Raises what `LocalCluster.start` raises. Clusters whose starters died are ended first.
+    Unless it was interrupted, the logs of all servers and containers are in the directory ``logs`` afterwards.
+    Raises what `LocalCluster.start` raises. Clusters whose starters have died are stopped first.
     """
-    # A name of its own: whatever bears it was started here, so that it can be ended without a question.
+    # A unique name: every process with this name was started here, so it can be ended safely.
     name = f"demo-{os.getpid()}"
     end_abandoned()
     try:
@@ -42,7 +42,7 @@ def cluster_of_our_own(
             raise
         _save_logs(cluster, logs)
     finally:
-        # From here on nothing may cut the cleaning short.
+        # From here on nothing may interrupt the clean-up.
         interrupts.ignore()
         if is_kept:
             screen.say(f'left running: eval "$(standfast local env --name {name})"')
@@ -52,7 +52,7 @@ def cluster_of_our_own(
 
 
 def _save_logs(cluster: LocalCluster, directory: Path) -> None:
-    """Copy what would be gone with the cluster; one file that cannot be copied does not keep the others back."""
+    """Copy the logs that would be removed with the cluster; if one file cannot be copied, continue with the others."""
     shutil.rmtree(directory, ignore_errors=True)
     sources = {"servers": cluster.directory / "log"}
     sources |= {host: cluster.host_directory(host) / "logs" for host in cluster.hosts}

@@ -1,4 +1,4 @@
-"""The timeline of a run as a picture: rates, backlog, who processed what, and the gaps from close by."""
+"""The timeline of a run as a picture: rates, backlog, the hosts of the actives, and the gaps enlarged."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from matplotlib import pyplot as plt
 from demo.gaps import Gap
 from demo.report import Failover
 
-#: A rate is that of the time before each moment; outputs show when their batch is committed, several times a second.
+#: A rate covers the time before each moment; outputs become visible when their batch is committed, several
+#: times a second.
 _RATE_SECONDS: Final = 1.0
 _STEP_SECONDS: Final = 0.1
-#: The narrowest that a stretch is drawn, of the picture's width.
+#: The minimum width of a stretch, as a part of the picture's width.
 _LEAST_SHARE: Final = 0.25
 _ZOOM_BEFORE_SECONDS: Final = 2.0
 _ZOOM_AFTER_SECONDS: Final = 3.0
@@ -31,16 +32,16 @@ _HOSTS: Final = ("#4c72b0", "#dd8452", "#55a868", "#8172b3", "#937860", "#da8bc3
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the run in which input came at one rate; it has axes of its own."""
+    """A part of the run with input at one rate; it has its own axes."""
 
     begin_ms: int
-    """It lasts until the next one begins, or the run ends."""
+    """It lasts until the next one begins, or until the end of the run."""
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the picture is drawn from; all times are Unix milliseconds by the brokers' clock."""
+    """The data of the picture; all times are Unix milliseconds by the brokers' clock."""
 
     input_times: Mapping[int, Sequence[int]]
     output_times: Mapping[int, Sequence[int]]
@@ -48,9 +49,9 @@ class Timeline:
     gaps: Sequence[Sequence[Gap]]
     """Of each failover, the gap of each affected task."""
     actives: Sequence[tuple[int, Mapping[int, str]]]
-    """When the status was asked, and which host held each task's active then."""
+    """When the status was queried, and which host had each task's active then."""
     stretches: Sequence[Stretch] = ()
-    """In their order; without any, the whole run is one."""
+    """In order; if empty, the whole run is one stretch."""
 
 
 def draw(timeline: Timeline, path: Path) -> None:
@@ -81,7 +82,7 @@ def draw(timeline: Timeline, path: Path) -> None:
         owners.set_xlabel("seconds since the stream began")
         if number == 0:
             rate.set_ylabel("records in the last second")
-            # Above, where neither curves nor labels are.
+            # At the top, away from curves and labels.
             rate.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, frameon=False)
             backlog.set_ylabel("records waiting")
             owners.set_ylabel("active on")
@@ -107,13 +108,13 @@ def _seconds(times: Mapping[int, Sequence[int]], start: int) -> Any:
 
 
 def _draw_rates(axes: Any, timeline: Timeline, start: int, span: tuple[float, float]) -> None:
-    # The first second of a stretch would show the rate of the one before.
+    # The first second of a stretch would show the rate of the previous one.
     moments = np.arange(span[0] + _RATE_SECONDS, span[1], _STEP_SECONDS)
     came = rates_at(_seconds(timeline.input_times, start), moments)
     went = rates_at(_seconds(timeline.output_times, start), moments)
     axes.plot(moments, came, label="in", color=_IN, linewidth=1.2)
     axes.plot(moments, went, label="out, committed", color=_OUT, linewidth=1.2)
-    # A backlog is worked off in bursts, whose height says nothing; the input's rate gives the scale.
+    # A backlog is processed in bursts whose height has no meaning; the input's rate determines the scale.
     axes.set_ylim(0, 1.5 * max(1.0, came.max(initial=0.0)))
 
 
@@ -126,7 +127,7 @@ def _draw_backlog(axes: Any, timeline: Timeline, start: int, span: tuple[float, 
 
 
 def _draw_owners(axes: Any, timeline: Timeline, start: int, *, has_legend: bool) -> None:
-    """One bar per task, coloured by the host of its active; white where a task put nothing out."""
+    """Draw one bar per task, coloured by the host of its active, and white during a gap in its output."""
     hosts = sorted({host for _, owners in timeline.actives for host in owners.values()})
     colours = {host: _HOSTS[number % len(_HOSTS)] for number, host in enumerate(hosts)}
     partitions = sorted(timeline.output_times)
@@ -168,7 +169,7 @@ def _mark_failures(
 
 
 def _label(axes: Any, text: str, at: float, colour: str) -> None:
-    """Write along a vertical line; a label beyond the axes must not shrink the rest."""
+    """Write a label along a vertical line, without shrinking the axes for it."""
     label = axes.annotate(
         text,
         (at, 0.98),

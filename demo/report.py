@@ -1,4 +1,4 @@
-"""The report of a run, and the judgement on it. Pure."""
+"""The report of a run, and whether the run succeeded. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 from demo.events import Event
 from demo.gaps import Disturbance, Gap
 
-#: The steps of a failover as the event ``failover_finished`` times them, in their order.
+#: The steps of a failover in order, as timed by the event ``failover_finished``.
 STEPS: Final = ("detected", "recorded", "ordered", "fenced", "drained", "active", "first_commit")
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One failure or hand-over that was caused, and what came of it."""
+    """One failure or hand-over that was caused, and its effects."""
 
     kind: str
     """``process``, ``host`` or ``handover``."""
@@ -27,7 +27,7 @@ class Failover:
     """Partition → step → Unix milliseconds, from the event log."""
     is_restored: bool
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """What else happened until the tasks were processed again, if somebody looked; see `benchmarks.beside`."""
+    """What else happened until the tasks were processed again, if it was recorded; see `benchmarks.beside`."""
 
 
 def step_times(
@@ -35,7 +35,7 @@ def step_times(
 ) -> dict[int, dict[str, int]]:
     """Return partition → step → Unix milliseconds of the failovers that were detected after ``since_ms``.
 
-    With the kind ``handover_finished``: of the hand-overs that were decided then.
+    With the kind ``handover_finished``: of the hand-overs decided after it.
     """
     found: dict[int, dict[str, int]] = {}
     for event in events:
@@ -51,10 +51,10 @@ def step_times(
 
 
 def describe(failover: Failover, gaps: Sequence[Gap], before_ms: Mapping[int, int]) -> dict[str, Any]:
-    """Return the failover as it stands in the report; times in milliseconds since the failure, or the decision.
+    """Return the failover as it is in the report; times in milliseconds since the failure, or the decision.
 
-    The single figures are those of the task that waited longest, ``per_task`` has all. ``gaps`` are those
-    of `demo.gaps.gaps`, longest first, ``before_ms`` those of `demo.gaps.longest_before_ms`.
+    The single figures are those of the task that waited longest; ``per_task`` has those of all. ``gaps`` come
+    from `demo.gaps.gaps`, longest first, ``before_ms`` from `demo.gaps.longest_before_ms`.
     """
     begun = failover.disturbance.begun_ms
     by_partition = {gap.partition: gap for gap in gaps}
@@ -89,10 +89,10 @@ def describe(failover: Failover, gaps: Sequence[Gap], before_ms: Mapping[int, in
 
 
 def phases(times: Mapping[str, int | None]) -> dict[str, int]:
-    """Return how long each phase took, milliseconds; ``times`` are those of its ends, since the failure.
+    """Return the duration of each phase, milliseconds; ``times`` are the ends of the phases, since the failure.
 
-    A phase without a time counts with the next one. The first commit comes with the first output and is no
-    phase of its own.
+    A phase without a time is included in the next one. The first commit coincides with the first output and is
+    not a separate phase.
     """
     found: dict[str, int] = {}
     before = 0
@@ -105,7 +105,7 @@ def phases(times: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return in words everything for which a demo must not end well; empty when it did what it promises."""
+    """Return in words every reason for which a demo fails; empty if it succeeded."""
     found = [
         f"{report[name]} {text}"
         for name, text in (
@@ -133,18 +133,18 @@ def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-#: Median, minimum and maximum of some times, and how many there were.
+#: Median, minimum, maximum and number of some times.
 Spread = dict[str, float | int | None]
 
 
 def summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, Spread]:
-    """Return median, minimum and maximum of each time of ``failovers``, as `describe` gives them."""
+    """Return median, minimum and maximum of each time of ``failovers``, as `describe` returns them."""
     names = [*(f"{step}_ms" for step in STEPS), "first_output_ms", "gap_ms", "restored_ms", "warm_ms"]
     return {name: _spread([each[name] for each in failovers if each.get(name) is not None]) for name in names}
 
 
 def phase_summary(failovers: Sequence[Mapping[str, Any]]) -> dict[str, Spread]:
-    """Return median, minimum and maximum of how long each phase took, as `describe` gives them."""
+    """Return median, minimum and maximum of the duration of each phase, as `describe` returns them."""
     every = [each["phases_ms"] for each in failovers]
     names = [name for name in (*STEPS, "first_output") if any(name in each for each in every)]
     return {name: _spread([each[name] for each in every if name in each]) for name in names}

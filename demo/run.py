@@ -1,4 +1,4 @@
-"""The run of the demo on a cluster that is up: stream, kill, lose, verify, report."""
+"""The run of the demo on a running cluster: stream, kill a process, lose a host, verify, report."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be chosen about a run."""
+    """The options of a run."""
 
     rate: float = 1_000.0
-    """Records per second while things are killed."""
+    """Records per second during the failures."""
     fast_rate: float = 8_000.0
-    """Records per second for what is left then."""
+    """Records per second for the rest."""
     rows: int = ROWS
     partitions: int = 4
     steady_seconds: float = 15.0
-    """Undisturbed flow before each failure, and after the last restoration."""
+    """Undisturbed time before each failure, and after the last recovery."""
     heartbeat_timeout_ms: int = 2_000
     output: Path = ROOT / "build" / "demo"
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -46,17 +46,17 @@ class Options:
 
 
 def run(options: Options, cluster: LocalCluster, screen: Screen) -> int:
-    """Carry the demo out and write report and picture; return the exit status."""
+    """Run the demo and write report and picture; return the exit status."""
     begin = time.monotonic()
     picture, path = options.output / "timeline.png", options.output / "report.json"
     options.output.mkdir(parents=True, exist_ok=True)
     for old in (picture, path):
-        # A run that ends early must not leave the last one's figures behind as its own.
+        # A run that ends early must not leave figures of the previous run.
         old.unlink(missing_ok=True)
     shape = Shape(partitions=options.partitions)
     settings = {
         "job.hotstandby.heartbeat.timeout.ms": str(options.heartbeat_timeout_ms),
-        # The last failure leaves two of three hosts; nothing else runs there.
+        # After the last failure two of three hosts are left; nothing else runs on them.
         "cluster-manager.container.request.timeout.ms": "2000",
         **options.settings,
     }
@@ -132,10 +132,10 @@ def _carry_out(
 
 
 def _first(records: Sequence[Raw], options: Options, scenario: Scenario, screen: Screen) -> float:
-    """Have the first records processed before the stream begins; return how long that took, seconds.
+    """Process the first records before the stream begins; return how long that took, seconds.
 
-    An active that was deployed on an empty input has read nothing yet: its first batch loads and compiles what reading
-    and transforming take, in every container at once.
+    An active that was deployed on an empty input has read nothing yet. Its first batch loads and compiles what reading
+    and transforming need, in every container at once.
     """
     screen.phase(f"the first {len(records):,} flights: the first batch that each active ever runs")
     traffic = Traffic(scenario.cluster.kafka_bootstrap, records, options.rate)
@@ -156,7 +156,7 @@ def _first(records: Sequence[Raw], options: Options, scenario: Scenario, screen:
 def _stream(
     traffic: Traffic, options: Options, scenario: Scenario, screen: Screen
 ) -> tuple[tuple[Stretch, ...], dict[str, int]]:
-    """Stream everything and cause the failures; return the stretches of the stream, and the memory that all take."""
+    """Stream all records and cause the failures; return the stretches of the stream, and all processes' memory."""
     screen.phase(f"streaming, {options.rate:,.0f} flights a second")
     slow = Stretch(now_ms(), f"{options.rate:,.0f} records a second")
     traffic.start()
@@ -181,7 +181,7 @@ def _stream(
 
 
 def _flow(seconds: float, traffic: Traffic) -> None:
-    """Let records flow undisturbed; raises `Unavailable` when there are no more."""
+    """Let records flow undisturbed; raises `Unavailable` if there are no more."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if traffic.join(_LOOK_SECONDS):
@@ -194,9 +194,9 @@ def assemble(
     samples: Sequence[Sample],
     stretches: Sequence[Stretch] = (),
 ) -> tuple[dict[str, Any], Timeline]:
-    """Return the part of the report that is computed from what was recorded, and the picture's timeline.
+    """Return the part of the report that is computed from the recorded data, and the picture's timeline.
 
-    ``stretches`` are the parts of the run that the picture shows beside each other.
+    ``stretches`` are the parts of the run that the picture shows next to each other.
     """
     disturbances = [each.disturbance for each in failovers]
     times = verification.output_times
@@ -234,7 +234,7 @@ def assemble(
 
 
 def outcome(report: Mapping[str, Any]) -> list[str]:
-    """Return the report's substance in a few lines."""
+    """Return a summary of the report in a few lines."""
     lines = [
         f"{report['records_in']:,} records in",
         f"{report['outputs_seen']:,} outputs seen of {report['outputs_expected']:,}",

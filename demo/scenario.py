@@ -1,4 +1,4 @@
-"""The pieces that the demo and the failover benchmark are made of: one job, its failures, its end."""
+"""The parts of the demo and of the failover benchmark: one job, its failures, its end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ JOB_FILE: Final = ROOT / "examples" / "flights" / "flights.yaml"
 JOB: Final = "flights"
 STAGE: Final = "main"
 
-#: Called before a failure; returns what is called with its time (Unix milliseconds) and the tasks that it hit, once
-#: those are processed again, and tells what else happened meanwhile.
+#: Called before a failure. It returns a function that is called when the tasks are processed again, with the
+#: time of the failure (Unix milliseconds) and the tasks that it hit. That function returns what else happened
+#: in the meantime.
 Meanwhile = Callable[[], Callable[[int, Sequence[int]], Mapping[str, Any]]]
 
 #: How long a promotion may take before the run counts as failed.
@@ -54,9 +55,9 @@ def now_ms() -> int:
 def wait_for_none(
     left: Callable[[], int | None], clock: Callable[[], float], pause: Callable[[float], None]
 ) -> int | None:
-    """Return 0 once ``left`` says that nothing is, or what is when it has not become less for three minutes.
+    """Return 0 as soon as ``left`` returns 0, or its last value if that has not decreased for three minutes.
 
-    None: it cannot be known now, or could not be all the time. A slow machine is waited for as long as it gets on.
+    None: it is not known now, or was not known all the time. On a slow machine the wait lasts as long as it progresses.
     """
     least = known = left()
     deadline = clock() + _DRAIN_SECONDS
@@ -70,7 +71,7 @@ def wait_for_none(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large the job is."""
+    """The size of the job."""
 
     partitions: int = 4
     processors: int = 2
@@ -79,7 +80,7 @@ class Shape:
 
 
 class Scenario:
-    """The flights job on an embedded cluster, watched. Leave its block and it watches no more."""
+    """The flights job on an embedded cluster, watched until the end of its block."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Scenario:
         *,
         probes_hosts: bool = True,
     ) -> None:
-        """``probes_hosts``: whether a submit looks at a host first, which takes an application of its own."""
+        """``probes_hosts``: whether a submit first checks a host, which takes a separate application."""
         self.cluster = cluster
         self.shape = shape
         self._show = show
@@ -113,7 +114,7 @@ class Scenario:
         self._calm_from_ms = 0
         self.failovers: list[Failover] = []
         self.waits_until_warm = True
-        """Whether a failure is over once every standby is warm again, rather than in sync."""
+        """Whether a failure is over when every standby is warm again, rather than in sync."""
         self.meanwhile: Meanwhile = lambda: lambda begun_ms, tasks: {}
 
     def __enter__(self) -> Scenario:
@@ -126,24 +127,24 @@ class Scenario:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return what the job is submitted with besides its file."""
+        """Return the options of the submit in addition to the job file."""
         return self._settings
 
     @property
     def watch(self) -> Watch:
-        """Return what watches the job; there is none before `submit`."""
+        """Return the watch of the job; it does not exist before `submit`."""
         assert self._watch is not None
         return self._watch
 
     @property
     def client(self) -> ClusterClient:
-        """Return who asks the leader; there is none before `submit`."""
+        """Return the client of the leader; it does not exist before `submit`."""
         assert self._client is not None
         return self._client
 
     @property
     def log(self) -> EventLog:
-        """Return the event log; there is none before `submit`."""
+        """Return the event log; it does not exist before `submit`."""
         assert self._log is not None
         return self._log
 
@@ -161,7 +162,7 @@ class Scenario:
         self._standfast("submit", str(JOB_FILE), *pairs, *self._submit_options)
         took = time.monotonic() - begin
         ring = keyring_in(Path(self._environment["STANDFAST_CREDENTIALS"]) / JOB, JOB)
-        # One for the watch, on its thread, and one for whoever asks for something.
+        # One client for the watch, on its thread, and one for requests.
         self._client, watching = (
             self._open.enter_context(ClusterClient(JOB, self.cluster.zookeeper_connect, ring))
             for _ in range(2)
@@ -178,14 +179,14 @@ class Scenario:
         self._standfast("kill", JOB)
 
     def delete(self) -> None:
-        """Delete the job with its topics, group and state; raises `Unavailable` when that fails."""
-        # What is left on hosts goes with the embedded cluster's directory.
+        """Delete the job with its topics, group and state; raises `Unavailable` if that fails."""
+        # State on hosts is removed with the embedded cluster's directory.
         self._standfast("delete", JOB, "--no-sweep")
 
     def wait_until_whole(self, *, without: Iterable[str] = (), since_ms: int | None = None) -> Sample | None:
-        """Return the first sample since then that shows every replica in sync; None when none came in time.
+        """Return the first sample since then with every replica in sync; None if there is none in time.
 
-        ``without`` names containers that must be gone from it: right after a loss the status still shows them.
+        ``without`` names containers that it must not contain: right after a loss the status still shows them.
         """
         gone = set(without)
 
@@ -196,7 +197,7 @@ class Scenario:
         return self.watch.wait_for(is_whole, RESTORE_SECONDS, since_ms)
 
     def wait_until_warm(self) -> bool:
-        """Return whether every replica became in sync and warm within a minute and a half."""
+        """Return whether every replica is in sync and warm within a minute and a half."""
         partitions, copies = self.shape.partitions, self.shape.copies
         return (
             self.watch.wait_for(
@@ -207,20 +208,20 @@ class Scenario:
         )
 
     def status(self) -> Status:
-        """Return how things stand; raises `Unavailable` when no master answers within half a minute."""
+        """Return the status; raises `Unavailable` if no master answers within half a minute."""
         latest = self.watch.wait_for(lambda _: True, 30.0)
         if latest is None:
             raise Unavailable("the application master does not answer")
         return latest.status
 
     def calm(self) -> None:
-        """Take note that from now on nothing disturbs the job, and that its input keeps its rate, until a failure."""
+        """Record the start of an undisturbed time with input at one rate, which lasts until the next failure."""
         self._calm_from_ms = now_ms()
 
     def kill_process(self, avoid: Iterable[str] = ()) -> Failover:
-        """Kill an active's container, every process of it, and return what came of it.
+        """Kill all processes of an active's container, and return the failure.
 
-        Raises `Unavailable` when there is no active to kill.
+        Raises `Unavailable` if there is no active to kill.
         """
         status = self.status()
         victim = victim_process(status, avoid)
@@ -228,7 +229,7 @@ class Scenario:
             raise Unavailable("there is no active whose process could be killed")
         container, host = victim.container, victim.host
         tasks = active_on(status, container=container)
-        # The container's own process first, and nothing between it and its JVM: a crash takes both.
+        # First the container's own process, and immediately its JVM: a crash ends both.
         tree = sorted(
             (each for each in self.cluster.container_processes(host) if each.container_id == container),
             key=lambda each: each.pid != victim.pid,
@@ -241,11 +242,11 @@ class Scenario:
         return self._follow("process", container, (container,), tasks, begun, now_ms(), meanwhile)
 
     def lose_host(self, avoid: Iterable[int] = ()) -> tuple[Failover, str]:
-        """Lose a host silently, kill what it held after the failover; return what came of it, and the host.
+        """Lose a host silently, kill its processes after the failover; return the failure, and the host.
 
-        The host has at least one active, one of tasks other than ``avoid`` where possible, and is not the
-        leader's; another master's only if there is no choice: its cell is lost with it, and what the cell has on other
-        hosts is handed over beside the failover. Raises `Unavailable` when there is none.
+        The host has at least one active, if possible of tasks other than ``avoid``, and is not the leader's. It is
+        another master's only if there is no choice: its cell is lost with it, and the cell's replicas on other hosts
+        are handed over during the failover. Raises `Unavailable` if there is none.
         """
         status = self.status()
         host = victim_host(status, avoid, self._masters())
@@ -261,18 +262,18 @@ class Scenario:
         return failover, host
 
     def spare_master(self) -> None:
-        """Hand an active over when all of them are on the master's host, so that another host can be lost.
+        """Hand an active over if all of them are on the master's host, so that another host can be lost.
 
-        Under policy `restart` actives come back to where they were, in time all of them there.
+        Under policy `restart` actives return to their former hosts, and in the end all may be on that host.
         """
         if victim_host(self.status()) is None:
             self.hand_over()
 
     def hand_over(self) -> Failover:
-        """Ask for a planned hand-over of everything active in one container, and return what came of it.
+        """Request a planned hand-over of all actives in one container, and return its result.
 
-        Its times count from the decision: until then the active goes on while its standby gets ready. Raises
-        `Unavailable` when there is no active, `StandfastError` when the leader refuses.
+        Its times count from the decision: until then the active keeps running while its standby prepares. Raises
+        `Unavailable` if there is no active, `StandfastError` if the leader refuses.
         """
         status = self.status()
         active = victim_process(status)
@@ -286,10 +287,10 @@ class Scenario:
         return self._follow("handover", active.container, (), tasks, asked, asked, meanwhile)
 
     def drain(self) -> int | None:
-        """Wait until every input record is committed as processed; return how many are not, None when nobody knows.
+        """Wait until every input record is committed as processed; return how many are not, None if not known.
 
-        It gives up when none was processed for three minutes. Giving up raises nothing: what is missing then is the
-        verification's to tell.
+        It gives up if none was processed for three minutes. This raises nothing: the verification finds what is
+        missing.
         """
         ends = end_offsets(self.cluster.kafka_bootstrap, INPUT_TOPIC)
         asked = [TopicPartition(INPUT_TOPIC, partition) for partition in ends]
@@ -361,7 +362,7 @@ class Scenario:
         restored = whole.at_ms if whole is not None else now_ms()
         if whole is not None:
             self._show(f"every replica is in sync again, {(restored - begun) / 1_000:.1f} s after {since}")
-            # The next failure shall find a warm standby, as it would at any other time.
+            # The next failure must find a warm standby, as at any other time.
             if self.waits_until_warm and self.wait_until_warm():
                 self._show(f"every standby is warm again, {(now_ms() - begun) / 1_000:.1f} s after {since}")
         else:
@@ -378,7 +379,7 @@ class Scenario:
         return tuple(each["host"] for each in self.client.info()["candidates"])
 
     def _run(self) -> str:
-        """Return the job's run id; after `kill` nobody is there to be asked."""
+        """Return the job's run id; after `kill` no leader can be queried for it."""
         if self._run_id:
             return self._run_id
         run = next((job.run for job in self.status().jobs if job.name == JOB), None)

@@ -1,4 +1,4 @@
-"""What one sees while it runs: a live view on a terminal, plain lines elsewhere."""
+"""The display of a run: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _REFRESHES_PER_SECOND: Final = 4
 _STORY_LINES: Final = 12
 _EVENT_LINES: Final = 8
 _RATE_SAMPLES: Final = 4
-#: Where there is no terminal, how often a line tells how things stand.
+#: Without a terminal, the interval between two status lines.
 _PLAIN_SECONDS: Final = 5.0
 
-#: The style of a replica by its phase; everything else is on its way somewhere.
+#: The style of a replica by its phase; all other phases are transitional.
 _STYLES: Final = {
     "active": "bold green",
     "tailing": "cyan",
@@ -72,12 +72,12 @@ class Screen:
         self._watch, self._log, self._traffic = watch, log, traffic
 
     def phase(self, text: str) -> None:
-        """Show ``text`` as what is going on now, and in the story."""
+        """Show ``text`` as the current step, and add it to the log."""
         self._phase, self._passing = text, ""
         self.say(text)
 
     def say(self, text: str) -> None:
-        """Add a line to the story."""
+        """Add a line to the log."""
         if not text.strip():
             return
         line = f"{self._clock() - self._begin:7.1f} s  {text}"
@@ -86,12 +86,12 @@ class Screen:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, text: str) -> None:
-        """Show a passing state of something long: on the live view only, where it is written over."""
+        """Show the progress of something long: in the live view only, where it is overwritten."""
         if self._live is not None:
             self._passing = text
 
     def pulse(self) -> None:
-        """Print how things stand, now and then, where there is no live view."""
+        """Print the status from time to time, if there is no live view."""
         now = self._clock()
         if self._live is None and now - self._last_plain >= _PLAIN_SECONDS:
             self._last_plain = now
@@ -139,7 +139,7 @@ def rates(samples: tuple[Sample, ...]) -> tuple[float, float]:
 
 
 def input_lag(status: Status) -> int:
-    """Return how many input records wait for their actives, as these last said."""
+    """Return how many input records wait for their actives, by the last reports."""
     return sum(
         max(0, active.input_end - active.input_committed)
         for task in status.tasks
@@ -163,7 +163,7 @@ def plain(sample: Sample, sent: int, rate: tuple[float, float]) -> str:
 
 
 def tasks_table(status: Status) -> Table:
-    """Return who is where: a row per task, a column per host."""
+    """Return where each replica is: a row per task, a column per host."""
     hosts = sorted({each.host for task in status.tasks for each in task.replicas if each.host})
     table = Table(title=None, expand=False)
     table.add_column("task")

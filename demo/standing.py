@@ -1,4 +1,4 @@
-"""What the leader's status says, as values; who can be killed next, and whether all is whole. Pure."""
+"""The leader's status as values; what can be killed next, and whether the job is whole. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def active_replica(self) -> Replica | None:
-        """Return the copy that the record names as active, when it is placed."""
+        """Return the copy that the record names as active, if it is placed."""
         return next(
             (each for each in self.replicas if each.copy == self.active and each.container is not None), None
         )
@@ -111,11 +111,11 @@ class Status(msgspec.Struct, frozen=True):
     containers: tuple[Container, ...] = ()
     cells: tuple[Cell, ...] = ()
     settled: bool = False
-    """Whether nothing is on its way to where it is to be; a cell that comes later changes that."""
+    """Whether nothing is being moved; a cell that is found later changes that."""
 
 
 def parse(status: Mapping[str, Any]) -> Status:
-    """Return the status that a candidate answered with; raises `Unavailable` when it is none."""
+    """Return the status in a candidate's answer; raises `Unavailable` if it is not a status."""
     try:
         return msgspec.convert(status, Status)
     except msgspec.ValidationError as error:
@@ -123,7 +123,7 @@ def parse(status: Mapping[str, Any]) -> Status:
 
 
 def what_is_missing(status: Status, tasks: int, copies: int) -> str:
-    """Return in words why the job is not whole; empty when every copy of every task is in sync."""
+    """Return in words why the job is not whole; empty if every copy of every task is in sync."""
     if len(status.tasks) < tasks:
         return f"{len(status.tasks)} of {tasks} tasks known"
     replicas = [each for task in status.tasks for each in task.replicas]
@@ -161,9 +161,9 @@ def shared_hosts(status: Status) -> tuple[str, ...]:
 
 
 def victim_process(status: Status, avoid: Iterable[str] = ()) -> Replica | None:
-    """Return an active whose container process can be killed, other than the containers in ``avoid``.
+    """Return an active whose container process can be killed, except those in containers in ``avoid``.
 
-    One on the master's host is preferred: after it has moved away, some active surely runs on a host that
+    An active on the master's host is preferred: after it has moved away, some active certainly runs on a host that
     can be lost without losing the master.
     """
     unwanted = set(avoid)
@@ -173,9 +173,9 @@ def victim_process(status: Status, avoid: Iterable[str] = ()) -> Replica | None:
 
 
 def victim_host(status: Status, avoid: Iterable[int] = (), masters: Iterable[str] = ()) -> str | None:
-    """Return a host with an active and without the leader; one with no active of ``avoid`` if there is one.
+    """Return a host with an active and without the leader; if possible, one without an active of ``avoid``.
 
-    ``masters`` are the hosts of all masters: where possible none of them is chosen, for a cell goes with its master.
+    ``masters`` are the hosts of all masters: if possible none of them is chosen, as a cell is lost with its master.
     """
     master = status.leader.host if status.leader is not None else ""
     spared, with_master = set(avoid), set(masters)
@@ -184,7 +184,7 @@ def victim_host(status: Status, avoid: Iterable[int] = (), masters: Iterable[str
         active = task.active_replica
         if active is not None and active.host and active.host != master:
             hosts.setdefault(active.host, set()).add(task.partition)
-    # No whole cell first, then fewest spared tasks, then fewest tasks at all.
+    # First no whole cell, then the fewest tasks to avoid, then the fewest tasks at all.
     return min(
         hosts,
         key=lambda host: (host in with_master, len(hosts[host] & spared), len(hosts[host]), host),

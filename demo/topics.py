@@ -1,4 +1,4 @@
-"""Reads whole topics, as a consumer that sees committed records only."""
+"""Reads whole topics with a consumer of committed records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from standby.errors import Unavailable
 
-#: For every client here: what goes wrong is raised, and the brokers' end is no news.
+#: For every client here: errors are raised, and the loss of the brokers is not logged.
 QUIET: Final = {"log_level": 2}
 
 _TIMEOUT_SECONDS: Final = 10.0
 
 
 class Stamped(NamedTuple):
-    """A record with its place and the broker's time."""
+    """A record with its position and the broker's time."""
 
     partition: int
     offset: int
@@ -28,10 +28,9 @@ class Stamped(NamedTuple):
 
 
 def read_committed(bootstrap: str, topic: str, timeout_seconds: float = 120.0) -> Iterator[Stamped]:
-    """Yield every committed record of ``topic``, each partition in its order, up to its present end.
+    """Yield every committed record of ``topic``, each partition in order, up to its current end.
 
-    Raises `Unavailable` when the end is not reached in time: also when an open transaction hides it for so
-    long that ``timeout_seconds`` pass.
+    Raises `Unavailable` if the end is not reached within ``timeout_seconds``, also because of an open transaction.
     """
     consumer = Consumer(
         {
@@ -48,7 +47,8 @@ def read_committed(bootstrap: str, topic: str, timeout_seconds: float = 120.0) -
     deadline = time.monotonic() + timeout_seconds
     try:
         ends = end_offsets(bootstrap, topic)
-        # The reader's end must be everybody's end, or an open transaction would pass for a complete read.
+        # The end for this reader must be the end of the log, or an open transaction would look like a
+        # complete read.
         open_ends = {partition: end for partition, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(topic, partition, 0) for partition in open_ends])
         while open_ends:
@@ -63,7 +63,7 @@ def read_committed(bootstrap: str, topic: str, timeout_seconds: float = 120.0) -
                 if error is not None:
                     if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
                         raise Unavailable(f"{topic}[{partition}] cannot be read: {error.str()}")
-                    # Its offset lies behind the markers of transactions, where no record will come.
+                    # Its position is after the markers of transactions, where no record follows.
                     if (message.offset() or 0) >= open_ends.get(partition, 0):
                         open_ends.pop(partition, None)
                 else:

@@ -10,7 +10,7 @@ from examples.flights.source import Raw
 
 
 class Traffic:
-    """Produces records to the input topic from a thread of its own, from `start` until `stop` or their end."""
+    """Produces records to the input topic on a separate thread, from `start` until `stop` or the last record."""
 
     def __init__(self, bootstrap: str, records: Iterable[Raw], rate: float) -> None:
         self._bootstrap = bootstrap
@@ -21,10 +21,10 @@ class Traffic:
         self.rate = rate
         """Records per second; may be changed at any time."""
         self.count = 0
-        """Records handed to the producer so far."""
+        """Records passed to the producer so far."""
 
     def start(self) -> None:
-        """Begin to produce."""
+        """Start producing."""
         self._thread.start()
 
     @property
@@ -33,14 +33,14 @@ class Traffic:
         return not self._thread.is_alive()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end at most so long and return whether it came; raises what ended the thread early."""
+        """Wait for the end, at most for the given time, and return whether it came; raises the thread's error."""
         self._thread.join(timeout_seconds)
         if self._failure is not None:
             raise self._failure
         return self.is_over
 
     def stop(self) -> None:
-        """End early, after what was handed over has reached the broker; harmless when it has ended."""
+        """End early, after all records passed to the producer have reached the broker; harmless after the end."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Everything that a run left in Kafka, checked against the batch model."""
+"""Compares everything that a run left in Kafka with the batch model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from examples.flights.model import Expected, expected
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
 from standby.replica.store.keys import is_own, split
 
-#: How long the reading of one topic may take.
+#: The time-out for reading one topic.
 READ_SECONDS: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found, and the times of all records for gaps and picture."""
+    """The result, and the times of all records for gaps and picture."""
 
     records_in: int
     outputs: Comparison
@@ -31,11 +31,11 @@ class Verification:
 
     @property
     def is_exact(self) -> bool:
-        """Whether outputs and state are record for record what the model says."""
+        """Whether outputs and state match the model record for record."""
         return self.outputs.is_exact and self.state.mismatched == 0
 
     def findings(self) -> str:
-        """Return what is wrong, for people; empty when nothing is."""
+        """Return a text of what is wrong; empty if nothing is."""
         if self.is_exact:
             return ""
         found = self.outputs
@@ -50,11 +50,11 @@ class Verification:
 def verify(bootstrap: str, changelog: str) -> Verification:
     """Return how outputs and changelog differ from the model of the committed input.
 
-    ``changelog`` is the name of the job's changelog topic. Raises `Unavailable` when a topic cannot be
+    ``changelog`` is the name of the job's changelog topic. Raises `Unavailable` if a topic cannot be
     read to its end.
     """
     inputs = list(read_committed(bootstrap, INPUT_TOPIC, READ_SECONDS))
-    # A task's changes come from the input partition of its number, and a key has one partition.
+    # A task's changes come from the input partition with its number, and a key has one partition.
     task_of = {record.key: record.partition for record in inputs}
     model = expected((record.key, record.value or b"") for record in inputs)
     input_times = _times((record.partition, record.timestamp_ms) for record in inputs)
@@ -80,7 +80,7 @@ def _owed(model: Expected) -> Iterator[Record]:
 
 
 def _record(topic: str, record: Stamped) -> Record:
-    """Return the output as a record; one that cannot be parsed keeps its bytes, and will match nothing."""
+    """Return the output as a record; one that cannot be parsed keeps its bytes, and matches nothing."""
     try:
         value: dict[str, Any] = json.loads(record.value or b"")
         return Record(topic, str(value["flight"]), record.key, value)
@@ -89,7 +89,7 @@ def _record(topic: str, record: Stamped) -> Record:
 
 
 def _state(changes: Iterator[Stamped]) -> dict[str, dict[bytes, dict[str, Any]]]:
-    """Return what is left when every change was applied: the compacted view of the changelog."""
+    """Return the state after all changes: the compacted view of the changelog."""
     stores: dict[str, dict[bytes, dict[str, Any]]] = {}
     for change in changes:
         if is_own(change.key):

@@ -1,4 +1,4 @@
-"""The versions of everything that takes part in a run."""
+"""The versions of all programs in a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DISTRIBUTIONS: Final = (
     "pyarrow",
 )
 
-#: Program → the jar whose version is its own.
+#: Program → the jar that has its version.
 _JARS: Final = {
     "hadoop": "hadoop-yarn-server-resourcemanager",
     "kafka": "kafka_2.13",
@@ -33,7 +33,7 @@ _JARS: Final = {
 
 
 def versions() -> dict[str, str]:
-    """Return program → version, of Python and Java too; ``unknown`` where one cannot be told."""
+    """Return program → version, including Python and Java; ``unknown`` if it cannot be determined."""
     return {
         "python": platform.python_version(),
         "java": _java(),

@@ -1,4 +1,4 @@
-"""Watches a running cluster: asks its leader for the status and Kafka for the topics' ends, twice a second."""
+"""Watches a running cluster: queries its leader for the status and Kafka for the topics' ends, twice a second."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from demo.topics import QUIET, end_offsets
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
 from standby.errors import StandfastError, Unavailable
 
-#: How often to look.
+#: The interval between two samples.
 INTERVAL_SECONDS: Final = 0.5
 
 
 class StatusSource(Protocol):
-    """Where a status comes from: `appmaster.api.client.ClusterClient`."""
+    """The source of a status: `appmaster.api.client.ClusterClient`."""
 
     def status(self) -> Mapping[str, Any]:
-        """Return the cluster's status as the candidates' API gives it."""
+        """Return the cluster's status as the candidates' API returns it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the cluster."""
+    """One sample of the cluster."""
 
     at_ms: int
     """Unix milliseconds."""
     status: Status
-    """As the leader answered last."""
+    """The last answer of the leader."""
     is_fresh: bool
     """Whether it answered this time."""
     input_end: int
     """Records in the input topic."""
     output_end: int
-    """Offsets used in the output topics: records, transaction markers, and what transactions left behind."""
+    """Offsets used in the output topics: records, transaction markers, and records of aborted transactions."""
 
 
 class Watch:
-    """Looks from a thread of its own, from `start` until `stop`, and keeps every sample.
+    """Samples the cluster on a separate thread, from `start` until `stop`, and keeps every sample.
 
     ``on_look`` is called on that thread after each sample.
     """
@@ -64,11 +64,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start sampling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the looking; waits for a look that is under way."""
+        """Stop sampling; waits for a sample in progress."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -94,7 +94,7 @@ class Watch:
     def wait_for(
         self, holds: Callable[[Status], bool], timeout_seconds: float, since_ms: int | None = None
     ) -> Sample | None:
-        """Return the first *fresh* sample whose status ``holds``; None when none came in time.
+        """Return the first *fresh* sample whose status ``holds``; None if there is none in time.
 
         Only samples taken after ``since_ms`` (Unix milliseconds; by default: from now on) are looked at.
         """
@@ -124,7 +124,7 @@ class Watch:
         try:
             status, is_fresh = parse(self._source.status()), True
         except StandfastError:
-            # The leader is busy or moving: what it said last stands, marked as old.
+            # The leader is busy or moving: its last answer is kept, marked as old.
             status, is_fresh = (before.status if before is not None else Status()), False
         try:
             input_end = self._end(INPUT_TOPIC)

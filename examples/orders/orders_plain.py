@@ -1,4 +1,4 @@
-"""The job's transform for the feed without Spark: the same as `orders.parse`, over Arrow tables."""
+"""The job's transform for the feed without Spark: the same as `orders.parse`, on Arrow tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from examples.orders import orders
 
 
 def parse_table(rows: pa.Table) -> pa.Table:
-    """Return the rows with ``name``, ``id`` and ``euros``; orders that are none are dropped."""
+    """Return the rows with ``name``, ``id`` and ``euros``; invalid orders are dropped."""
     kept, columns = list[int](), dict[str, list[Any]](name=[], id=[], euros=[])
     for number, (topic, key, value) in enumerate(
         zip(*(rows[each].to_pylist() for each in ("_topic", "key", "value")), strict=True)
@@ -40,7 +40,7 @@ def _body(value: bytes | None) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """Return a field as text; Spark reads everything but null as such."""
+    """Return a field as a string; Spark reads everything except null as a string."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)

@@ -1,8 +1,8 @@
 """The job: page views in, one record per visit out, when the visit is over.
 
 A visit is a session: views of one visitor with at most half an hour between two. Trackers send a view again
-when they are not sure of it, so views are told apart by their id first. README.md has the records and the rules;
-docs/event-time.md the helpers.
+if they are not sure that it arrived, so views are first de-duplicated by their id. README.md has the records and the
+rules, docs/event-time.md the helpers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MINUTE_MS = 60_000
 
 LATE_TOPIC = "late-views"
 
-#: Views come up to a minute out of order.
+#: Views arrive up to one minute out of order.
 WATERMARK = Watermark(delay_ms=MINUTE_MS)
 
 #: A tracker sends a view again within ten minutes, or not at all.
@@ -63,12 +63,12 @@ VISITS = SessionAggregation(
 
 
 def parse(df: DataFrame) -> DataFrame:
-    """Return one row per view with ``id``, ``page`` and ``at``; records that are no view are dropped."""
+    """Return one row per view with ``id``, ``page`` and ``at``; invalid records are dropped."""
     from pyspark.sql import functions as f
 
     view = f.from_json(f.col("value").cast("string"), "id STRING, page STRING, at STRING")
-    # Not as a TIMESTAMP of the JSON: Spark would take "09:00" for today's, and a record must mean the same every time.
-    # try_to_timestamp still raises for a year beyond Spark's range.
+    # Not as a TIMESTAMP of the JSON: Spark would read "09:00" as today's, and a record must always mean the
+    # same. try_to_timestamp still raises for a year beyond Spark's range.
     dated = f.when(f.col("view.at").rlike("^[0-9]{4}-"), f.col("view.at"))
     at = f.try_to_timestamp(dated, f.lit("yyyy-MM-dd'T'HH:mm:ss[.SSS]XXX"))
     return (
@@ -80,13 +80,13 @@ def parse(df: DataFrame) -> DataFrame:
 
 
 def visits(rows: pa.Table, state: State, out: Output) -> None:
-    """Emit the visits that are over, and the views that came too late to be counted."""
+    """Emit the visits that are over, and the views that are too late to be counted."""
     times = event_times(rows["at"])
     marks = WATERMARK.advance(state["visits"], times)
     ids = [each.encode() for each in rows["id"].to_pylist()]
     views = ONCE.apply(state["seen"], ids, times, marks)
 
-    # A view that is not counted moves time all the same: its row stays, without a visitor.
+    # A view that is not counted still advances the time: its row stays, without a visitor.
     visitors = views.only(rows["key"].to_pylist())
     found = VISITS.add(state["visits"], visitors, times, marks, rows["page"].to_pylist())
 
